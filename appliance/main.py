@@ -40,7 +40,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox bundle FILE.zip [options]   what somebody needs who helps from afar, without secrets
        rocketbox --version"""
 
-# Commands that call a running server; `commands/remote/table.py` has them.
+# Commands that call a running server; the rows of `console/acts` have them.
 REMOTE = (
     "topic", "group", "client", "message", "dlq", "retry", "delayed", "transaction", "need", "alert", "audit", "report",
     "ha", "user", "wire-user", "policy", "token", "system", "config", "job",

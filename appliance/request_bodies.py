@@ -27,27 +27,18 @@ from django.utils import translation
 
 from . import runtime
 from .console.access import rule_for
+from .console.acts import ACTS, CALLS
+from .console.acts.row import FORM, SEND
 from .console.identity import AnonymousUser
 from .console.middleware import Outermost, caller_of
 from .console.turns import Caller, Message, Receive, Send, Turns
 from .console.views import errors
 
-# For an operation without parameters: some programs send `{}` all the same.
-WORD = 1024
-# The settings of a topic, a group or a token; the longest name has 1,024 characters.
-SETTINGS = 16 * 1024
-# A form; the longest one, with all options that may be changed, has some 3 KB.
-FORM = 64 * 1024
-# Thousands of topics and groups as text; a form makes up to three characters of one.
-DEFINITIONS = 3 * 1024 * 1024 + FORM
 # Bytes that are read, for an address that takes more, before the caller is looked up.
 SMALL = FORM
 # A test message may have this many times `maxMessageSize`, plus a form: a form encodes a byte in up to three
 # characters, base64 three bytes in four.
 SEND_FACTOR = 3
-SEND = -1
-# A file of messages to import. Two can be on their way at once.
-UPLOAD = 32 * 1024 * 1024 - FORM
 # Most bytes of all bodies beyond SMALL that are held at once. The largest possible one (maxMessageSize 16 MiB) fits.
 HELD_BYTES = 64 * 1024 * 1024
 # Of them one caller's: a file to import and its form fits beside it, from somebody else or not.
@@ -60,99 +51,8 @@ SLOWEST_BYTES_PER_S = 16 * 1024
 SILENCE_S = 25.0
 
 # View name, or method and route of the API (as in `console.access`) -> bytes. Those not listed take no body.
-TAKES: dict[str, int] = {
-    **dict.fromkeys(
-        (
-            *("login", "login_code", "logout", "set_language", "set_time_zone", "set_password", "confirm_password"),
-            *("account", "second_factor", "second_factor_off", "session_end"),
-            *("setup", "setup_administrator", "setup_address", "setup_message"),
-            *("topic_create", "topic_edit", "topic_delete", "group_create", "group_edit", "group_delete"),
-            "clean_up",
-            *("message_run", "replay_create", "replay_act", "archive_create", "job_cancel", "audit_check"),
-            *("group_retries_act", "group_reset", "group_reset_undo", "group_pause", "group_clone", "client_ask"),
-            *("backups", "backup_create", "backup_check"),
-            *("delayed_act", "transaction_check", "transaction_decide", "transaction_resume"),
-            *("report_run_create", "report_run_cancel", "report_settings_change"),
-            *("set_switch", "set_adopt", "quarantine_send"),
-            *("alert_rule_create", "alert_rule", "alert_rule_delete", "alert_silence_create", "alert_silence_end"),
-            *("alert_channel_create", "alert_channel", "alert_channel_test", "alert_channel_delete"),
-            *("need_mute", "need_unmute"),
-            *("system_config_change", "system_clean", "token_create", "token_revoke"),
-            *("user_create", "user", "user_reset_password", "user_set_active"),
-            *("user_second_factor_off", "user_end_sessions", "second_factor_rule"),
-            *("wire_user_create", "wire_user_act", "wire_user_entry", "wire_user_entry_remove", "wire_user_delete"),
-        ),
-        FORM,
-    ),
-    "send_message": SEND,
-    "message_export": FORM,
-    "message_import": UPLOAD + FORM,
-    "POST api/v1/tokens": SETTINGS,
-    "DELETE api/v1/tokens/<int:token_id>": WORD,
-    "DELETE api/v1/me/sessions/<int:number>": WORD,
-    "POST api/v1/users": SETTINGS,
-    "PATCH api/v1/users/<username>": SETTINGS,
-    "POST api/v1/users/<username>/password": SETTINGS,
-    "DELETE api/v1/users/<username>/second-factor": WORD,
-    "DELETE api/v1/users/<username>/sessions": WORD,
-    "PUT api/v1/system/second-factor": SETTINGS,
-    "POST api/v1/wire-users": SETTINGS,
-    "DELETE api/v1/wire-users/<name>": WORD,
-    "POST api/v1/wire-users/<name>/entries": SETTINGS,
-    "DELETE api/v1/wire-users/<name>/entries/<path:resource>": WORD,
-    "POST api/v1/wire-users/<name>/acts/<act>": WORD,
-    "PATCH api/v1/system/config": SETTINGS,
-    "POST api/v1/replication/quarantine/<name>/sends": WORD,
-    "POST api/v1/system/retention/clean": WORD,
-    "POST api/v1/replication/set/switch": SETTINGS,
-    "POST api/v1/replication/set/adopt": SETTINGS,
-    "POST api/v1/needs/mutes": SETTINGS,
-    "DELETE api/v1/needs/mutes/<int:mute_id>": WORD,
-    "POST api/v1/topics": SETTINGS,
-    "PATCH api/v1/topics/<topic>": SETTINGS,
-    "DELETE api/v1/topics/<topic>": WORD,
-    "POST api/v1/topics/<topic>/messages": SEND,
-    "POST api/v1/reports/runs": SETTINGS,
-    "POST api/v1/reports/runs/<run>/cancel": WORD,
-    "PATCH api/v1/reports/settings": FORM,
-    "POST api/v1/alert-rules": SETTINGS,
-    "PUT api/v1/alert-rules/<int:rule_id>": SETTINGS,
-    "DELETE api/v1/alert-rules/<int:rule_id>": WORD,
-    "POST api/v1/alert-channels": SETTINGS,
-    "PUT api/v1/alert-channels/<int:channel_id>": SETTINGS,
-    "DELETE api/v1/alert-channels/<int:channel_id>": WORD,
-    "POST api/v1/alert-channels/<int:channel_id>/tests": WORD,
-    "POST api/v1/alert-silences": SETTINGS,
-    "DELETE api/v1/alert-silences/<int:silence_id>": WORD,
-    "POST api/v1/topics/<topic>/exports": SETTINGS,
-    "POST api/v1/topics/<topic>/imports": UPLOAD,
-    "POST api/v1/groups": SETTINGS,
-    "PATCH api/v1/groups/<group>": SETTINGS,
-    "DELETE api/v1/groups/<group>": WORD,
-    "POST api/v1/clean-ups": SETTINGS,
-    "POST api/v1/groups/<group>/pause": WORD,
-    "POST api/v1/groups/<group>/resume": WORD,
-    "POST api/v1/groups/<group>/clone": SETTINGS,
-    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": WORD,
-    "POST api/v1/groups/<group>/offset-resets": FORM,
-    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": WORD,
-    "POST api/v1/messages/<path:ref>/deliveries": SETTINGS,
-    "POST api/v1/groups/<group>/replays": SEND,
-    "POST api/v1/groups/<group>/dead-letters/archives": SEND,
-    "POST api/v1/groups/<group>/retries/acts": SEND,
-    "POST api/v1/replays/<job>/<act>": WORD,
-    "POST api/v1/delayed/acts": FORM,
-    "definitions": DEFINITIONS,
-    "POST api/v1/system/definitions": DEFINITIONS,
-    "POST api/v1/system/backups": WORD,
-    "PUT api/v1/system/backups/schedule": WORD,
-    "POST api/v1/system/backups/<name>/checks": WORD,
-    "POST api/v1/transactions/checks": FORM,
-    "POST api/v1/transactions/decisions": SETTINGS,
-    "POST api/v1/transactions/resumes": SETTINGS,
-    "POST api/v1/audit/checks": WORD,
-    "POST api/v1/jobs/<job>/cancel": WORD,
-}
+TAKES: dict[str, int] = {act.name: act.takes for act in ACTS if act.takes}
+TAKES |= {call.key: call.takes for _, call in CALLS if call.takes}
 _WITHOUT_A_BODY = ("GET", "HEAD", "OPTIONS")
 
 

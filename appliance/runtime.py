@@ -16,7 +16,7 @@ from .sign_in_options import SignInOptions
 if TYPE_CHECKING:
     from .command_line import ServeOptions
     from .engine.engine import Engine
-    from .engine.window.engine_admin import EngineAdmin
+    from .engine.window.window import Window
 
 
 # In DATA/rocketbox/: the address for clients that was set in the console.
@@ -124,7 +124,7 @@ def running() -> Running:
     return _running
 
 
-def window() -> EngineAdmin:
+def window() -> Window:
     """Return the window, which is all that pages and API may use of the engine. Raises EngineNotRunning."""
     return running().engine.window
 

@@ -54,7 +54,12 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "appliance.console.context.console",
             ],
-            "builtins": ["django.templatetags.i18n", "appliance.console.template_tags"],
+            "builtins": [
+                "django.templatetags.i18n",
+                "appliance.console.template_tags",
+                "appliance.console.templatetags.pages",
+                "appliance.console.templatetags.lists",
+            ],
             "loaders": [("django.template.loaders.cached.Loader", ["django.template.loaders.filesystem.Loader"])],
         },
     }

@@ -15,8 +15,8 @@ Where to add, and the tests that fail until it is complete:
   the table are then left out (`keeping.py`). -> `test_oracle.py`, `test_tables_page.py`.
 - A column of the data source: `source/schema.py`, `columns.py`; the plain twin in
   `tests/spark_reports/source/records.py`; docs/spark.md. -> `test_columns.py`, `test_spark_page.py`.
-- A way for a run to fail: its sentence in `run/failures.py`, found by `of_exception` or raised as `RunFailed`; its twin
-  in `console/reports/sentences.py`. -> `test_report_words.py`.
+- A way for a run to fail: its sentence in `run/failures.py`, found by `of_exception` or raised as `RunFailed`.
+  -> `test_translations.py`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Checks if this machine can run Spark: Python, packages, Java, memory, room for temporary files; and how to mend it.
 
-Imports only Python's own modules, so that the broker's process may use it: packages are looked up by their metadata,
+Imports nothing large, so that the broker's process may use it: packages are looked up by their metadata,
 and Java is called in a child process.
 """
 
@@ -19,6 +19,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from appliance.engine.translatable import gettext_noop as _
+
 OLDEST_PYTHON = (3, 11)
 OLDEST_JAVA = 17
 #: name -> (oldest version that fits, first later one that does not; () for none). pyproject.toml has the same.
@@ -34,32 +36,32 @@ ROOM_BYTES = 1 << 30
 
 #: code -> sentence about the missing thing.
 WHATS: dict[str, str] = {
-    "python_old": "Spark needs Python 3.11 or newer, and this is %(version)s.",
-    "packages_missing": "Spark's Python packages are not installed: %(names)s.",
-    "package_wrong": "%(name)s %(version)s does not fit: reports need %(wanted)s.",
-    "package_broken": "%(name)s is installed with a version that nobody can read: %(version)s.",
-    "java_missing": "There is no Java on this machine; Spark needs Java 17 or newer.",
-    "java_old": "Java %(version)s in %(home)s is too old: Spark needs Java 17 or newer.",
-    "java_home_empty": "JAVA_HOME is %(home)s, where there is no bin/java.",
-    "java_broken": "%(path)s does not say which Java it is: %(reason)s.",
-    "user_unnamed": "User %(uid)s has no name on this machine, and Java starts Spark for nobody without one.",
-    "room_small": "%(place)s, where Spark keeps temporary files, has %(free)s free, and a run may need %(needed)s.",
-    "room_refused": "%(place)s, where Spark keeps temporary files, cannot be written: %(reason)s.",
-    "memory_small": "%(free)s of memory are free, and a run needs %(needed)s.",
+    "python_old": _("Spark needs Python 3.11 or newer, and this is %(version)s."),
+    "packages_missing": _("Spark's Python packages are not installed: %(names)s."),
+    "package_wrong": _("%(name)s %(version)s does not fit: reports need %(wanted)s."),
+    "package_broken": _("%(name)s is installed with a version that nobody can read: %(version)s."),
+    "java_missing": _("There is no Java on this machine; Spark needs Java 17 or newer."),
+    "java_old": _("Java %(version)s in %(home)s is too old: Spark needs Java 17 or newer."),
+    "java_home_empty": _("JAVA_HOME is %(home)s, where there is no bin/java."),
+    "java_broken": _("%(path)s does not say which Java it is: %(reason)s."),
+    "user_unnamed": _("User %(uid)s has no name on this machine, and Java starts Spark for nobody without one."),
+    "room_small": _("%(place)s, where Spark keeps temporary files, has %(free)s free, and a run may need %(needed)s."),
+    "room_refused": _("%(place)s, where Spark keeps temporary files, cannot be written: %(reason)s."),
+    "memory_small": _("%(free)s of memory are free, and a run needs %(needed)s."),
 }
 #: code -> instruction to mend it.
 HOWS: dict[str, str] = {
-    "python": "install a newer Python, remove .venv, and start again",
-    "checkout": "stop this server and start it with script/server --reports, which installs Java and Spark once",
-    "image": "use the image that docker build --target reports makes; it has Java and Spark",
-    "one_file": "the one-file program has no Spark in it: run RocketBox from a checkout, or install it with pip",
-    "pip": "pip install 'rocketbox[console,reports]', and install Java 17 or newer",
-    "java_home": "set JAVA_HOME to the directory of Java 17 or newer, or unset it, and start again",
-    "java": "install Java 17 or newer, and set JAVA_HOME to its directory",
-    "user": "run as a user that has a name, or add a line for this one to /etc/passwd",
-    "room": "make room, or set TMPDIR to a place with more and start again",
-    "right": "make it writable for this user, or set TMPDIR to another place and start again",
-    "memory": "give this machine or container more memory, or stop something",
+    "python": _("install a newer Python, remove .venv, and start again"),
+    "checkout": _("stop this server and start it with script/server --reports, which installs Java and Spark once"),
+    "image": _("use the image that docker build --target reports makes; it has Java and Spark"),
+    "one_file": _("the one-file program has no Spark in it: run RocketBox from a checkout, or install it with pip"),
+    "pip": _("pip install 'rocketbox[console,reports]', and install Java 17 or newer"),
+    "java_home": _("set JAVA_HOME to the directory of Java 17 or newer, or unset it, and start again"),
+    "java": _("install Java 17 or newer, and set JAVA_HOME to its directory"),
+    "user": _("run as a user that has a name, or add a line for this one to /etc/passwd"),
+    "room": _("make room, or set TMPDIR to a place with more and start again"),
+    "right": _("make it writable for this user, or set TMPDIR to another place and start again"),
+    "memory": _("give this machine or container more memory, or stop something"),
 }
 #: Directory into which the Dockerfile installs.
 IMAGE = Path("/opt/rocketbox")

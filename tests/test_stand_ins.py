@@ -16,23 +16,21 @@ from appliance.engine.broker.registration import Registration
 from appliance.engine.broker.stats import BrokerStats
 from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import Clock, FakeClock
-from appliance.engine.config_journal import OsJournalCalls
+from appliance.engine.disk import Disk
 from appliance.engine.engine import Engine
 from appliance.engine.failover.leader_store import LeaderStore
-from appliance.engine.json_file import OsFileCalls
 from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.dispatcher import WorkerPool
 from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.message_store import MessageStore
-from appliance.engine.window.engine_admin import EngineAdmin
+from appliance.engine.window.figures.live import LiveFrames
+from appliance.engine.window.window import Window
 from appliance.engine.wire_audit import WireAudit
-from tests.console.test_live_feed import Window
+from tests.console.test_live_feed import Frames
 from tests.console.test_metrics import NAMES
 from tests.crash import life
 from tests.crash.recording_disk import RecordingDisk
-from tests.crash.tables import FilesOnDisk, JournalOnDisk
 from tests.engine import test_wire_gate as wire_gate
 from tests.engine.broker import conftest as broker
 from tests.engine.broker import test_ends_of_queues as ends_of_queues
@@ -46,7 +44,6 @@ from tests.support import fakes, sending, store
 from tests.support import serve_with_fake_engine as fake_process
 from tests.support.memory_store import MemoryCluster, MemoryStore
 from tests.support.stand_ins import differences, methods_of, names_of, written_differences
-from tests.world import disk as world_disk
 from tests.world.disk import WorldDisk
 
 TESTS = Path(__file__).parent
@@ -80,10 +77,8 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "a disk that records": (
         disk,
         Disk,
-        {"directories", "during_sync", "fault", "files", "kinds", "link", "mark", "open_count", "record"},
+        {"directories", "during_sync", "fault", "files", "kinds", "mark", "open_count", "record"},
     ),
-    "the journal's disk": (lambda: JournalOnDisk(disk()), OsJournalCalls, set()),
-    "the tables' disk": (lambda: FilesOnDisk(disk()), OsFileCalls, set()),
     "the world's disk": (
         lambda: WorldDisk(lambda: 0.0, lambda: None),
         Disk,
@@ -95,7 +90,6 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
             "fault",
             "files",
             "kinds",
-            "link",
             "mark",
             "open_count",
             "record",
@@ -107,26 +101,15 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
             "heal",
             "kill_in",
             "next_life",
-            "read_file",
             "scandir",
             "slow_s",
             "used",
-            "whole_files",
         },
     ),
-    "the journals' disk in the world": (
-        lambda: world_disk.JournalCalls(WorldDisk(lambda: 0.0, lambda: None)),
-        OsJournalCalls,
-        set(),
-    ),
-    "the tables' disk in the world": (
-        lambda: world_disk.FileCalls(WorldDisk(lambda: 0.0, lambda: None)),
-        OsFileCalls,
-        set(),
-    ),
-    "the window of a feed": (lambda: Window([]), EngineAdmin, {"frames", "asked"}),
+    "the frames of a feed": (lambda: Frames([]), LiveFrames, {"frames", "asked"}),
     "a process's engine": (lambda: fake_process.Engine(None), Engine, set()),
-    "a process's window": (fake_process.Admin, EngineAdmin, set()),
+    "a process's window": (fake_process.Window, Window, set()),
+    "a process's audit": (fake_process.WireAudit, WireAudit, set()),
     "a leader store of one thread's tests": (
         members.FakeStore,
         LeaderStore,
@@ -146,6 +129,8 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 #: Classes that share method names with a part but stand for none.
 NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
+    "support/sending.py:HostileSend": "a request, in the bytes that a stranger sends",
+    "client/core/test_client_core.py:Left": "a part of the client",
     "world/threads.py:SimpleQueue": "a queue of Python's, whose users wait on the world's clock",
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
     "rig/rounds.py:Clients": "official clients",
@@ -233,7 +218,7 @@ def test_a_stand_in_is_like_what_it_stands_for(name: str) -> None:
 
 
 def test_a_process_that_pretends_counts_what_engines_count() -> None:
-    assert set(fake_process.Admin().metrics()) <= NAMES
+    assert set(fake_process.Window().metrics()) <= NAMES
 
 
 def test_no_stand_in_takes_any_name_there_is() -> None:

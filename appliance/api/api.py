@@ -15,7 +15,8 @@ from ninja.renderers import BaseRenderer
 from ninja.utils import replace_path_param_notation
 
 from .. import __version__
-from ..console.access import Rule, rule_for
+from ..console.access import rule_for
+from ..console.roles import Rule
 from . import errors, questions
 from .problems import CONTENT_TYPE
 from .routers import (

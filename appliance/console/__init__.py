@@ -15,9 +15,9 @@
   Origin, session and rights itself. Streams are answers that give their turn back when they begin; `streams.py` counts
   them, `live_feed.py` reads the window once for all of them. `rights.py` ends them, and sockets, with the right to
   them: it looks at the settings database four times a second while there are some.
-- **Rights.** One table, `access.ACCESS`: view name, or method and route of the API, to role and grants; everything else
-  is refused. `patterns.py`: the topics and groups that a user or token is kept to. Each operation checks them
-  (`api/auth.py`); pages are closed to such users unless `scope.py` lists them.
+- **Rights.** The rows of `acts` say role, grants, body and names of each page and operation; `access.ACCESS` is made of
+  them, and everything else is refused. `patterns.py`: the topics and groups that a user or token is kept to. Each
+  operation checks them (`api/auth.py`); pages are closed to such users unless their row says `names` (`scope.py`).
 - **Identity.** `identity.py` signs in under a new session key and ends sessions when a password changes; `sessions.py`
   has a row for each, without which it is over; `lockout.py` counts wrong passwords (separately for browsers in which
   the user has signed in before, `known_browsers.py`); `second_factor.py` asks for a code behind them.
@@ -29,7 +29,7 @@
   and follows a reset: the state of each queue comes from `offset_resets/pending.py`.
 - **A change.** `views/topics.py` and `views/groups.py` read top to bottom: a form, a page with the difference and its
   consequences (`templates/changes/`), the act; `views/changes.py` has the functions they share. The engine refuses in
-  sentences (`window/sentences.py`), which `words.py` repeats for the catalogue; `window.refusal_text` translates them.
+  sentences (`window/sentences.py`), which are marked for the catalogue there; `window.refusal_text` translates them.
 - **Names.** Another program's store may have topics and groups of any name: `converters.py` makes one segment of an
   address of any name. `tests/browser/test_pages.py` walks every page over such names with axe;
   `tests/clients/test_every_page.py` while official clients hold pulls.

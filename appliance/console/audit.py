@@ -267,7 +267,7 @@ def look() -> Verdict:
 
 @dataclass(frozen=True, slots=True)
 class SealCheck:
-    """One check for the pages of checks, of the same shape as the engine's (`EngineAdmin.checks`)."""
+    """One check for the pages of checks, of the same shape as the engine's (`Window.checks`)."""
 
     name: str
     level: str

@@ -31,6 +31,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from ..engine import file_sync
+from ..engine.translatable import Plural, english, gettext_noop, ngettext_lazy
 from .directory_turn import turn_in
 
 KEY_FILE = "audit-key"
@@ -40,23 +41,32 @@ KEY_BYTES = 32
 #: The fields of an entry that its digest covers, in this order.
 COVERED = ("at_ms", "actor", "actor_kind", "address", "action", "target", "before", "after", "result", "request_id")
 
-#: code -> the sentence of a verdict, in English; `words.AUDIT_SENTENCES` repeats them for the catalogue.
-TEMPLATES = {
-    "audit_none": "There is no audit log yet.",
-    "audit_whole": "The audit log is whole; entries: %(count)d.",
-    "audit_cut": (
-        "The newest entries of the audit log are missing, up to entry %(last)d; in all: %(missing)d. "
-        "They were cut off, or an older copy of the settings database was restored."
+#: code -> the sentence of a verdict, in English.
+TEMPLATES: dict[str, str | Plural] = {
+    "audit_none": gettext_noop("There is no audit log yet."),
+    "audit_whole": ngettext_lazy(
+        "The audit log is whole and has %(count)d entry.", "The audit log is whole and has %(count)d entries."
     ),
-    "audit_altered": (
+    "audit_cut": ngettext_lazy(
+        "The newest %(missing)d entry of the audit log is missing, up to entry %(last)d. It was cut off, or an "
+        "older copy of the settings database was restored.",
+        "The newest %(missing)d entries of the audit log are missing, up to entry %(last)d. They were cut off, "
+        "or an older copy of the settings database was restored.",
+        "missing",
+    ),
+    "audit_altered": gettext_noop(
         "Entry %(entry)d of the audit log does not match the one before it: something was changed, removed or inserted "
         "there."
     ),
-    "audit_fewer": "Entries of the audit log are missing: there were %(count)d, and there are %(found)d of them.",
-    "audit_no_head": "The file audit-head, which says where the audit log ends, is gone.",
-    "audit_bad_head": "The file audit-head, which says where the audit log ends, was altered or damaged.",
-    "audit_no_key": "The file audit-key is gone: older entries of the audit log cannot be checked any more.",
-    "audit_unreadable": "The audit log cannot be checked: %(file)s cannot be read (%(reason)s).",
+    "audit_fewer": gettext_noop(
+        "Entries of the audit log are missing: there were %(count)d, and there are %(found)d of them."
+    ),
+    "audit_no_head": gettext_noop("The file audit-head, which says where the audit log ends, is gone."),
+    "audit_bad_head": gettext_noop("The file audit-head, which says where the audit log ends, was altered or damaged."),
+    "audit_no_key": gettext_noop(
+        "The file audit-key is gone: older entries of the audit log cannot be checked any more."
+    ),
+    "audit_unreadable": gettext_noop("The audit log cannot be checked: %(file)s cannot be read (%(reason)s)."),
 }
 
 
@@ -67,7 +77,7 @@ class Verdict(NamedTuple):
     args: dict[str, Any]
 
     @property
-    def template(self) -> str:
+    def template(self) -> str | Plural:
         return TEMPLATES[self.code]
 
     @property
@@ -75,7 +85,7 @@ class Verdict(NamedTuple):
         return self.code in ("audit_whole", "audit_none")
 
     def __str__(self) -> str:
-        return self.template % self.args
+        return english(self.template, self.args) % self.args
 
 
 class Row(NamedTuple):

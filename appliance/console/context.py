@@ -18,7 +18,7 @@ from .navigation import menu
 from .scope import opens
 
 if TYPE_CHECKING:
-    from ..engine.window.engine_admin import EngineAdmin
+    from ..engine.window.window import Window
 
 
 class Permissions:
@@ -34,7 +34,7 @@ class Permissions:
         return not (name in MASTERS_WORK and _slave() is not None)
 
 
-def _slave() -> EngineAdmin | None:
+def _slave() -> Window | None:
     """Return the window if the broker is a slave; None on a master, and if no engine runs."""
     try:
         window = runtime.window()

@@ -7,59 +7,26 @@ from urllib.parse import quote, urlencode
 
 from django.http import HttpRequest
 
+from .acts import ACTS, CALLS
+from .acts.row import names_in, with_names
+
+
+def _operations() -> dict[str, str]:
+    found: dict[str, str] = {}
+    pages = {act.name: act for act in ACTS if act.curl is not None}
+    for name, call in CALLS:
+        page = pages.get(name)
+        if page is not None and name not in found and call.operation.startswith("GET "):
+            path = with_names(call.operation.removeprefix("GET "), names_in(page.address or ""))
+            found[name] = f"{path}?{page.curl}".rstrip("?").replace("!", "")
+    return found
+
+
 #: Page -> its operation, below /api/v1/, with the arguments of the page's address; behind "?" those parameters of the
 #: page's filter that the operation takes under the same name.
-OPERATIONS = {
-    "account": "me",
-    "alert": "alerts/{pk}",
-    "alert_channel": "alert-channels/{pk}",
-    "alert_channels": "alert-channels",
-    "alert_rule": "alert-rules/{pk}",
-    "alert_rules": "alert-rules",
-    "alerts": "alerts",
-    "audit": "audit?result",
-    "backups": "system/backups",
-    "broker_history": "metrics",
-    "client": "clients/{client_id}",
-    "clients": "clients?q role group sort",
-    "dead_letter_groups": "dead-letters?q sort",
-    "dead_letters": "groups/{name}/dead-letters",
-    "delayed": "delayed?q",
-    "group": "groups/{name}",
-    "group_diagnosis": "groups/{name}/diagnosis",
-    "group_reset_done": "groups/{name}/offset-resets/{number}",
-    "group_resets": "groups/{name}/offset-resets",
-    "group_retries": "groups/{name}/retries",
-    "groups": "groups?q sort",
-    "job": "jobs/{job}",
-    "jobs": "jobs?kind state",
-    "needs": "needs",
-    "overview": "broker",
-    "quarantine": "replication/quarantine/{name}",
-    "replay": "replays/{job}",
-    "replication": "replication",
-    "report": "reports/days/{day}/{report}",
-    "report_run": "reports/runs/{run}",
-    "report_runs": "reports/runs",
-    "report_settings": "reports/settings",
-    "reports": "reports",
-    "search": "search?q",
-    "support_bundle": "system/bundle",
-    "system": "system",
-    "system_checks": "system/checks",
-    "system_config": "system/config",
-    "tokens": "tokens",
-    "topic": "topics/{name}",
-    "topics": "topics?q kind sort",
-    "transactions": "transactions",
-    "users": "users",
-    "wire_access": "wire-access?resource sort",
-    "wire_refusals": "wire-refusals?q sort",
-    "wire_user": "wire-users/{name}",
-    "wire_users": "wire-users?q sort",
-}
+OPERATIONS = _operations()
 #: Page -> the parameter without which its operation answers nothing.
-NEEDED = {"search": "q", "wire_access": "resource"}
+NEEDED = {act.name: one[:-1] for act in ACTS for one in (act.curl or "").split() if one.endswith("!")}
 
 
 def curl(request: HttpRequest) -> str:

@@ -96,22 +96,22 @@ def _value(value: Any) -> str:
 
 def _topics() -> Iterator[tuple[str, dict[str, Any]]]:
     admin = runtime.window()
-    for row in _rows(lambda page: admin.topics(page=page, page_size=500)):
+    for row in _rows(lambda page: admin.topics.page(page=page, page_size=500)):
         try:
-            yield row.name, dict(admin.topic_settings(row.name).values)
+            yield row.name, dict(admin.topics.settings(row.name).values)
         except NotFound:  # deleted meanwhile
             continue
 
 
 def _groups() -> Iterator[tuple[str, dict[str, Any]]]:
     admin = runtime.window()
-    for row in _rows(lambda page: admin.groups(page=page, page_size=500)):
+    for row in _rows(lambda page: admin.groups.page(page=page, page_size=500)):
         try:
-            settings = admin.group(row.name, queues=False).settings
+            settings = admin.groups.detail(row.name, queues=False).settings
         except NotFound:
             continue
         if settings is not None:
-            yield row.name, {one.name: getattr(settings, one.name) for one in admin.group_setting_list()}
+            yield row.name, {one.name: getattr(settings, one.name) for one in admin.group_settings}
 
 
 def _rows(fetch: Callable[[int], Any]) -> Iterator[Any]:
@@ -324,31 +324,31 @@ def _audited(request: HttpRequest, action: str, act: Callable[[], Any]) -> Calla
 
 def _plan_topic(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
     admin, by = runtime.window(), request.user.label
-    _known(fields, [one.name for one in admin.topic_setting_list()])
+    _known(fields, [one.name for one in admin.topic_settings])
     try:
-        admin.topic_settings(name)
+        admin.topics.settings(name)
     except NotFound:
-        change = admin.create_topic(name, dry_run=True, by=by, **fields)
-        act = lambda: admin.create_topic(name, by=by, **fields)  # noqa: E731
+        change = admin.topic_commands.create(name, dry_run=True, by=by, **fields)
+        act = lambda: admin.topic_commands.create(name, by=by, **fields)  # noqa: E731
         return _of_the_broker("topics", name, change, True, _audited(request, "topic.create", act))
-    change = admin.edit_topic(name, dry_run=True, by=by, **fields)
-    act = lambda: admin.edit_topic(name, revision=None, by=by, **fields)  # noqa: E731
+    change = admin.topic_commands.edit(name, dry_run=True, by=by, **fields)
+    act = lambda: admin.topic_commands.edit(name, revision=None, by=by, **fields)  # noqa: E731
     return _of_the_broker("topics", name, change, False, _audited(request, "topic.edit", act))
 
 
 def _plan_group(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
     admin, by = runtime.window(), request.user.label
-    _known(fields, [one.name for one in admin.group_setting_list()])
+    _known(fields, [one.name for one in admin.group_settings])
     try:
-        present = admin.group(name, queues=False).settings
+        present = admin.groups.detail(name, queues=False).settings
     except NotFound:
         present = None
     if present is None:
-        change = admin.create_group(name, dry_run=True, by=by, **fields)
-        act = lambda: admin.create_group(name, by=by, **fields)  # noqa: E731
+        change = admin.group_commands.create(name, dry_run=True, by=by, **fields)
+        act = lambda: admin.group_commands.create(name, by=by, **fields)  # noqa: E731
         return _of_the_broker("groups", name, change, True, _audited(request, "group.create", act))
-    change = admin.edit_group(name, dry_run=True, by=by, **fields)
-    act = lambda: admin.edit_group(name, by=by, **fields)  # noqa: E731
+    change = admin.group_commands.edit(name, dry_run=True, by=by, **fields)
+    act = lambda: admin.group_commands.edit(name, by=by, **fields)  # noqa: E731
     return _of_the_broker("groups", name, change, False, _audited(request, "group.edit", act))
 
 

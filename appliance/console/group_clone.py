@@ -51,11 +51,11 @@ class GroupClone:
         known = self._target_settings()
         change = moves = None
         if known is None:
-            change = self._window.create_group(self._target, **self._values(), dry_run=True, by=self._by)
+            change = self._window.group_commands.create(self._target, **self._values(), dry_run=True, by=self._by)
         elif self._settings:
-            change = self._window.edit_group(self._target, **self._edit_values(), dry_run=True, by=self._by)
+            change = self._window.group_commands.edit(self._target, **self._edit_values(), dry_run=True, by=self._by)
         if self._offsets:
-            moves = self._window.clone_offsets(
+            moves = self._window.offset_commands.clone(
                 self._source, self._target, self._topic, dry_run=True, new=known is None, by=self._by
             )
         return Cloned(known is None, change, moves)
@@ -66,11 +66,13 @@ class GroupClone:
         known = self._target_settings()
         change = moves = None
         if known is None:
-            change = self._window.create_group(self._target, **self._values(), by=self._by)
+            change = self._window.group_commands.create(self._target, **self._values(), by=self._by)
         elif self._settings:
-            change = self._window.edit_group(self._target, **self._edit_values(), by=self._by)
+            change = self._window.group_commands.edit(self._target, **self._edit_values(), by=self._by)
         if self._offsets:
-            moves = self._window.clone_offsets(self._source, self._target, self._topic, revision=revision, by=self._by)
+            moves = self._window.offset_commands.clone(
+                self._source, self._target, self._topic, revision=revision, by=self._by
+            )
         return Cloned(known is None, change, moves)
 
     def note(self, request: HttpRequest, done: Cloned) -> None:
@@ -87,13 +89,13 @@ class GroupClone:
 
     def _target_settings(self) -> Any:
         try:
-            return self._window.group(self._target, queues=False).settings
+            return self._window.groups.detail(self._target, queues=False).settings
         except NotFound:
             return None
 
     def _values(self) -> dict[str, Any]:
         """Return the source's settings, which a new group always gets; {} if the source has none."""
-        found = self._window.group(self._source, queues=False).settings
+        found = self._window.groups.detail(self._source, queues=False).settings
         return {} if found is None else dict(found.values)
 
     def _edit_values(self) -> dict[str, Any]:

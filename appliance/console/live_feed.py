@@ -50,7 +50,7 @@ class LiveFeed:
             idle = 0
             while idle < 2:  # a stream that has just got an event waits again at once
                 try:
-                    number, frame = runtime.window().live_frame()
+                    number, frame = runtime.window().live.frame()
                 except (AdminError, runtime.EngineNotRunning):
                     await self._hand_out(None)
                     return

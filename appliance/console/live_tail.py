@@ -45,7 +45,7 @@ BODY_CHARS = 240
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """The messages that a viewer wants to see: the arguments of `EngineAdmin.tail`."""
+    """The messages that a viewer wants to see: the arguments of `Tails.begin`."""
 
     topic: str
     tags: str
@@ -71,7 +71,7 @@ def wish_of(query: Mapping[str, str], bodies: bool) -> Wish:
 
 def begin(wish: Wish, dry_run: bool = False) -> Tail | None:
     """Open the engine's tail of a wish; None for a dry run. Raises NotFound and InvalidInput."""
-    return runtime.window().tail(**asdict(wish), dry_run=dry_run)
+    return runtime.window().tails.begin(**asdict(wish), dry_run=dry_run)
 
 
 def _number(query: Mapping[str, str], name: str, otherwise: int) -> int:
@@ -190,7 +190,7 @@ class LiveTail:
             raise TooMany("all")
 
     def add(self, wish: Wish, viewer: Viewer) -> None:
-        """Add a viewer; the first one of a wish opens its tail. Raises TooMany, and what `EngineAdmin.tail` raises."""
+        """Add a viewer; the first one of a wish opens its tail. Raises TooMany, and what `Tails.begin` raises."""
         self.admit(viewer.user)
         with self._lock:
             watch = self._watches.get(wish)

@@ -26,7 +26,7 @@ class LookAhead(ServiceThread):
         self.wait(BEGIN_S)
         while not self.stopped:
             try:
-                more = runtime.window().look_ahead()
+                more = runtime.window().look_ahead.step()
             except (Unavailable, runtime.EngineNotRunning, OSError):  # it starts or stops, or runs without a broker
                 more = False
             except Exception:

@@ -20,9 +20,10 @@ from django.utils import timezone, translation
 
 from .. import runtime
 from . import act_journal, asked, proxy_sign_in, rights, scope, second_factor, set_up, time_zones, tokens
-from .access import ACCESS, Rule, methods_of, rule_for
+from .access import ACCESS, methods_of, rule_for
 from .audit import audit, unfinished
 from .identity import AnonymousUser, Bearer, names_for, sign_in, sign_out, user_of, way_of
+from .roles import Rule
 from .turns import TURN, Turn, caller_address
 from .views import errors
 

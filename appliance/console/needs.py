@@ -38,60 +38,40 @@ LONGEST_MS = 90 * DAY_MS
 #: Up to this many similar needs are shown one by one. Of more only the first is, with the others folded below it.
 ALIKE_SHOWN = 3
 
-#: Code of a need's sentence -> (its part of the key of a mute, what to do, the view that does it).
-_DIAGNOSE = ("lag", _("Diagnose"), "group")
-_OPEN_REPLICATION = _("Open replication")
-#: Also used for sentences that `_ACTS` does not list.
+#: For each kind of act: (its needs' part of the key of a mute, what to do, the view that does it), and the codes of the
+#: needs' sentences. The first is also for all codes that are not listed.
 _CHECKS = ("check", _("Open checks"), "system_checks")
-_ACTS: dict[str, tuple[str, str | Promise, str]] = {
-    "io_ended": _CHECKS,
-    "store_broken": _CHECKS,
-    "disk_full": _CHECKS,
-    "disk_deletes": _CHECKS,
-    "disk_filling": _CHECKS,
-    "stuck": _DIAGNOSE,
-    "queues_stuck": _DIAGNOSE,
-    "falls_behind": _DIAGNOSE,
-    "catching_up": ("lag", _("Open group"), "group"),
-    "nobody_consumes": ("lag", _("Open group"), "group"),
-    "nobody_consumes_late": ("lag", _("Open group"), "group"),
-    "consumption_is_off_behind": ("lag", _("Open group"), "group"),
-    "deleted_unread_soon": ("unread", _("Diagnose"), "group"),
-    "client_id_twice": ("client_ids", _("Diagnose"), "group"),
-    "subscriptions_differ": ("subscriptions", _("Compare"), "group"),
-    "dead_letters": ("dead_letters", _("Open dead letters"), "dead_letters"),
-    "dead_letters_expire": ("dead_letters", _("Open dead letters"), "dead_letters"),
-    "queues_unread": ("queues", _("Change queues"), "topic_edit"),
-    "queues_unreadable": ("queues", _("Change queues"), "topic_edit"),
-    "transactions_without_producer": ("transactions", _("Inspect"), "transactions"),
-    "transactions_undecided": ("transactions", _("Inspect"), "transactions"),
-    "more_needs": ("more", _("Open groups"), "groups"),
-    "slave_gone": ("slave", _OPEN_REPLICATION, "replication"),
-    "slave_lags": ("slave", _OPEN_REPLICATION, "replication"),
-    "slave_lags_far": ("slave", _OPEN_REPLICATION, "replication"),
-    "slave_behind": ("slave", _OPEN_REPLICATION, "replication"),
-    "slave_alone": ("check", _OPEN_REPLICATION, "replication"),
-    "slaves_behind": ("check", _OPEN_REPLICATION, "replication"),
-    "slaves_missing": ("check", _OPEN_REPLICATION, "replication"),
-    "set_one_copy": ("copies", _OPEN_REPLICATION, "replication"),
-    "set_too_few": ("copies", _OPEN_REPLICATION, "replication"),
-    "set_contradicts": ("member", _OPEN_REPLICATION, "replication"),
-    "set_member_slow": ("member", _OPEN_REPLICATION, "replication"),
-    "set_member_slow_kept": ("member", _OPEN_REPLICATION, "replication"),
-    "set_member_lost": ("member", _OPEN_REPLICATION, "replication"),
-    "set_member_lost_since": ("member", _OPEN_REPLICATION, "replication"),
-    "set_no_leader": ("check", _OPEN_REPLICATION, "replication"),
-    "set_fenced": ("check", _OPEN_REPLICATION, "replication"),
-    "set_frozen": ("check", _OPEN_REPLICATION, "replication"),
-    "set_store_short": ("check", _OPEN_REPLICATION, "replication"),
-    "set_store_silent": ("check", _OPEN_REPLICATION, "replication"),
-    "set_store_fails": ("check", _OPEN_REPLICATION, "replication"),
-    "member_waits": ("check", _OPEN_REPLICATION, "replication"),
-    "set_quarantined": ("quarantine", _OPEN_REPLICATION, "replication"),
-    "disk_full_soon": ("disk", _("Open checks"), "system_checks"),
-    "reports_failed": ("reports", _("Open reports"), "reports"),
-    "reports_late": ("reports", _("Open reports"), "reports"),
-}
+_OPEN_REPLICATION = _("Open replication")
+_OF_CODES: tuple[tuple[tuple[str, str | Promise, str], str], ...] = (
+    (_CHECKS, ""),
+    (("disk", _("Open checks"), "system_checks"), "disk_full_soon"),
+    (("lag", _("Diagnose"), "group"), "stuck queues_stuck falls_behind"),
+    (
+        ("lag", _("Open group"), "group"),
+        "catching_up nobody_consumes nobody_consumes_late consumption_is_off_behind",
+    ),
+    (("unread", _("Diagnose"), "group"), "deleted_unread_soon"),
+    (("client_ids", _("Diagnose"), "group"), "client_id_twice"),
+    (("subscriptions", _("Compare"), "group"), "subscriptions_differ"),
+    (("dead_letters", _("Open dead letters"), "dead_letters"), "dead_letters dead_letters_expire"),
+    (("queues", _("Change queues"), "topic_edit"), "queues_unread queues_unreadable"),
+    (("transactions", _("Inspect"), "transactions"), "transactions_without_producer transactions_undecided"),
+    (("more", _("Open groups"), "groups"), "more_needs"),
+    (("slave", _OPEN_REPLICATION, "replication"), "slave_gone slave_lags slave_lags_far slave_behind"),
+    (
+        ("check", _OPEN_REPLICATION, "replication"),
+        "slave_alone slaves_behind slaves_missing set_no_leader set_fenced set_frozen set_store_short set_store_silent "
+        "set_store_fails member_waits",
+    ),
+    (("copies", _OPEN_REPLICATION, "replication"), "set_one_copy set_too_few"),
+    (
+        ("member", _OPEN_REPLICATION, "replication"),
+        "set_contradicts set_member_slow set_member_slow_kept set_member_lost set_member_lost_since",
+    ),
+    (("quarantine", _OPEN_REPLICATION, "replication"), "set_quarantined"),
+    (("reports", _("Open reports"), "reports"), "reports_failed reports_late"),
+)
+_ACTS = {code: act for act, codes in _OF_CODES for code in codes.split()}
 #: View -> the one shown instead to readers who may not change anything there.
 _INSTEAD = {"topic_edit": "topic"}
 
@@ -139,7 +119,7 @@ class Board:
 
 def everything() -> list[Need]:
     """Return all needs, muted or not: those of the broker, the worst first, then those of the console's reports."""
-    return [*runtime.window().overview().needs, *report_needs()]
+    return [*runtime.window().overview.snapshot().needs, *report_needs()]
 
 
 def key_of(need: Need) -> str:

@@ -33,22 +33,22 @@ def gather() -> Bundle:
         bundle.add_text("report-run.txt", "the end of what it said", reports.log_tail(last.id))
     checks = [{"name": one.name, "level": one.level, "text": str(one.sentence)} for one in admin.checks()]
     bundle.add_json("checks.json", "the checks of the page System", checks)
-    options = {f"{one.section}.{one.name}": [one.value, one.default] for one in admin.configuration().options}
+    options = {f"{one.section}.{one.name}": [one.value, one.default] for one in admin.options.listing().options}
     bundle.add_json("options.json", "the options in force, and their defaults", options)
     bundle.add_json("metrics.json", "the figures of /metrics", admin.metrics())
-    listed: tuple[Any, ...] = admin.topics(show="user", page_size=500).rows
+    listed: tuple[Any, ...] = admin.topics.page(show="user", page_size=500).rows
     topics = [
         {"name": one.name, "kind": one.kind, "queues": one.write_queues, "messages": one.messages, "bytes": one.bytes}
         for one in listed[:MOST_NAMES]
     ]
     bundle.add_json("topics.json", "topics: names, queues, how many messages", topics)
-    rows: tuple[Any, ...] = admin.groups(page_size=500).rows
+    rows: tuple[Any, ...] = admin.groups.page(page_size=500).rows
     groups = [{"name": one.name, "lag": one.lag, "clients": one.clients} for one in rows[:MOST_NAMES]]
     bundle.add_json("groups.json", "consumer groups: names, lag, clients", groups)
     store = runtime.window().system().store_dir
     directories = {"store": Path(store), "rocketbox": runtime.place().directory}
     bundle.add_json("files.json", "names, lengths and times of files, no contents", files_of(directories))
-    lines = admin.log_lines("INFO", limit=LOG_LINES)
+    lines = admin.log.lines("INFO", limit=LOG_LINES)
     text = "\n".join(f"{one.at_ms} {one.level} {one.logger} [{one.thread}] {one.text}" for one in lines)
     bundle.add_text("log.txt", "the newest lines of the log", text)
     return bundle

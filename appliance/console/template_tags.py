@@ -10,6 +10,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
 
+from ..engine.plain_text import size_text
 from . import static_files
 
 register = template.Library()
@@ -34,14 +35,7 @@ def thousands(value: object) -> str:
 @register.filter
 def as_bytes(value: int | None) -> str:
     """Format a size with a unit that leaves few digits before the point; None is "not known"."""
-    if value is None:
-        return _("not known")
-    size = float(value)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if abs(size) < 1024:
-            return f"{int(size)} B" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1024
-    return f"{size:.1f} TiB"
+    return _("not known") if value is None else size_text(value)
 
 
 @register.filter

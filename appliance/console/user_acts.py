@@ -15,10 +15,10 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from . import password_links, second_factor, sessions, tokens
-from .access import GRANTS
 from .audit import audit
 from .models import Role, User
 from .password_rules import generate_password, password_problem
+from .roles import GRANTS
 
 RIGHTS = ("role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern")
 

@@ -51,14 +51,14 @@ def take_over() -> int:
     with _lock:
         while True:
             positions = _positions()
-            series, acts = admin.wire_acts(_series, positions.get(_series, 0))
+            series, acts = admin.wire_audit.after(_series, positions.get(_series, 0))
             if series != _series:
                 _series = series
                 continue
             if not acts:
                 return count
             audit.append([_entry(series, act) for act in acts], also=partial(_move, series, acts[-1].n))
-            admin.wire_acts_taken(series, acts[-1].n)
+            admin.wire_audit.taken(series, acts[-1].n)
             count += len(acts)
 
 

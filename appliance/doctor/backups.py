@@ -6,10 +6,8 @@ import time
 from pathlib import Path
 
 from ..engine.backup import BackupError, read_manifest
+from ..engine.window.health import limits
 from .diagnosis import Diagnosis, size_text
-
-#: Older ones are worth a word.
-_OLD_DAYS = 7
 
 
 def look_at_backups(found: Diagnosis, own: Path) -> None:
@@ -28,7 +26,7 @@ def look_at_backups(found: Diagnosis, own: Path) -> None:
     text = (
         f"The newest of {len(paths)} backups is {days:.1f} days old: {newest.name}, {size_text(manifest.total_bytes)}."
     )
-    if days > _OLD_DAYS:
+    if days > limits.BACKUP_DAYS:
         found.warn("backups", text, "make one at System, Backups, where they can also be scheduled")
     else:
         found.ok("backups", text)

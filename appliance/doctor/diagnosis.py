@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import NamedTuple
 
+from ..engine import plain_text
 from ..engine.plain_text import plain
 
 OK, WARN, FAIL = "ok", "warn", "fail"
+#: A size as text: 1536 -> "1.5 KiB".
+size_text = partial(plain_text.size_text, unit="bytes")
 
 
 class Line(NamedTuple):
@@ -40,13 +44,3 @@ class Diagnosis:
 
     def count(self, level: str) -> int:
         return sum(line.level == level for line in self.lines)
-
-
-def size_text(size: int) -> str:
-    """1536 -> "1.5 KiB"."""
-    value = float(size)
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:.0f} {unit}" if unit == "bytes" or value >= 100 else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

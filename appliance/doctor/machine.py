@@ -10,14 +10,12 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ..engine import hotpath
+from ..engine.disk import Disk
 from ..engine.hotpath.building import what_is_missing
 from ..engine.hotpath.choice import Choice
-from ..engine.store.disk import Disk
+from ..engine.window.health import limits
 from .diagnosis import Diagnosis
 
-#: Enough for the clients, log files and queue files of a busy broker; systemd's default for services is 524,288.
-DESCRIPTORS_WANTED = 65_536
-DESCRIPTORS_NEEDED = 4_096
 #: No RocketBox ran before 2025.
 _EARLIEST_S = 1_735_689_600
 
@@ -56,9 +54,9 @@ def look_at_hot_path(found: Diagnosis, choice: Choice) -> None:
 def _descriptors(found: Diagnosis) -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     advice = "raise the limit of open files: LimitNOFILE=1048576 in the unit, or ulimit -n in the shell"
-    if hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_NEEDED:
+    if hard != resource.RLIM_INFINITY and hard < limits.DESCRIPTORS_NEEDED:
         found.fail("descriptors", f"At most {hard} files and connections may be open.", advice)
-    elif hard != resource.RLIM_INFINITY and hard < DESCRIPTORS_WANTED:
+    elif hard != resource.RLIM_INFINITY and hard < limits.DESCRIPTORS_WANTED:
         found.warn("descriptors", f"At most {hard} files and connections may be open.", advice)
     else:
         found.ok("descriptors", f"{'Any number of' if hard < 0 else hard} files and connections may be open.")

@@ -9,11 +9,11 @@ from pathlib import Path
 from ..command_line import ServeOptions
 from ..engine import own_files
 from ..engine.config import EngineConfig
+from ..engine.disk import Disk
 from ..engine.engine import MIN_FREE_BYTES, VIP_DISTANCE
 from ..engine.errors import StartError
 from ..engine.host_port import cannot_reach, local_host
 from ..engine.remoting.server import listen
-from ..engine.store.disk import Disk
 from ..engine.store.log.commit_log import RECENT_BYTES
 from ..engine.window.health.disk_room import disk_figures
 from ..main import what_strangers_can_do

@@ -13,13 +13,11 @@ from ..engine.store.findings import Finding
 from ..engine.store_tools.offline_store import OfflineStore
 from ..engine.store_tools.problems import DAMAGE, Problems
 from ..engine.store_tools.small_files_check import SmallFilesCheck, checkpoint_times, saved_findings, table_in
+from ..engine.window.health import limits
 from .diagnosis import Diagnosis, size_text
 
-#: Findings younger than this are listed one by one, up to _TOLD of them.
-RECENT_S = 7 * 86_400
+#: Recent findings are listed one by one, up to so many.
 _TOLD = 10
-#: How far the clock may be behind the newest message.
-_BEHIND_MS = 5_000
 _WORDS = {
     "torn": "A torn tail of the log was cut off",
     "damage": "A damaged range of the log is skipped",
@@ -135,13 +133,13 @@ def _times(found: Diagnosis, store: OfflineStore) -> None:
     times = checkpoint_times(store)
     newest = max(times[:2]) if times else 0
     behind = newest - int(time.time() * 1000)
-    if behind > _BEHIND_MS:
+    if behind > limits.CLOCK_BEHIND_MS:
         text = f"The clock is {behind // 1000} s behind the store time of the newest message."
         found.warn("clock", text, "set the clock: until it has caught up, all new messages get that store time")
 
 
 def _findings(found: Diagnosis, findings: list[Finding]) -> None:
-    recent = [one for one in findings if one.time_ms > (time.time() - RECENT_S) * 1000]
+    recent = [one for one in findings if one.time_ms > (time.time() - limits.FINDINGS_S) * 1000]
     for finding in recent[-_TOLD:]:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(finding.time_ms / 1000))
         place = finding.file if finding.begin < 0 else f"{finding.file} [{finding.begin}, {finding.end})"

@@ -25,109 +25,23 @@ from __future__ import annotations
 import errno
 import json
 import logging
-import os
 import threading
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from . import file_sync
 from .clock import Clock
 from .crc_lines import line_of, text_of
-from .own_files import FILE_MODE, make_directory
+from .disk import Disk
+from .journal_file import MOST_READ_BYTES, AppendedLines
 from .service_thread import ServiceThread
 
 logger = logging.getLogger(__name__)
 
 #: Time-out of a wait for a sync; the entry may still become durable after it.
 WAIT_S = 10.0
-#: Largest journal, since it is read whole at a start: a larger one is refused there, and an entry beyond it here.
-MOST_READ_BYTES = 256 << 20
-
-
-class JournalCalls(Protocol):
-    """The system calls of the journal; tests pass ones that fail or forget."""
-
-    def exists(self, path: Path) -> bool: ...
-    def make_directory(self, path: Path) -> None: ...
-    def open(self, path: Path) -> int: ...
-    def read(self, path: Path) -> bytes: ...
-    def pwrite(self, fd: int, data: bytes, position: int) -> int: ...
-    def truncate(self, fd: int, size: int) -> None: ...
-    def fdatasync(self, fd: int) -> None: ...
-    def forget_cached(self, fd: int) -> None: ...
-    def close(self, fd: int) -> None: ...
-    def rename(self, old: Path, new: Path) -> None: ...
-    def sync_directory(self, path: Path) -> None: ...
-
-
-class OsJournalCalls:
-    """The operating system's calls."""
-
-    def exists(self, path: Path) -> bool:
-        return path.exists()
-
-    def make_directory(self, path: Path) -> None:
-        make_directory(path)
-
-    def open(self, path: Path) -> int:
-        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
-
-    def read(self, path: Path) -> bytes:
-        if path.stat().st_size > MOST_READ_BYTES:
-            raise OSError(errno.EFBIG, f"it is larger than {MOST_READ_BYTES >> 20} MiB, so not ours")
-        return path.read_bytes()
-
-    def pwrite(self, fd: int, data: bytes, position: int) -> int:
-        return os.pwrite(fd, data, position)
-
-    def truncate(self, fd: int, size: int) -> None:
-        os.ftruncate(fd, size)
-
-    def fdatasync(self, fd: int) -> None:
-        file_sync.sync_data(fd)
-
-    def forget_cached(self, fd: int) -> None:
-        """Make later reads come from the disk."""
-        file_sync.forget_cached(fd)
-
-    def close(self, fd: int) -> None:
-        os.close(fd)
-
-    def rename(self, old: Path, new: Path) -> None:
-        os.rename(old, new)
-
-    def sync_directory(self, path: Path) -> None:
-        file_sync.sync_directory(path)
-
-
-def write_all(calls: JournalCalls, fd: int, data: bytes, position: int) -> None:
-    """Write all of `data`, which the kernel may take in pieces. Raises OSError."""
-    done = 0
-    while done < len(data):
-        count = calls.pwrite(fd, data[done:], position + done)
-        if count <= 0:
-            raise OSError(f"{done} of {len(data)} bytes were written")
-        done += count
-
-
-def begin_file(calls: JournalCalls, path: Path, content: bytes) -> int:
-    """Replace the file at `path` by a new one, durable on return. Return its descriptor. Raises OSError."""
-    fresh = path.with_name(path.name + ".new")
-    fd = calls.open(fresh)
-    try:
-        calls.truncate(fd, 0)
-        write_all(calls, fd, content, 0)
-        calls.fdatasync(fd)
-        calls.rename(fresh, path)
-        calls.sync_directory(path.parent)
-    except OSError:
-        calls.close(fd)
-        raise
-    return fd
 
 
 def encode_entry(entry: dict[str, Any]) -> bytes:
@@ -155,28 +69,23 @@ class ConfigJournal(ServiceThread):
     def __init__(
         self,
         path: Path,
-        calls: JournalCalls | None = None,
+        disk: Disk | None = None,
         clock: Clock | None = None,
         most_bytes: int = MOST_READ_BYTES,
     ) -> None:
-        """Open the journal and read it; a torn last line is cut. Raises OSError."""
+        """Open the journal and read it; a torn last line is cut. most_bytes: an entry beyond it is refused. Raises
+        OSError."""
         super().__init__("config-journal")
         # Constant after construction.
         self._most_bytes = most_bytes
-        self._calls = OsJournalCalls() if calls is None else calls
         self._clock = clock or Clock()
         self._path = path
+        self._file = AppendedLines("config journal", path, disk)
         #: Functions that save the tables' JSON files after a failed sync, so that these have the journal's entries.
         #: Filled before start().
         self.when_broken: list[Callable[[], None]] = []
-        self._calls.make_directory(path.parent)
-        new = not self._calls.exists(path)
-        self._fd = self._calls.open(path)
-        if new:
-            self._calls.sync_directory(path.parent)
         # Guarded by _lock.
         self._lock = threading.Lock()
-        self._end = 0
         self._written = 0
         self._last_entry: dict[str, int] = {}
         self._saved: dict[str, int] = {}
@@ -191,29 +100,21 @@ class ConfigJournal(ServiceThread):
         self._load()
 
     def _load(self) -> None:
-        # A process that died may not have synced its last entries; then the page cache has entries that the disk lacks.
-        # From here on everything that is read is relied on, so it must be on the disk.
-        self._calls.fdatasync(self._fd)
-        self._calls.forget_cached(self._fd)
-        raw = self._calls.read(self._path)
-        lines = raw.split(b"\n")
         good: list[bytes] = []
-        for line in lines[:-1]:
+
+        def take(line: bytes) -> bool:
             entry = decode_line(line)
             if entry is None:
-                logger.error("config journal: damaged line left out path=%s line=%r", self._path, line[:200])
-                continue
+                return False
             good.append(line + b"\n")
             self._written += 1
             self._last_entry[entry["table"]] = self._written
             self._replay.setdefault(entry["table"], []).append(entry)
-        if lines[-1]:
-            logger.warning("config journal: torn tail cut path=%s bytes=%d", self._path, len(lines[-1]))
-        content = b"".join(good)
-        if content != raw:
+            return True
+
+        if self._file.load(take):
             # Otherwise a new entry, written over a part of a damaged line, could make the rest look like an entry.
-            self._begin_new_file(content)
-        self._end = len(content)
+            self._file.begin(b"".join(good))
         self._durable = self._written
 
     def take(self, table: str) -> list[dict[str, Any]]:
@@ -243,16 +144,9 @@ class ConfigJournal(ServiceThread):
         with self._lock:
             if self._broken is not None:
                 raise OSError(self._broken)
-            if self._end + len(line) > self._most_bytes:
+            if self._file.size + len(line) > self._most_bytes:
                 raise OSError(errno.EFBIG, "it is full until the tables are saved", str(self._path))
-            try:
-                write_all(self._calls, self._fd, line, self._end)
-            except OSError:
-                # Only tidies up: a rest of the entry would be read as a torn tail, or overwritten by the next entry.
-                with suppress(OSError):
-                    self._calls.truncate(self._fd, self._end)
-                raise
-            self._end += len(line)
+            self._file.append(line, sync=False)
             self._written += 1
             self._last_entry[entry["table"]] = ticket = self._written
         if wake:
@@ -308,7 +202,7 @@ class ConfigJournal(ServiceThread):
     def _empty_if_saved(self) -> None:
         """Empty the journal if the JSON files hold all of it. After a failed sync it then accepts entries again."""
         with self._lock:
-            if not self._end and self._broken is None:
+            if not self._file.size and self._broken is None:
                 return
             if any(self._saved.get(name, 0) < last for name, last in self._last_entry.items()):
                 return
@@ -319,26 +213,18 @@ class ConfigJournal(ServiceThread):
                 return
             try:
                 if self._broken is None:
-                    self._calls.truncate(self._fd, 0)
-                else:
-                    self._begin_new_file()
+                    self._file.clear()
+                else:  # then no thread syncs the old file
+                    self._file.begin(b"")
             except OSError as error:
                 logger.error("config journal: cannot be emptied path=%s: %s", self._path, error)
                 return
-            self._end = 0
             self._broken = None
             durable = self._written
         with self._state:
             self._durable = max(self._durable, durable)
             assert self._durable <= self._written, "no entry is durable before it was written"
             self._state.notify_all()
-
-    def _begin_new_file(self, content: bytes = b"") -> None:
-        """Replace the file by a new one, durable on return. While the thread runs, only after a failed sync: then no
-        thread syncs the old one."""
-        fd = begin_file(self._calls, self._path, content)
-        old, self._fd = self._fd, fd
-        self._calls.close(old)
 
     # --- the thread
 
@@ -362,7 +248,7 @@ class ConfigJournal(ServiceThread):
         if target <= self._durable or self._broken is not None:
             return
         try:
-            self._calls.fdatasync(self._fd)
+            self._file.sync()
         except OSError as error:
             # The kernel may have dropped the pages it could not write, and the next sync would then report success. So
             # no entry is taken until the JSON files hold everything.
@@ -382,7 +268,5 @@ class ConfigJournal(ServiceThread):
         """End the thread, sync the rest, close the file."""
         ended = super().stop(deadline)
         self.work()
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
-            self._calls.close(fd)
+        self._file.close()
         return ended

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from .clock import Clock
 from .config import EngineConfig
+from .disk import disk_usage
 from .errors import StartError
 from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
 from .loop_calls import run_on_loop
@@ -25,7 +26,6 @@ from .remoting.dispatcher import Dispatcher, Gate, WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
 from .replication.roles import takes_slaves
-from .store.disk import disk_usage
 from .window.options import Options
 from .wire_audit import NAMESRV_STEM, STEM, WireAudit
 from .wire_gate import Act, WireGate
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from .namesrv.namesrv import NameServer
     from .seat import Seat
     from .tls.door import Door
-    from .window.engine_admin import EngineAdmin
     from .window.process.system import Addresses
+    from .window.window import Window
 
 logger = logging.getLogger(__name__)
 
@@ -93,14 +93,14 @@ class Engine:
         self.resign: Callable[[], None] | None = None
         # Guarded by _making_window.
         self._making_window = threading.Lock()
-        self._window: EngineAdmin | None = None
+        self._window: Window | None = None
         #: Monotonic time at which everything ran; None before.
         self._started_at: float | None = None
         #: True while the broker is being replaced by one of another role.
         self._broker_gone = False
 
     @property
-    def window(self) -> EngineAdmin:
+    def window(self) -> Window:
         """The window of console, API and metrics onto this process. Any thread; it is made on first use, since a broker
         alone needs none of its modules."""
         with self._making_window:
@@ -108,12 +108,10 @@ class Engine:
                 self._window = self._make_window()
             return self._window
 
-    def _make_window(self) -> EngineAdmin:
-        from .window.engine_admin import EngineAdmin
+    def _make_window(self) -> Window:
+        from .window.window import Window
 
-        window = EngineAdmin(
-            self.options, self.loop, self.server, self.wire_audit, self.addresses, lambda: self.health()
-        )
+        window = Window(self.options, self.loop, self.server, self.wire_audit, self.addresses, lambda: self.health())
         if self._membership is not None and self.broker_address is not None and self.ha_address is not None:
             from .window.replicas.member import OwnReplicaSet
 
@@ -127,7 +125,7 @@ class Engine:
             self._open_window(window)
         return window
 
-    def _open_window(self, window: EngineAdmin) -> None:
+    def _open_window(self, window: Window) -> None:
         assert self._started_at is not None
         window.start(None if self._broker_gone else self.broker, self.namesrv, self._pools, self._started_at)
         if self._broker_gone:

@@ -12,12 +12,20 @@ from .own_files import FILE_MODE
 
 def sync_data(fd: int) -> None:
     """Make a file's bytes and length durable. Raises OSError."""
+    if sys.platform == "darwin":
+        sync_file(fd)
+    else:
+        os.fdatasync(fd)
+
+
+def sync_file(fd: int) -> None:
+    """Make a file durable with its times. Raises OSError."""
     if sys.platform == "darwin":  # fsync(2) there ends at the drive's cache
         import fcntl
 
         fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
     else:
-        os.fdatasync(fd)
+        os.fsync(fd)
 
 
 def sync_directory(path: Path) -> None:

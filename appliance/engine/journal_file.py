@@ -1,56 +1,55 @@
-"""The file of a journal whose owner can write all of it anew: lines with checksums (`crc_lines.py`) that are appended.
+"""Files of lines with checksums (`crc_lines.py`) that are appended: what all journals of lines share.
 
-After a failed write or sync the content of the disk is unknown, so the file is written anew before anything else.
+A torn last line was never relied on, and is cut at the start. What a damaged line means is up to each journal. A new
+file takes the old one's place through `NAME.new`.
 """
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from .config_journal import JournalCalls, OsJournalCalls, begin_file, write_all
+from .disk import Disk
 
 logger = logging.getLogger(__name__)
 
 #: Damaged lines that are logged one by one.
 _TOLD = 10
+#: Largest file that is read, since it is read whole at a start.
+MOST_READ_BYTES = 256 << 20
 
 
-class JournalFile:
-    """Any thread but remoting-io; one at a time."""
+class AppendedLines:
+    """One thread at a time, but for `sync`."""
 
-    def __init__(
-        self, name: str, path: Path, most_bytes: int, content: Callable[[], bytes], calls: JournalCalls | None = None
-    ) -> None:
-        """Open the file. name: as in "the journal of <name>". content: returns the file as the owner would write it
-        now. Raises OSError."""
+    def __init__(self, name: str, path: Path, disk: Disk | None = None) -> None:
+        """Open the file, or make it. name: for the log. disk: None for a private file of its own. Raises OSError."""
         # Constant after construction.
-        self._name = name
-        self._path = path
-        self._most_bytes = most_bytes
-        self._content = content
-        self.calls = calls = OsJournalCalls() if calls is None else calls
+        self.name = name
+        self.path = path
+        self.disk = disk = Disk(path.parent) if disk is None else disk
         #: Bytes in the file.
         self.size = 0
-        #: True if it has to be written anew before anything else.
-        self.is_broken = False
-        #: Reason if the last write failed, else None.
-        self.failure: str | None = None
-        calls.make_directory(path.parent)
-        new = not calls.exists(path)
-        self._fd = calls.open(path)
+        disk.make_directory(path.parent)
+        new = not disk.exists(path)
+        #: Descriptor, -1 once it is closed.
+        self.fd = disk.open(path, create=True)
         if new:
-            calls.sync_directory(path.parent)
+            disk.sync_directory(path.parent)
 
-    def load(self, take: Callable[[bytes], bool]) -> None:
-        """Pass each line to `take`, which returns True if the line is whole. A file with other lines, or with a torn
-        last line, is then written anew. Raises OSError."""
-        # Lines of a process that died may not be on the disk; from here on all that is read is relied on.
-        self.calls.fdatasync(self._fd)
-        self.calls.forget_cached(self._fd)
-        raw = self.calls.read(self._path)
+    def load(self, take: Callable[[bytes], bool]) -> bool:
+        """Pass each line to `take`, which returns True if the line is whole. Return True if the file has to be written
+        anew before anything is appended, because of other lines or a torn last one. Raises OSError."""
+        # Lines of a process that died may be in the page cache and not on the disk; from here on all that is read is
+        # relied on.
+        self.sync()
+        self.disk.forget_cached(self.fd)
+        raw = self.disk.read(self.path, MOST_READ_BYTES + 1)
+        if len(raw) > MOST_READ_BYTES:
+            raise OSError(errno.EFBIG, f"it is larger than {MOST_READ_BYTES >> 20} MiB, so not ours")
         lines = raw.split(b"\n")
         damaged = 0
         for line in lines[:-1]:
@@ -58,51 +57,95 @@ class JournalFile:
                 continue
             damaged += 1
             if damaged <= _TOLD:
-                logger.error("%s: damaged line left out path=%s line=%r", self._name, self._path, line[:200])
+                logger.error("%s: damaged line left out path=%s line=%r", self.name, self.path, line[:200])
         if damaged > _TOLD:
-            logger.error("%s: damaged lines left out path=%s lines=%d", self._name, self._path, damaged)
+            logger.error("%s: damaged lines left out path=%s lines=%d", self.name, self.path, damaged)
         if lines[-1]:
-            logger.warning("%s: torn tail cut path=%s bytes=%d", self._name, self._path, len(lines[-1]))
+            logger.warning("%s: torn tail cut path=%s bytes=%d", self.name, self.path, len(lines[-1]))
         self.size = len(raw)
-        if damaged or lines[-1]:
+        return bool(damaged or lines[-1])
+
+    def append(self, data: bytes, sync: bool = True) -> None:
+        """Append lines; durable on return with `sync`. Raises OSError, and then none of them is in the file; after a
+        failed sync the disk may have them."""
+        try:
+            self.disk.write_all(self.fd, data, self.size)
+            if sync:
+                self.sync()
+        except OSError:
+            # Only tidies up: the rest of a line would be read as a torn tail, or overwritten by the next line.
+            with suppress(OSError):
+                self.disk.truncate(self.fd, self.size)
+            raise
+        self.size += len(data)
+
+    def sync(self) -> None:
+        """Make all that was appended durable. Raises OSError."""
+        self.disk.fdatasync(self.fd)
+
+    def clear(self) -> None:
+        """Cut the file to nothing. Raises OSError."""
+        self.disk.truncate(self.fd, 0)
+        self.size = 0
+
+    def begin(self, content: bytes) -> None:
+        """Replace the file by a new one; durable on return. Raises OSError."""
+        fd = self.disk.begin(self.path, content, self.path.with_name(self.path.name + ".new"))
+        old, self.fd = self.fd, fd
+        self.disk.close(old)
+        self.size = len(content)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self.fd >= 0:
+            self.disk.close(self.fd)
+            self.fd = -1
+
+
+class JournalFile(AppendedLines):
+    """The file of a journal whose owner can write all of it anew. After a failed write or sync the content of the disk
+    is unknown, so the file is written anew before anything else. Any thread but remoting-io; one at a time."""
+
+    def __init__(
+        self, name: str, path: Path, most_bytes: int, content: Callable[[], bytes], disk: Disk | None = None
+    ) -> None:
+        """Open the file. name: as in "the journal of <name>". content: returns the file as the owner would write it
+        now. Raises OSError."""
+        super().__init__(name, path, disk)
+        # Constant after construction.
+        self._most_bytes = most_bytes
+        self._content = content
+        #: True if it has to be written anew before anything else.
+        self.is_broken = False
+        #: Reason if the last write failed, else None.
+        self.failure: str | None = None
+
+    def load(self, take: Callable[[bytes], bool]) -> bool:
+        """Like `AppendedLines.load`, and write the file anew if it has to be."""
+        untidy = super().load(take)
+        if untidy:
             self.begin_anew()
+        return untidy
 
     def append(self, data: bytes, sync: bool = True, anew: bool = False) -> None:
         """Append lines; durable on return with `sync`. anew: first write the file anew, without lines that the owner no
         longer keeps. Raises OSError, and then none of the lines counts."""
         try:
-            if self._fd < 0:
+            if self.fd < 0:
                 raise OSError("the broker is stopping")
             if anew or self.is_broken:
                 self.begin_anew()
             if self.size + len(data) > self._most_bytes:
-                raise OSError(f"the journal of {self._name} is full")
-            try:
-                write_all(self.calls, self._fd, data, self.size)
-                if sync:
-                    self.calls.fdatasync(self._fd)
-            except OSError:
-                self.is_broken = True
-                with suppress(OSError):
-                    self.calls.truncate(self._fd, self.size)
-                raise
+                raise OSError(f"the journal of {self.name} is full")
+            self.is_broken = True
+            super().append(data, sync)
+            self.is_broken = False
         except OSError as error:
             self.failure = error.strerror or str(error)
             raise
-        self.size += len(data)
         self.failure = None
 
     def begin_anew(self) -> None:
         """Replace the file by the owner's present content; durable on return. Raises OSError."""
-        content = self._content()
-        fd = begin_file(self.calls, self._path, content)
-        old, self._fd = self._fd, fd
-        self.calls.close(old)
-        self.size = len(content)
+        self.begin(self._content())
         self.is_broken = False
-
-    def close(self) -> None:
-        """Close the file; later writes are refused."""
-        if self._fd >= 0:
-            self.calls.close(self._fd)
-            self._fd = -1

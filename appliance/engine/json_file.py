@@ -13,147 +13,72 @@ Apache's brokers keep the same two names. Source of the rules: RocketMQ `ConfigM
 from __future__ import annotations
 
 import logging
-import os
-import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
-from . import fastjson, file_sync
+from . import fastjson
+from .disk import Disk
 from .errors import CorruptFile, StartError
-from .own_files import FILE_MODE
 
 logger = logging.getLogger(__name__)
 
-_WRITE_BYTES = 256 * 1024
 
-
-class FileCalls(Protocol):
-    """The system calls of this module; tests pass ones that fail or record."""
-
-    def read(self, path: Path) -> bytes: ...
-    def size(self, path: Path) -> int: ...
-    def open(self, path: Path) -> int: ...
-    def write(self, fd: int, data: bytes | memoryview) -> int: ...
-    def fsync(self, fd: int) -> None: ...
-    def close(self, fd: int) -> None: ...
-    def link(self, old: Path, new: Path) -> None: ...
-    def rename(self, old: Path, new: Path) -> None: ...
-    def unlink(self, path: Path) -> None: ...
-    def sync_directory(self, path: Path) -> None: ...
-
-
-class OsFileCalls:
-    """The operating system's calls. FileNotFoundError if there is no such file."""
-
-    #: Mode of new files. Apache's brokers read them, and may run as another user.
-    mode = 0o644
-
-    def read(self, path: Path) -> bytes:
-        return path.read_bytes()
-
-    def size(self, path: Path) -> int:
-        return path.stat().st_size
-
-    def open(self, path: Path) -> int:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, self.mode)
-
-    def write(self, fd: int, data: bytes | memoryview) -> int:
-        return os.write(fd, data)
-
-    def fsync(self, fd: int) -> None:
-        if sys.platform == "darwin":
-            import fcntl
-
-            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
-        else:
-            os.fsync(fd)
-
-    def close(self, fd: int) -> None:
-        os.close(fd)
-
-    def link(self, old: Path, new: Path) -> None:
-        os.link(old, new)
-
-    def rename(self, old: Path, new: Path) -> None:
-        os.rename(old, new)
-
-    def unlink(self, path: Path) -> None:
-        os.unlink(path)
-
-    def sync_directory(self, path: Path) -> None:
-        file_sync.sync_directory(path)
-
-
-class OwnFileCalls(OsFileCalls):
-    """The operating system's calls, for files that only RocketBox reads."""
-
-    mode = FILE_MODE
-
-
-OS_FILE_CALLS = OsFileCalls()
-OWN_FILE_CALLS = OwnFileCalls()
-
-
-def save_json_atomically(path: Path, content: str | bytes | Iterable[bytes], calls: FileCalls = OS_FILE_CALLS) -> None:
-    """Save `content` (text, bytes, or pieces of bytes) as the file at `path`; durable on return.
+def save_json_atomically(path: Path, content: str | bytes | Iterable[bytes], disk: Disk | None = None) -> None:
+    """Save `content` (text, bytes, or pieces of bytes) as the file at `path`; durable on return. disk: None for files
+    that Apache's brokers may read, too.
 
     Raises OSError; the file and its `.bak` are both whole then, and the file may already be the new one. The caller
     ensures that one thread at a time saves a path.
     """
+    disk = disk or Disk()
     if isinstance(content, str):
         content = content.encode()
     temporary = _beside(path, ".tmp")
-    fd = calls.open(temporary)
+    _write(disk, temporary, (content,) if isinstance(content, bytes) else content)
+    _keep_backup(path, disk)
+    disk.rename(temporary, path)
+    disk.sync_directory(path.parent)
+
+
+def _write(disk: Disk, path: Path, pieces: Iterable[bytes]) -> None:
+    """Write a file that is on the disk on return; its name may not be."""
+    fd = disk.open(path, create=True)
     try:
-        for piece in (content,) if isinstance(content, bytes) else content:
-            _write_all(calls, fd, piece)
-        calls.fsync(fd)
+        disk.truncate(fd, 0)
+        at = 0
+        for piece in pieces:
+            disk.write_all(fd, piece, at)
+            at += len(piece)
+        disk.fsync(fd)
     finally:
-        calls.close(fd)
-    _keep_backup(path, calls)
-    calls.rename(temporary, path)
-    calls.sync_directory(path.parent)
+        disk.close(fd)
 
 
-def _write_all(calls: FileCalls, fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[calls.write(fd, view[:_WRITE_BYTES]) :]
-
-
-def _keep_backup(path: Path, calls: FileCalls) -> None:
+def _keep_backup(path: Path, disk: Disk) -> None:
     """Keep the present file as `.bak`, unless it is empty."""
     try:
-        if not calls.size(path):
+        if not disk.read(path, 1):
             return
     except FileNotFoundError:
         return
     second_name = _beside(path, ".bak.tmp")
+    with suppress(FileNotFoundError):
+        disk.unlink(second_name)
     try:
-        calls.unlink(second_name)
-    except FileNotFoundError:
-        pass
-    try:
-        calls.link(path, second_name)
+        disk.link(path, second_name)
     except OSError:
         # A file system without hard links: make a copy, synced before it takes the name.
-        fd = calls.open(second_name)
-        try:
-            _write_all(calls, fd, calls.read(path))
-            calls.fsync(fd)
-        finally:
-            calls.close(fd)
-    calls.rename(second_name, _beside(path, ".bak"))
-    try:
-        calls.unlink(second_name)  # still there when both were already names of one file
-    except FileNotFoundError:
-        pass
+        _write(disk, second_name, (disk.read(path),))
+    disk.rename(second_name, _beside(path, ".bak"))
+    with suppress(FileNotFoundError):
+        disk.unlink(second_name)  # still there when both were already names of one file
 
 
-def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: str = "") -> dict[str, Any] | None:
+def load_json_with_backup(path: Path, disk: Disk | None = None, field: str = "") -> dict[str, Any] | None:
     """Return the document in the file, or in its `.bak`; None if both are missing or empty.
 
     Every such file holds an object: anything else, as `[]` or `null`, is damaged like half a document. field: the table
@@ -163,19 +88,20 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: s
     without a sync.
     Raises CorruptFile if the file is damaged and there is no good copy, OSError if reading fails.
     """
+    disk = disk or Disk()
     damage: ValueError | None = None
     try:
-        raw = _read(path, calls)
+        raw = _read(path, disk)
         if raw is not None:
             found = _parsed(raw, field)
-            calls.sync_directory(path.parent)
+            disk.sync_directory(path.parent)
             return found
     except ValueError as error:
         damage = error
     backup = _beside(path, ".bak")
     document: dict[str, Any] | None = None
     try:
-        raw = _read(backup, calls)
+        raw = _read(backup, disk)
         if raw is not None:
             document = _parsed(raw, field)
     except ValueError as error:
@@ -185,8 +111,8 @@ def load_json_with_backup(path: Path, calls: FileCalls = OS_FILE_CALLS, field: s
     if document is not None:
         logger.warning("json file: read the backup instead path=%s reason=%s", backup, damage or "missing or empty")
         if damage is not None:
-            calls.rename(path, _beside(path, ".damaged"))
-        calls.sync_directory(path.parent)
+            disk.rename(path, _beside(path, ".damaged"))
+        disk.sync_directory(path.parent)
     return document
 
 
@@ -199,16 +125,14 @@ def _parsed(raw: bytes, field: str) -> dict[str, Any]:
     return document
 
 
-def load_at_start(
-    path: Path, field: str, take: Callable[[dict[str, Any]], None], calls: FileCalls = OS_FILE_CALLS
-) -> None:
+def load_at_start(path: Path, field: str, take: Callable[[dict[str, Any]], None], disk: Disk | None = None) -> None:
     """Pass the document of a file, with the table `field`, to `take`; do nothing if there is no file.
 
     take: raises ValueError or msgspec.ValidationError for invalid content. Raises StartError if the file cannot be read
     or is invalid.
     """
     try:
-        document = load_json_with_backup(path, calls, field)
+        document = load_json_with_backup(path, disk, field)
         if document is not None:
             take(document)
     except CorruptFile as error:
@@ -219,9 +143,9 @@ def load_at_start(
         raise StartError(f"{path} cannot be read: {error.strerror}.") from None
 
 
-def _read(path: Path, calls: FileCalls) -> bytes | None:
+def _read(path: Path, disk: Disk) -> bytes | None:
     try:
-        raw = calls.read(path)
+        raw = disk.read(path)
     except FileNotFoundError:
         return None
     return raw if raw.strip() else None

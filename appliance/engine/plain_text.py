@@ -1,4 +1,5 @@
-"""Makes text from outside safe for a log line or a terminal: names in stores, client ids, remarks of peers.
+"""Makes text from outside safe for a log line or a terminal: names in stores, client ids, remarks of peers; and writes
+sizes as people read them.
 
 Characters that control a terminal, or that end a line, are written as Python writes them (`\\x1b`, `\\n`,
 `\\u202e`): control characters (C0, DEL, C1), line and paragraph separators, marks that change the writing direction
@@ -27,6 +28,16 @@ def plain_json(line: bytes) -> bytes:
     """Return a line of JSON that is safe to print to a terminal and equal for a parser. Ends with a newline."""
     text = line.rstrip(b"\n").decode()
     return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text).encode() + b"\n"
+
+
+def size_text(count: float, unit: str = "B") -> str:
+    """Return a number of bytes with a unit that leaves few digits before the point: 1536 -> "1.5 KiB". unit: the one
+    below 1024. Reports write sizes by `spark_reports.reports.text`, which rounds down and knows larger units."""
+    for larger in ("KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < 1024:
+            break
+        count, unit = count / 1024, larger
+    return f"{count:.1f} {unit}" if unit.endswith("iB") else f"{count:.0f} {unit}"
 
 
 def _escaped(found: re.Match[str]) -> str:

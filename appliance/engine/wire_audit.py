@@ -24,12 +24,12 @@ import threading
 from collections import deque
 from itertools import pairwise
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from . import file_sync
 from .clock import Clock
+from .disk import Disk
+from .own_files import FILE_MODE
 from .service_thread import ServiceThread
 from .wire_act import DONE, FileHead, WireAct, decode_act, read_acts
 
@@ -65,27 +65,10 @@ GATHER_S = 0.05
 MAX_READ = 200
 
 
-class AuditCalls(Protocol):
-    """The system calls that write; tests pass ones that fail."""
-
-    def write(self, fd: int, data: bytes) -> int: ...
-    def sync(self, fd: int) -> None: ...
-
-
-class OsAuditCalls:
-    """The operating system's calls."""
-
-    def write(self, fd: int, data: bytes) -> int:
-        return os.write(fd, data)
-
-    def sync(self, fd: int) -> None:
-        file_sync.sync_data(fd)
-
-
 class WireAudit(ServiceThread):
     """The thread `wire-audit` writes; any thread records and reads."""
 
-    def __init__(self, directory: Path, clock: Clock, calls: AuditCalls | None = None, stem: str = STEM) -> None:
+    def __init__(self, directory: Path, clock: Clock, disk: Disk | None = None, stem: str = STEM) -> None:
         """directory: DATA/rocketbox. Nothing is touched before `open`."""
         super().__init__("wire-audit")
         # Constant after construction.
@@ -95,7 +78,7 @@ class WireAudit(ServiceThread):
         self._old = re.compile(re.escape(stem) + r"-([0-9]{20})\.jsonl\Z")
         self._clock = clock
         self._ending = threading.Event()
-        self._calls = OsAuditCalls() if calls is None else calls
+        self._disk = Disk(directory) if disk is None else disk
         # Guarded by _lock.
         self._lock = threading.Lock()
         self._waiting: deque[WireAct] = deque()
@@ -231,20 +214,20 @@ class WireAudit(ServiceThread):
         if head is None and raw:
             aside = self._path.with_name(f"{self._stem}.damaged")
             logger.error("wire audit: the file has no valid head, setting it aside path=%s", aside)
-            os.replace(self._path, aside)
+            self._disk.rename(self._path, aside)
         is_new = head is None
         if head is None:
             head = self._following_old() or FileHead(os.urandom(8).hex(), 1)
             self._begin_file(head)
             lines = []
         else:
-            self._fd = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-            os.fchmod(self._fd, 0o600)
+            self._fd = self._disk.open(self._path)
+            os.fchmod(self._fd, FILE_MODE)
             self._end = sum(len(line) for line in raw.splitlines(keepends=True) if line.endswith(b"\n"))
             if self._end < len(raw):
                 logger.warning("wire audit: cut a torn last line bytes=%d", len(raw) - self._end)
-                os.ftruncate(self._fd, self._end)
-            self._calls.sync(self._fd)
+                self._disk.truncate(self._fd, self._end)
+            self._disk.fdatasync(self._fd)
         self.series = head.series
         self._first = head.first
         # A damaged line had a number, too, which the next act must not get.
@@ -264,28 +247,22 @@ class WireAudit(ServiceThread):
     def _begin_file(self, head: FileHead) -> None:
         """Make a new file to write to. Close the previous one by renaming it, unless that has been done."""
         fresh = self._path.with_name(f"{self._path.name}.new")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC
-        fd = os.open(fresh, flags, 0o600)
+        fd = self._disk.open(fresh, create=True)
         try:
-            os.fchmod(fd, 0o600)
             line = msgspec.json.encode(head) + b"\n"
-            self._write_all(fd, line)
-            self._calls.sync(fd)
-            if self._fd >= 0 and self._path.exists():
-                os.replace(self._path, self._directory / f"{self._stem}-{self._first:020d}.jsonl")
-            os.replace(fresh, self._path)
-            file_sync.sync_directory(self._directory)
+            self._disk.truncate(fd, 0)
+            self._disk.write_all(fd, line, 0)
+            self._disk.fdatasync(fd)
+            if self._fd >= 0 and self._disk.exists(self._path):
+                self._disk.rename(self._path, self._directory / f"{self._stem}-{self._first:020d}.jsonl")
+            self._disk.rename(fresh, self._path)
+            self._disk.sync_directory(self._directory)
         except OSError:
-            os.close(fd)
+            self._disk.close(fd)
             raise
         if self._fd >= 0:
-            os.close(self._fd)
+            self._disk.close(self._fd)
         self._fd, self._end, self._first = fd, len(line), head.first
-
-    def _write_all(self, fd: int, data: bytes) -> None:
-        view = memoryview(data)
-        while view:
-            view = view[self._calls.write(fd, bytes(view)) :]
 
     # --- the thread
 
@@ -311,14 +288,14 @@ class WireAudit(ServiceThread):
         try:
             if self._end > MAX_FILE_BYTES:
                 self._roll()
-            self._write_all(self._fd, data)
-            self._calls.sync(self._fd)
+            self._disk.write_all(self._fd, data, self._end)
+            self._disk.fdatasync(self._fd)
         except OSError as error:
             if self.failure is None:
                 logger.error("wire audit: cannot be written, trying again path=%s: %s", self._path, error)
             self.failure = error.strerror or str(error)
             try:  # the acts are still in memory and are written again
-                os.ftruncate(self._fd, self._end)
+                self._disk.truncate(self._fd, self._end)
             except OSError as second:
                 logger.error("wire audit: cannot be cut path=%s: %s", self._path, second)
             return
@@ -357,7 +334,7 @@ class WireAudit(ServiceThread):
         if self._fd >= 0 and ended:
             self.work(last=True)
             self.work()
-            os.close(self._fd)
+            self._disk.close(self._fd)
             self._fd = -1
         return ended
 

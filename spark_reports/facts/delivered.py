@@ -28,7 +28,7 @@ from appliance.engine.broker.deliveries.event_format import (
     time_of,
 )
 from appliance.engine.broker.deliveries.ring import DeliveryRing, RingFile, read_file
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 
 from ..snapshot import Snapshot
 

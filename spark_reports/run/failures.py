@@ -5,30 +5,33 @@ from __future__ import annotations
 import errno
 from typing import Any
 
+from appliance.engine.translatable import gettext_noop as _
+
 #: key -> the sentence, with placeholders for values as in Python's %.
 SENTENCES = {
-    "spark_missing": "Spark cannot be used here: %(text)s",
-    "spark_not_started": "Spark did not start; the log says why.",
-    "spark_died": "Spark's process ended before it was done; the log may say why. Most often memory ran out.",
-    "killed": "A process of the run was killed (%(signal)s); most often memory ran out.",
-    "crashed": "The run ended by an error of RocketBox's own: %(text)s",
-    "memory": "The run took %(took)d MiB of memory, more than the %(limit)d MiB that it may have, and was ended.",
-    "timeout": "The run was not done after %(minutes)d minutes, and was ended.",
-    "no_space": "There is no space left on the disk of %(place)s.",
-    "disk_low": "The run was ended, since only %(free)d MiB were free on the disk of %(place)s, and the broker needs "
-    "them.",
-    "cancelled": "The run was cancelled.",
-    "broker_ended": "The broker ended while the run went on.",
-    "interrupted": "RocketBox ended while the run went on.",
-    "vanished": "The run's processes were killed; nobody knows by whom. The log may say more.",
-    "store_changed": "The store was changed while it was read: %(text)s",
-    "pandas": "This version of pandas does not fit: %(text)s",
-    "low_memory": "The run was not begun: it needs %(needed)d MiB of free memory, and there are %(free)d.",
-    "low_disk": "The run was not begun: it needs %(needed)d MiB of free disk in %(place)s, and there are %(free)d.",
-    "not_started": "The run could not be started: %(text)s",
-    "data_gone": "The log holds no messages of %(day)s.",
-    "no_broker": "No broker runs here.",
-    "stopped": "RocketBox was stopped while the run went on.",
+    "spark_missing": _("Spark cannot be used here: %(text)s"),
+    "spark_not_started": _("Spark did not start; the log says why."),
+    "spark_died": _("Spark's process ended before it was done; the log may say why. Most often memory ran out."),
+    "killed": _("A process of the run was killed (%(signal)s); most often memory ran out."),
+    "crashed": _("The run ended by an error of RocketBox's own: %(text)s"),
+    "memory": _("The run took %(took)d MiB of memory, more than the %(limit)d MiB that it may have, and was ended."),
+    "timeout": _("The run was not done after %(minutes)d minutes, and was ended."),
+    "no_space": _("There is no space left on the disk of %(place)s."),
+    "disk_low": _(
+        "The run was ended, since only %(free)d MiB were free on the disk of %(place)s, and the broker needs them."
+    ),
+    "cancelled": _("The run was cancelled."),
+    "broker_ended": _("The broker ended while the run went on."),
+    "interrupted": _("RocketBox ended while the run went on."),
+    "vanished": _("The run's processes were killed; nobody knows by whom. The log may say more."),
+    "store_changed": _("The store was changed while it was read: %(text)s"),
+    "pandas": _("This version of pandas does not fit: %(text)s"),
+    "low_memory": _("The run was not begun: it needs %(needed)d MiB of free memory, and there are %(free)d."),
+    "low_disk": _("The run was not begun: it needs %(needed)d MiB of free disk in %(place)s, and there are %(free)d."),
+    "not_started": _("The run could not be started: %(text)s"),
+    "data_gone": _("The log holds no messages of %(day)s."),
+    "no_broker": _("No broker runs here."),
+    "stopped": _("RocketBox was stopped while the run went on."),
 }
 
 

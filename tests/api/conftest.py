@@ -124,5 +124,5 @@ def admin(by_token: Callable[..., Caller]) -> Caller:
 def topic(running: RunningEngine) -> str:
     """A topic of four queues that no other test uses, without messages."""
     name = next(NAMES)
-    running.window.create_topic(name, read_queues=4, write_queues=4)
+    running.window.topic_commands.create(name, read_queues=4, write_queues=4)
     return name

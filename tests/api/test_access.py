@@ -187,7 +187,7 @@ def test_a_pattern_keeps_a_token_to_its_names(by_token, running, topic):
         ("PATCH", "/system/config", {"longPollingEnable": True}),
     ]:
         problem_of(caller.ask(method, address, body), 403, "outside_pattern")
-    assert running.window.topic_settings("Elsewhere")
+    assert running.window.topics.settings("Elsewhere")
 
 
 def test_a_pattern_cuts_a_story_to_its_names(by_token, running, topic):
@@ -211,7 +211,7 @@ def test_a_pattern_cuts_a_story_to_its_names(by_token, running, topic):
 
 def test_a_pattern_cuts_lists_to_its_names(by_token, running, topic):
     for number in range(3):
-        running.window.create_topic(f"{topic}-{number}")
+        running.window.topic_commands.create(f"{topic}-{number}")
     caller = by_token("viewer", pattern=f"{topic}-*")
     first = answer_of(caller.get("/topics?limit=2"))
     assert [row["name"] for row in first["items"]] == [f"{topic}-0", f"{topic}-1"]

@@ -65,7 +65,10 @@ def test_it_is_an_operation_with_these_parameters(page: str):
     ],
 )
 def test_it_answers_what_the_page_shows(client_as, admin: Caller, running: RunningEngine, page: str, path: str):
-    for make in (lambda: running.window.create_topic("half%full"), lambda: running.window.create_group("shipping")):
+    for make in (
+        lambda: running.window.topic_commands.create("half%full"),
+        lambda: running.window.group_commands.create("shipping"),
+    ):
         with contextlib.suppress(Conflict):
             make()
     words = command_of(client_as("admin").get(page).content.decode())

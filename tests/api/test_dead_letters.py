@@ -145,7 +145,7 @@ def test_a_cursor_and_a_time_of_another_list_are_refused(by_token, running, grou
 
 
 def test_the_dead_letters_of_a_deleted_group_go_elsewhere_only(by_token, running, group):
-    running.window.delete_group(group)
+    running.window.group_commands.delete(group)
     operator = by_token("operator")
     problem_of(operator.post(f"/groups/{group}/replays?dry_run=true", {}), 404, "group_not_found")
     assert answer_of(operator.post(f"/groups/{group}/replays?dry_run=true", {"target": "original"}))["total"] == 7
@@ -192,7 +192,7 @@ def test_the_summary_and_what_expires(by_token, group):
 
 def send_back(running, group, count: int, level: int = 15) -> None:
     """Let a consumer of the group receive `count` messages and send them back."""
-    running.window.create_topic(f"{group}-sent", read_queues=1, write_queues=1)
+    running.window.topic_commands.create(f"{group}-sent", read_queues=1, write_queues=1)
     peer = running.peer()
     for number in range(count):
         fields = send_fields(f"{group}-sent", 0, f"UNIQ_KEY\x01AB{number:030X}\x02")
@@ -244,13 +244,13 @@ def test_a_token_of_some_names_handles_no_retries_of_others(by_token, running, g
     assert bound.post(f"/groups/{other}/retries/acts", {"action": "drop"}).status_code == 403
     answer = bound.post(f"/groups/{group}/retries/acts", {"action": "drop", "places": [place]})
     assert answer.status_code in (400, 422), "not by the name of another group either"
-    assert running.window.retry_ladder(other).waiting == 1
-    running.window.act_on_waiting("drop", group=other)  # other tests count waiting messages
+    assert running.window.waiting.ladder(other).waiting == 1
+    running.window.waiting_commands.run("drop", group=other)  # other tests count waiting messages
 
 
 def test_who_acts_on_a_replay_may_access_where_it_goes(by_token, running, group):
     target = next(NAMES)
-    running.window.create_topic(target, read_queues=1, write_queues=1)
+    running.window.topic_commands.create(target, read_queues=1, write_queues=1)
     body = {"rate": 1, "target": "topic", "topic": target}
     job = answer_of(by_token("operator").post(f"/groups/{group}/replays", body), 202)["job"]["id"]
     bound = by_token("operator", pattern=group)

@@ -11,7 +11,7 @@ import pytest
 from appliance.commands.remote import show
 from appliance.commands.remote.run import parse
 from appliance.console.models import AuditEntry
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.dead_letters import make_group
 from tests.support.members import Member
 
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.django_db
 def group(running) -> str:
     """A topic with ten messages in queue 0 and two in queue 1; the group has read six of the first."""
     name = next(NAMES)
-    running.window.create_topic(name, read_queues=2, write_queues=2)
+    running.window.topic_commands.create(name, read_queues=2, write_queues=2)
     make_group(running, name)
     running.put(name, *[b"%d" % number for number in range(10)], queue=0)
     running.put(name, b"x", b"y", queue=1)
@@ -72,7 +72,7 @@ def test_its_pace_and_diagnosis(by_token, group):
 
 
 def test_a_queue_that_stands_names_its_message_and_how_it_is_skipped(by_token, running, group, member, monkeypatch):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
     member("one")
     operator = by_token("operator")
     answer = answer_of(operator.get(f"/groups/{group}/diagnosis"))
@@ -92,26 +92,26 @@ def test_a_queue_that_stands_names_its_message_and_how_it_is_skipped(by_token, r
     parsed = parse(noun, words)
     assert parsed.body == held["skip"], "the command does what the API is told to"
     answer_of(operator.ask("POST", parsed.path, parsed.body), 201)
-    assert running.window.group(group).queues[0].committed == 7
+    assert running.window.groups.detail(group).queues[0].committed == 7
     problem_of(operator.ask("POST", parsed.path, parsed.body), 409, "conflict")
-    assert running.window.group(group).queues[0].committed == 7, "it is not another one that is skipped"
+    assert running.window.groups.detail(group).queues[0].committed == 7, "it is not another one that is skipped"
 
 
 def test_pause_and_resume(by_token, running, group):
     operator = by_token("operator")
     assert not answer_of(operator.ask("POST", f"/groups/{group}/pause?dry_run=true"))["applied"]
-    assert running.window.group(group).settings.consume_enable
+    assert running.window.groups.detail(group).settings.consume_enable
     change = answer_of(operator.ask("POST", f"/groups/{group}/pause"))
     assert [one["field"] for one in change["differences"]] == ["consume_enable"]
-    assert not running.window.group(group).settings.consume_enable
+    assert not running.window.groups.detail(group).settings.consume_enable
     answer_of(operator.ask("POST", f"/groups/{group}/resume"))
-    assert running.window.group(group).settings.consume_enable
+    assert running.window.groups.detail(group).settings.consume_enable
     assert [one.action for one in AuditEntry.objects.order_by("id")] == ["group.pause", "group.resume"]
     problem_of(operator.ask("POST", "/groups/never-was/pause"), 404, "group_not_found")
 
 
 def test_a_group_takes_over_offsets_and_settings(by_token, running, group):
-    running.window.edit_group(group, retry_max_times=4)
+    running.window.group_commands.edit(group, retry_max_times=4)
     operator = by_token("operator")
     copy = group + "-b"
     plan = answer_of(operator.post(f"/groups/{group}/clone?dry_run=true", {"target": copy}))
@@ -119,7 +119,7 @@ def test_a_group_takes_over_offsets_and_settings(by_token, running, group):
     problem_of(operator.get(f"/groups/{copy}"), 404, "group_not_found")
     done = answer_of(operator.post(f"/groups/{group}/clone", {"target": copy}), 201)
     assert [(move["queue_id"], move["to"]) for move in done["offsets"]["moves"]] == [(0, 6)]
-    assert running.window.group(copy).settings.retry_max_times == 4
+    assert running.window.groups.detail(copy).settings.retry_max_times == 4
     answer = operator.post(f"/groups/{group}/clone", {"target": copy, "offsets": False, "settings": True})
     problem_of(answer, 422, "invalid_input")
     answer_of(

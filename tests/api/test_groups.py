@@ -17,7 +17,7 @@ NAMES = (f"Billing-{number}" for number in itertools.count())
 @pytest.fixture
 def group(running) -> str:
     name = next(NAMES)
-    running.window.create_group(name)
+    running.window.group_commands.create(name)
     return name
 
 

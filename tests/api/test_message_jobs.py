@@ -46,10 +46,10 @@ def test_what_was_exported_is_imported_again(person, running, topic):
     line["body"] = {"encoding": "base64", "data": base64.b64encode(b"three").decode()}
     checked = finished(person, person.post(f"/topics/{topic}/imports?dry_run=true", line))
     assert checked["counts"] == {"valid": 1, "failed": 0, "skipped": 0}
-    assert running.window.messages(topic).total == 2
+    assert running.window.messages.page(topic).total == 2
     done = finished(person, person.post(f"/topics/{topic}/imports?rate=100", line))
     assert done["counts"] == {"sent": 1, "failed": 0, "skipped": 0}
-    assert running.window.message_bytes(running.window.messages(topic).rows[0].offset_id) == b"three"
+    assert running.window.messages.body_bytes(running.window.messages.page(topic).rows[0].offset_id) == b"three"
 
 
 def test_who_may_not_read_bodies_gets_none_and_may_not_ask_about_them(viewer, running, topic):

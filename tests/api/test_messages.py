@@ -187,7 +187,7 @@ def test_of_a_send_without_an_end_nobody_knows_and_the_key_is_refused(operator, 
     def too_slow(*_args, **_options):
         raise Unavailable("There was no answer within 10 s; the message may have been stored.")
 
-    monkeypatch.setattr(type(running.window), "send_test_message", too_slow)
+    monkeypatch.setattr(type(running.window.sender), "send", too_slow)
     response = send(operator, topic, "key")
     assert problem_of(response, 503, "unavailable")["rocketmq_code"] == 14
     assert response.headers["Retry-After"]

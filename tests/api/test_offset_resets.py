@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 def group(running) -> str:
     """A topic of four queues with ten messages in queue 0; the group has read six."""
     name = next(NAMES)
-    running.window.create_topic(name, read_queues=4, write_queues=4)
+    running.window.topic_commands.create(name, read_queues=4, write_queues=4)
     make_group(running, name)
     running.put(name, *[b"%d" % number for number in range(10)], queue=0)
     running.commit(name, name, 0, 6)
@@ -61,12 +61,12 @@ def test_a_skip_that_comes_late_is_refused(by_token, running, group):
     assert "it is at 9, behind that message" in problem_of(late, 409, "conflict")["detail"]
     late = operator.ask("POST", f"/groups/{group}/offset-resets", body, if_match=preview.headers["ETag"])
     assert "it is at 9, behind that message" in problem_of(late, 412, "revision_mismatch")["detail"]
-    assert running.window.offset_resets(group) == ()
+    assert running.window.offsets.of_group(group) == ()
 
 
 def test_all_topics_of_the_group_when_none_is_named(by_token, running, group):
     other = next(NAMES)
-    running.window.create_topic(other, read_queues=1, write_queues=1)
+    running.window.topic_commands.create(other, read_queues=1, write_queues=1)
     running.put(other, b"x", queue=0)
     running.commit(group, other, 0, 0)
     done = answer_of(by_token("operator").post(f"/groups/{group}/offset-resets", {"to": "latest"}), 201)
@@ -90,14 +90,14 @@ def test_what_cannot_be_is_refused(by_token, running, group, body):
     for query in ("?dry_run=true", ""):
         answer = by_token("operator").post(f"/groups/{group}/offset-resets{query}", body)
         assert answer.status_code in (400, 404, 422), answer.content
-    assert running.window.offset_resets(group) == ()
+    assert running.window.offsets.of_group(group) == ()
 
 
 def test_a_token_of_some_names_moves_no_others(by_token, running, group):
     other = next(NAMES)
     make_group(running, other)
     running.put(other, b"x")
-    done = running.window.reset_offsets(other, other, running.window.offset_target("latest"))
+    done = running.window.offset_commands.reset(other, other, running.window.offset_target("latest"))
     bound = by_token("operator", pattern=group)
     for answer in (
         bound.post(f"/groups/{other}/offset-resets", {"to": "latest"}),
@@ -116,7 +116,7 @@ def test_a_token_of_some_names_moves_no_others(by_token, running, group):
 
 def test_topics_that_are_not_named_must_be_within_the_pattern_too(by_token, running, group):
     bound = by_token("operator", group_pattern=group, topic_pattern="elsewhere-*")
-    done = running.window.reset_offsets(group, group, running.window.offset_target("latest"))
+    done = running.window.offset_commands.reset(group, group, running.window.offset_target("latest"))
     for answer in (
         bound.post(f"/groups/{group}/offset-resets", {"to": "latest"}),
         bound.ask("POST", f"/groups/{group}/offset-resets/{done.id}/undo"),
@@ -125,4 +125,4 @@ def test_topics_that_are_not_named_must_be_within_the_pattern_too(by_token, runn
         assert answer.status_code in (403, 422), answer.content
     problem_of(bound.post(f"/groups/{group}/offset-resets", {"to": "latest"}), 403, "outside_pattern")
     problem_of(bound.ask("POST", f"/groups/{group}/offset-resets/{done.id}/undo"), 403, "outside_pattern")
-    assert len(running.window.offset_resets(group)) == 1
+    assert len(running.window.offsets.of_group(group)) == 1

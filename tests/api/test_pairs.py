@@ -1,7 +1,8 @@
 """Every operation of the API beside the page that does the same: both have the same guards.
 
-PAGE_OF names the page of each operation; those without another half are in ALONE with the reason. A difference between
-two halves needs a line in DIFFERENT with its reason, and a line whose difference is gone fails, too.
+The rows of `console/acts` name the page of each operation, and give both the same role and grants. Pages without
+another half are in ALONE with the reason. A difference between two halves needs a line in DIFFERENT with its reason,
+and a line whose difference is gone fails, too.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from django.urls import reverse
 from appliance import runtime
 from appliance.api.api import operations
 from appliance.console import backups, jobs, tokens
-from appliance.console.access import ACCESS
+from appliance.console.acts import CALLS
 from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
 from appliance.console.models import ApiToken, AuditEntry, Setting, SignIn, User, now_ms
 from appliance.console.reports import acts, records
@@ -41,158 +42,7 @@ from .conftest import NAMES, Caller, answer_of, problem_of
 
 pytestmark = pytest.mark.django_db
 
-PAGE_OF = {
-    "GET api/v1/me": "account",
-    "GET api/v1/tokens": "tokens",
-    "POST api/v1/tokens": "token_create",
-    "DELETE api/v1/tokens/<int:token_id>": "token_revoke",
-    "GET api/v1/me/sessions": "account",
-    "DELETE api/v1/me/sessions/<int:number>": "session_end",
-    "GET api/v1/users": "users",
-    "POST api/v1/users": "user_create",
-    "GET api/v1/users/<username>": "user",
-    "PATCH api/v1/users/<username>": "user",
-    "POST api/v1/users/<username>/password": "user_reset_password",
-    "DELETE api/v1/users/<username>/second-factor": "user_second_factor_off",
-    "GET api/v1/users/<username>/sessions": "user",
-    "DELETE api/v1/users/<username>/sessions": "user_end_sessions",
-    "GET api/v1/system/second-factor": "users",
-    "PUT api/v1/system/second-factor": "second_factor_rule",
-    "GET api/v1/wire-users": "wire_users",
-    "GET api/v1/wire-access": "wire_access",
-    "GET api/v1/wire-refusals": "wire_refusals",
-    "POST api/v1/wire-users": "wire_user_create",
-    "GET api/v1/wire-users/<name>": "wire_user",
-    "DELETE api/v1/wire-users/<name>": "wire_user_delete",
-    "GET api/v1/wire-users/<name>/decision": "wire_user",
-    "GET api/v1/wire-users/<name>/entries": "wire_user",
-    "POST api/v1/wire-users/<name>/entries": "wire_user_entry",
-    "DELETE api/v1/wire-users/<name>/entries/<path:resource>": "wire_user_entry_remove",
-    "POST api/v1/wire-users/<name>/acts/<act>": "wire_user_act",
-    "GET api/v1/audit": "audit",
-    "POST api/v1/audit/checks": "audit_check",
-    "GET api/v1/jobs": "jobs",
-    "GET api/v1/jobs/<job>": "job",
-    "POST api/v1/jobs/<job>/cancel": "job_cancel",
-    "GET api/v1/jobs/<job>/files/<name>": "job_file",
-    "GET api/v1/replication": "replication",
-    "GET api/v1/replication/set": "replication",
-    "GET api/v1/replication/quarantine/<name>": "quarantine",
-    "POST api/v1/replication/quarantine/<name>/sends": "quarantine_send",
-    "POST api/v1/replication/set/switch": "set_switch",
-    "POST api/v1/replication/set/adopt": "set_adopt",
-    "GET api/v1/system": "system",
-    "GET api/v1/system/retention": "system",
-    "POST api/v1/system/retention/clean": "system_clean",
-    "GET api/v1/system/checks": "system_checks",
-    "GET api/v1/system/config": "system_config",
-    "PATCH api/v1/system/config": "system_config_change",
-    "GET api/v1/broker": "overview",
-    "GET api/v1/metrics": "broker_history",
-    "GET api/v1/metrics/series": "broker_history",
-    "GET api/v1/needs": "needs",
-    "GET api/v1/needs/mutes": "needs",
-    "POST api/v1/needs/mutes": "need_mute",
-    "DELETE api/v1/needs/mutes/<int:mute_id>": "need_unmute",
-    "GET api/v1/topics": "topics",
-    "POST api/v1/topics": "topic_create",
-    "GET api/v1/topics/<topic>": "topic",
-    "PATCH api/v1/topics/<topic>": "topic_edit",
-    "DELETE api/v1/topics/<topic>": "topic_delete",
-    "GET api/v1/topics/<topic>/stats": "topic",
-    "GET api/v1/topics/<topic>/queues": "topic",
-    "GET api/v1/topics/<topic>/route": "topic",
-    "GET api/v1/topics/<topic>/groups": "topic",
-    "GET api/v1/topics/<topic>/producers": "topic",
-    "GET api/v1/topics/<topic>/messages": "messages",
-    "POST api/v1/topics/<topic>/messages": "send_message",
-    "POST api/v1/topics/<topic>/exports": "message_export",
-    "POST api/v1/topics/<topic>/imports": "message_import",
-    "GET api/v1/groups": "groups",
-    "POST api/v1/groups": "group_create",
-    "GET api/v1/groups/<group>": "group",
-    "PATCH api/v1/groups/<group>": "group_edit",
-    "DELETE api/v1/groups/<group>": "group_delete",
-    "POST api/v1/clean-ups": "clean_up",
-    "GET api/v1/groups/<group>/clients": "group",
-    "GET api/v1/groups/<group>/progress": "group",
-    "GET api/v1/groups/<group>/queues": "group",
-    "GET api/v1/groups/<group>/pace": "group",
-    "GET api/v1/groups/<group>/diagnosis": "group_diagnosis",
-    "POST api/v1/groups/<group>/pause": "group_pause",
-    "POST api/v1/groups/<group>/resume": "group_pause",
-    "POST api/v1/groups/<group>/clone": "group_clone",
-    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": "client_ask",
-    "POST api/v1/groups/<group>/offset-resets": "group_reset",
-    "GET api/v1/groups/<group>/offset-resets": "group_resets",
-    "GET api/v1/groups/<group>/offset-resets/<int:reset_id>": "group_reset_done",
-    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "group_reset_undo",
-    "GET api/v1/dead-letters": "dead_letter_groups",
-    "GET api/v1/dead-letters/expiring": "dead_letter_groups",
-    "GET api/v1/groups/<group>/dead-letters/summary": "dead_letters",
-    "POST api/v1/groups/<group>/dead-letters/archives": "archive_create",
-    "GET api/v1/groups/<group>/retries": "group_retries",
-    "POST api/v1/groups/<group>/retries/acts": "group_retries_act",
-    "GET api/v1/groups/<group>/dead-letters": "dead_letters",
-    "POST api/v1/groups/<group>/replays": "replay_create",
-    "GET api/v1/replays": "dead_letter_groups",
-    "GET api/v1/replays/<job>": "replay",
-    "GET api/v1/replays/<job>/results": "replay",
-    "POST api/v1/replays/<job>/<act>": "replay_act",
-    "GET api/v1/system/bundle": "support_bundle",
-    "GET api/v1/system/bundle/file": "support_bundle_file",
-    "GET api/v1/system/definitions/file": "definitions_file",
-    "POST api/v1/system/definitions": "definitions",
-    "GET api/v1/system/backups": "backups",
-    "POST api/v1/system/backups": "backup_create",
-    "PUT api/v1/system/backups/schedule": "backups",
-    "POST api/v1/system/backups/<name>/checks": "backup_check",
-    "GET api/v1/system/backups/<name>/file": "backup_download",
-    "GET api/v1/reports": "reports",
-    "GET api/v1/reports/days/<day>/<report>": "report",
-    "GET api/v1/reports/days/<day>/<report>/plots/<plot>": "report",
-    "GET api/v1/reports/days/<day>/<report>/tables/<table>": "report",
-    "GET api/v1/reports/runs": "report_runs",
-    "POST api/v1/reports/runs": "report_run_create",
-    "GET api/v1/reports/runs/<run>": "report_run",
-    "GET api/v1/reports/runs/<run>/log": "report_run",
-    "POST api/v1/reports/runs/<run>/cancel": "report_run_cancel",
-    "GET api/v1/reports/settings": "report_settings",
-    "PATCH api/v1/reports/settings": "report_settings_change",
-    "GET api/v1/alerts": "alerts",
-    "GET api/v1/alerts/<int:alert_id>": "alert",
-    "GET api/v1/alert-rules": "alert_rules",
-    "POST api/v1/alert-rules": "alert_rule_create",
-    "GET api/v1/alert-rules/<int:rule_id>": "alert_rule",
-    "PUT api/v1/alert-rules/<int:rule_id>": "alert_rule",
-    "DELETE api/v1/alert-rules/<int:rule_id>": "alert_rule_delete",
-    "GET api/v1/alert-channels": "alert_channels",
-    "POST api/v1/alert-channels": "alert_channel_create",
-    "GET api/v1/alert-channels/<int:channel_id>": "alert_channel",
-    "PUT api/v1/alert-channels/<int:channel_id>": "alert_channel",
-    "DELETE api/v1/alert-channels/<int:channel_id>": "alert_channel_delete",
-    "POST api/v1/alert-channels/<int:channel_id>/tests": "alert_channel_test",
-    "GET api/v1/alert-silences": "alerts",
-    "POST api/v1/alert-silences": "alert_silence_create",
-    "DELETE api/v1/alert-silences/<int:silence_id>": "alert_silence_end",
-    "GET api/v1/delayed": "delayed",
-    "GET api/v1/delayed/histogram": "delayed",
-    "POST api/v1/delayed/acts": "delayed_act",
-    "GET api/v1/transactions": "transactions",
-    "GET api/v1/transactions/open": "transactions",
-    "GET api/v1/transactions/discarded": "transactions",
-    "GET api/v1/transactions/resolved": "transactions",
-    "POST api/v1/transactions/checks": "transaction_check",
-    "POST api/v1/transactions/decisions": "transaction_decide",
-    "POST api/v1/transactions/resumes": "transaction_resume",
-    "GET api/v1/clients": "clients",
-    "GET api/v1/clients/<path:client_id>": "client",
-    "GET api/v1/search": "search",
-    "GET api/v1/messages/<path:ref>": "message",
-    "POST api/v1/messages/<path:ref>/deliveries": "message_run",
-    "GET api/v1/messages/<path:ref>/body": "message_content",
-    "GET api/v1/messages/<path:ref>/record": "message_raw",
-}
+PAGE_OF = {call.key: page for page, call in CALLS}
 
 _MACHINE = "for machines, without a caller"
 _DOOR = "a session's own: a token neither comes nor goes"
@@ -243,12 +93,6 @@ def test_every_page_and_every_operation_has_its_other_half_or_a_reason():
     assert all(ALONE.values())
 
 
-@pytest.mark.parametrize("operation", PAGE_OF)
-def test_both_halves_ask_for_the_same_role_and_grants(operation):
-    here, there = ACCESS[operation], ACCESS[PAGE_OF[operation]]
-    assert (here.role, here.grants, here.door) == (there.role, there.grants, there.door)
-
-
 class Act:
     """One change through the page and through the API. page, api: send the request and return the response."""
 
@@ -281,7 +125,7 @@ def _token_of(name: str) -> int:
 def _with_member(name: str, act: Callable[[], Any]) -> Any:
     """Call `act` while a consumer of the topic's own group answers."""
     running = RunningEngine.of(runtime.running().engine)
-    if runtime.window().messages(name).total == 0:
+    if runtime.window().messages.page(name).total == 0:
         running.put(name, b"x")
     with answering_member(running, "c", f"of-{name}", name):
         answer = act()
@@ -290,7 +134,7 @@ def _with_member(name: str, act: Callable[[], Any]) -> Any:
 
 
 def _first_of(name: str) -> str:
-    return str(runtime.window().message(f"{name}/0/0", story=False).row.offset_id)
+    return str(runtime.window().messages.detail(f"{name}/0/0", story=False).row.offset_id)
 
 
 TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "readable": "on", "writable": "on",
@@ -693,7 +537,7 @@ def _member(name: str) -> str:
 def _reset(name: str) -> int:
     """Make a reset that can be undone; return its id."""
     window = runtime.window()
-    done = window.reset_offsets(name, name, window.offset_target("latest"))
+    done = window.offset_commands.reset(name, name, window.offset_target("latest"))
     assert done.id is not None
     return done.id
 
@@ -710,7 +554,7 @@ def _running_job() -> str:
 
 def _slow_replay(name: str) -> str:
     """Start a replay that runs long enough to be controlled; return its job id."""
-    plan = runtime.window().start_replay(name, rate=1)
+    plan = runtime.window().replay_commands.start(name, rate=1)
     assert plan.job is not None
     return plan.job.id
 
@@ -724,7 +568,7 @@ def _backup() -> str:
 
 def _half(name: str) -> int:
     """Send the half message of an open transaction; return its queue offset."""
-    return int(runtime.window().send_test_message(name, b"x", half_of="PG", queue_id=0).queue_offset)
+    return int(runtime.window().sender.send(name, b"x", half_of="PG", queue_id=0).queue_offset)
 
 
 def _discarded(name: str) -> str:
@@ -744,11 +588,11 @@ def name(running: RunningEngine) -> Callable[[], str]:
 
     def make() -> str:
         made = next(NAMES)
-        running.window.create_topic(made, read_queues=4, write_queues=4)
+        running.window.topic_commands.create(made, read_queues=4, write_queues=4)
         make_group(running, made)
         put_dead_letters(running, made, 5)
-        running.window.create_wire_user(made)
-        running.window.put_entry(made, "Topic:old", ["Sub"])
+        running.window.users.create(made)
+        running.window.users.put_entry(made, "Topic:old", ["Sub"])
         return made
 
     return make
@@ -801,32 +645,32 @@ def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name,
 
 
 FAILING = {
-    "POST api/v1/messages/<path:ref>/deliveries": "consume_directly",
-    "POST api/v1/replication/set/switch": "switch_leader",
-    "POST api/v1/topics": "create_topic",
-    "PATCH api/v1/topics/<topic>": "edit_topic",
-    "POST api/v1/groups": "create_group",
-    "PATCH api/v1/groups/<group>": "edit_group",
-    "POST api/v1/clean-ups": "clean_up",
-    "POST api/v1/wire-users": "create_wire_user",
-    "POST api/v1/wire-users/<name>/entries": "put_entry",
-    "DELETE api/v1/wire-users/<name>/entries/<path:resource>": "remove_entry",
-    "POST api/v1/wire-users/<name>/acts/<act>": "act_on_wire_user",
-    "PATCH api/v1/system/config": "change_configuration",
-    "POST api/v1/system/retention/clean": "clean",
-    "POST api/v1/topics/<topic>/messages": "send_test_message",
-    "POST api/v1/groups/<group>/replays": "start_replay",
-    "POST api/v1/groups/<group>/retries/acts": "act_on_waiting",
-    "POST api/v1/delayed/acts": "act_on_waiting",
-    "POST api/v1/transactions/checks": "act_on_transactions",
-    "POST api/v1/transactions/decisions": "act_on_transactions",
-    "POST api/v1/transactions/resumes": "resume_transaction",
-    "POST api/v1/groups/<group>/pause": "edit_group",
-    "POST api/v1/groups/<group>/resume": "edit_group",
-    "POST api/v1/groups/<group>/clone": "create_group",
-    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": "running_info",
-    "POST api/v1/groups/<group>/offset-resets": "reset_offsets",
-    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "undo_reset",
+    "POST api/v1/messages/<path:ref>/deliveries": "asking.consume_directly",
+    "POST api/v1/replication/set/switch": "member.switch",
+    "POST api/v1/topics": "topic_commands.create",
+    "PATCH api/v1/topics/<topic>": "topic_commands.edit",
+    "POST api/v1/groups": "group_commands.create",
+    "PATCH api/v1/groups/<group>": "group_commands.edit",
+    "POST api/v1/clean-ups": "clean_ups.clean",
+    "POST api/v1/wire-users": "users.create",
+    "POST api/v1/wire-users/<name>/entries": "users.put_entry",
+    "DELETE api/v1/wire-users/<name>/entries/<path:resource>": "users.remove_entry",
+    "POST api/v1/wire-users/<name>/acts/<act>": "users.act",
+    "PATCH api/v1/system/config": "option_commands.change",
+    "POST api/v1/system/retention/clean": "retention.clean",
+    "POST api/v1/topics/<topic>/messages": "sender.send",
+    "POST api/v1/groups/<group>/replays": "replay_commands.start",
+    "POST api/v1/groups/<group>/retries/acts": "waiting_commands.run",
+    "POST api/v1/delayed/acts": "waiting_commands.run",
+    "POST api/v1/transactions/checks": "transaction_commands.act",
+    "POST api/v1/transactions/decisions": "transaction_commands.act",
+    "POST api/v1/transactions/resumes": "transaction_commands.resume",
+    "POST api/v1/groups/<group>/pause": "group_commands.edit",
+    "POST api/v1/groups/<group>/resume": "group_commands.edit",
+    "POST api/v1/groups/<group>/clone": "group_commands.create",
+    "POST api/v1/groups/<group>/clients/<path:client_id>/running-info": "asking.running_info",
+    "POST api/v1/groups/<group>/offset-resets": "offset_commands.reset",
+    "POST api/v1/groups/<group>/offset-resets/<int:reset_id>/undo": "offset_commands.undo",
 }
 
 
@@ -837,7 +681,9 @@ def test_both_halves_write_down_what_did_not_come_to_its_end(person, running, na
 
     act = ACTS[operation]
     first, second = name(), name()
-    monkeypatch.setattr(type(running.window), FAILING[operation], fail)
+    subject, method = FAILING[operation].split(".")
+    failing = MadeSet if subject == "member" else type(getattr(running.window, subject))
+    monkeypatch.setattr(failing, method, fail)
     for run in (lambda: act.page(person, first), lambda: act.api(Caller(person), second)):
         AuditEntry.objects.all().delete()
         run()

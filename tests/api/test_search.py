@@ -81,7 +81,7 @@ def test_wrong_questions_are_refused(viewer):
 
 
 def test_names_places_and_unique_ids(viewer, running, topic):
-    sent = running.window.send_test_message(topic, b"x", queue_id=1)
+    sent = running.window.sender.send(topic, b"x", queue_id=1)
     found = answer_of(viewer.get(f"/search?q={topic}"))
     assert topic in found["topic_names"]
     assert found["place_note"] is None

@@ -69,7 +69,7 @@ def test_series(viewer, running, topic):
 
 def test_the_history_of_a_figure_of_the_broker_a_topic_and_a_group(viewer, running, topic, recorded):
     running.put(topic, b"a", b"b", b"c")
-    running.window.create_group(f"g-{topic}")
+    running.window.group_commands.create(f"g-{topic}")
     running.sample()
     running.sample()
     recorded()

@@ -19,7 +19,7 @@ def test_a_topic_is_made_and_its_place_told(operator, running):
     assert change["registered"]
     assert response.headers["Location"] == f"/api/v1/topics/{name}"
     assert response.headers["ETag"] == f'"{change["revision"]}"'
-    assert running.window.topic_settings(name).kind == "FIFO"
+    assert running.window.topics.settings(name).kind == "FIFO"
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.target, entry.actor, entry.actor_kind) == (
         "topic.create", name, "the-operator/a token", "token",
@@ -104,13 +104,13 @@ def test_what_is_too_large_is_not_read(admin, topic, settings):
 
 def test_a_topic_in_use_is_not_deleted_unless_forced(admin, running, topic):
     running.put(topic, b"unread")
-    running.window.create_group("Readers")
+    running.window.group_commands.create("Readers")
     running.commit("Readers", topic, 0, 0)
     problem = problem_of(admin.delete(f"/topics/{topic}"), 409, "blocked")
     assert "Readers" in problem["blockers"][0]["text"]
     assert problem["blockers"][0]["code"] == "group_unread"
     assert "force" in problem["hint"]
-    assert running.window.topic_settings(topic)
+    assert running.window.topics.settings(topic)
     preview = answer_of(admin.delete(f"/topics/{topic}?dry_run=true"))
     assert not preview["applied"]
     assert preview["blockers"]
@@ -126,7 +126,7 @@ def test_a_delete_asks_a_session_for_the_password_again(client_as, topic, runnin
     client = client_as("admin")
     age_login(client)
     problem_of(Caller(client).delete(f"/topics/{topic}"), 403, "confirm_password")
-    assert running.window.topic_settings(topic)
+    assert running.window.topics.settings(topic)
     assert not answer_of(Caller(client).delete(f"/topics/{topic}?dry_run=true"))["applied"]
     answer_of(Caller(client_as("admin")).delete(f"/topics/{topic}"))
 
@@ -135,7 +135,7 @@ def test_the_list_is_filtered_sorted_and_paged(viewer, running, topic):
     names = [f"{topic}-{letter}" for letter in "abcde"]
     for number, name in enumerate(names):
         running.put(name, *[b"x"] * number)
-        running.window.create_topic(name) if not number else None
+        running.window.topic_commands.create(name) if not number else None
     running.sample()
     found, cursor = [], ""
     while cursor is not None:
@@ -176,7 +176,7 @@ def test_a_wrong_question_is_refused(viewer, wrong):
 
 def test_queues_route_groups_and_producers(viewer, running, topic):
     running.put(topic, b"a", b"b", queue=1)
-    running.window.create_group("Watchers")
+    running.window.group_commands.create("Watchers")
     running.commit("Watchers", topic, 1, 1)
     running.sample()
     queues = answer_of(viewer.get(f"/topics/{topic}/queues"))["items"]

@@ -20,9 +20,9 @@ def waiting(running, topic) -> str:
     """A topic with three waiting messages, one of them a timer message."""
     window = running.window
     for number, how in enumerate(({"delay_level": 17}, {"delay_level": 18})):
-        window.send_test_message(topic, b"x", keys=[f"w{number}"], **how)
-    window.send_test_message(topic, b"x", keys=["w2"], deliver_at_ms=int(time.time() * 1000) + 3_600_000)
-    wait_for(lambda: len(window.waiting(topic=topic).rows) == 3, "three messages that wait")
+        window.sender.send(topic, b"x", keys=[f"w{number}"], **how)
+    window.sender.send(topic, b"x", keys=["w2"], deliver_at_ms=int(time.time() * 1000) + 3_600_000)
+    wait_for(lambda: len(window.waiting.page(topic=topic).rows) == 3, "three messages that wait")
     return topic
 
 
@@ -56,8 +56,8 @@ def test_listed_counted_and_acted_on(by_token, waiting):
 
 
 def test_a_pattern_keeps_to_its_names(by_token, running, waiting):
-    running.window.create_topic(other := waiting + "-other", read_queues=1, write_queues=1)
-    running.window.send_test_message(other, b"x", keys=["w1"], delay_level=18)
+    running.window.topic_commands.create(other := waiting + "-other", read_queues=1, write_queues=1)
+    running.window.sender.send(other, b"x", keys=["w1"], delay_level=18)
     caller = by_token("operator", pattern=other)
     assert {row["topic"] for row in answer_of(caller.get("/delayed"))["items"]} == {other}
     assert {row["topic"] for row in answer_of(caller.get("/delayed?q=w1"))["items"]} == {other}
@@ -72,16 +72,16 @@ def test_a_pattern_keeps_to_its_names(by_token, running, waiting):
         ("POST", "/delayed/acts", {"action": "drop", "filter": {"topic": waiting}}),
     ):
         problem_of(caller.ask(method, address, body), 403, "outside_pattern")
-    [row] = [one for one in running.window.waiting(topic=waiting).rows if one.keys == ("w1",)]
+    [row] = [one for one in running.window.waiting.page(topic=waiting).rows if one.keys == ("w1",)]
     place = {"level": row.level, "queue_offset": row.queue_offset}
     problem_of(caller.post("/delayed/acts", {"action": "drop", "places": [place]}), 403, "outside_pattern")
     assert answer_of(caller.post("/delayed/acts", {"action": "drop", "filter": {"topic": other}}))["done"] == 1
-    assert len(running.window.waiting(topic=waiting).rows) == 3
+    assert len(running.window.waiting.page(topic=waiting).rows) == 3
 
 
 def test_transactions(by_token, running, topic):
     window = running.window
-    first, second = (window.send_test_message(topic, b"x", half_of="PG", queue_id=0).queue_offset for _ in range(2))
+    first, second = (window.sender.send(topic, b"x", half_of="PG", queue_id=0).queue_offset for _ in range(2))
     operator, admin = by_token("operator"), by_token("admin")
     rows = answer_of(operator.get(f"/transactions/open?topic={topic}"))["items"]
     assert [row["half_offset"] for row in rows] == [first, second]
@@ -113,7 +113,7 @@ def test_resumed_and_kept_to_a_pattern(by_token, running, topic):
     assert (row["message"]["offset_id"], row["resumed_as"]) == (ref, None)
     kept = by_token("admin", pattern="nothing-of-this*")
     assert answer_of(kept.get("/transactions/discarded"))["items"] == []
-    half = running.window.send_test_message(topic, b"x", half_of="PG", queue_id=0).queue_offset
+    half = running.window.sender.send(topic, b"x", half_of="PG", queue_id=0).queue_offset
     assert answer_of(kept.get("/transactions/open"))["items"] == []
     body = {"action": "roll_back", "places": [{"half_offset": half}], "reason": "x"}
     for address, asked in (

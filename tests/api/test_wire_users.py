@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from appliance.commands.remote.table import VERBS
+from appliance.commands.remote.run import VERBS
 from appliance.console.models import AuditEntry
 from appliance.console.views.wire_users import BUTTONS
 from appliance.engine.access.acts import USER_ACTS

@@ -15,6 +15,8 @@ from tests.support.directories import shared_directory
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.nightly
+
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1400, "height": 900}
 PAGES = (
     "/", "/clients/", "/groups/", "/groups/billing/?tab=clients", "/groups/shipping/retries/", "/topics/",

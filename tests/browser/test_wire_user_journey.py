@@ -17,6 +17,8 @@ from tests.support.server import Server
 
 SEND = 310
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def server(request: pytest.FixtureRequest) -> Iterator[Server]:

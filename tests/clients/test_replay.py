@@ -35,7 +35,7 @@ def test_dead_letters_come_again_to_the_failed_group_only(
 ) -> None:
     window, namesrv = running.window, running.engine.namesrv_address
     topic, group, other = (f"{name}_{agent.name}".replace(".", "_") for name in (topic, group, f"{group}_b"))
-    window.create_topic(topic, read_queues=2, write_queues=2)
+    window.topic_commands.create(topic, read_queues=2, write_queues=2)
     dead = f"%DLQ%{group}"
 
     def letters() -> int:
@@ -46,23 +46,23 @@ def test_dead_letters_come_again_to_the_failed_group_only(
             failing.wait_for_queues(2, READY_S)
             producer.send(topic, MESSAGES)
             wait_for_clients(lambda: letters() == 5, "5 dead letters", READY_S)
-            page = window.dead_letters(group)
+            page = window.dead_letters.page(group)
             assert {(row.origin_topic, row.times_replayed) for row in page.rows} == {(topic, 0)}
             # It fails again: the copy is dead again, and names its origin.
-            job = window.start_replay(group, offsets=[(0, 0)], by="ann").job
+            job = window.replay_commands.start(group, offsets=[(0, 0)], by="ann").job
             wait_for_clients(lambda: letters() == 6, "the copy is dead, too", READY_S)
-            newest = window.dead_letters(group, limit=1).rows[0]
+            newest = window.dead_letters.page(group, limit=1).rows[0]
             assert (newest.times_replayed, newest.came_by_job, newest.origin_topic) == (1, job.id, topic)
             # The healthy one receives what the failing one has not committed.
-            wait_for_clients(lambda: window.group(group).row.lag == 0, "all of it is committed", READY_S)
+            wait_for_clients(lambda: window.groups.detail(group).row.lag == 0, "all of it is committed", READY_S)
         bystander.wait_for(5, READY_S)
         with agent.push(namesrv, topic, group) as healthy:
             healthy.wait_for_queues(2, READY_S)
             offsets = [(0, offset) for offset in range(1, 6)]
-            job = window.start_replay(group, offsets=offsets, rate=50, by="ann").job
+            job = window.replay_commands.start(group, offsets=offsets, rate=50, by="ann").job
             came = healthy.wait_for(5, READY_S)
-            wait_for_clients(lambda: window.replay_job(job.id).state == "done", "the job is done", READY_S)
-            assert window.replay_job(job.id).replayed == 5
+            wait_for_clients(lambda: window.replays.job(job.id).state == "done", "the job is done", READY_S)
+            assert window.replays.job(job.id).replayed == 5
             for one in came:
                 message = next(message for message in MESSAGES if message.sha256 == one["body_sha256"])
                 assert_same(message, one)

@@ -21,8 +21,8 @@ from appliance import server_proof
 from appliance.api.api import openapi
 from appliance.api.set_schemas import MemberOut
 from appliance.commands.remote import client, show
-from appliance.commands.remote.run import help_text, options_of, parse
-from appliance.commands.remote.table import NOUNS, VERBS, Verb
+from appliance.commands.remote.run import VERBS, help_text, options_of, parse
+from appliance.console.acts.row import Call
 from appliance.console.views.wire_users import BUTTONS
 from appliance.engine.errors import StartError
 from appliance.main import REMOTE
@@ -31,6 +31,7 @@ from tests.support.engine import Peer, send_fields
 from tests.support.server import ROOT, Server
 from tests.support.waiting import wait_for
 
+NOUNS = {verb.noun for verb in VERBS}
 ADMIN = {"ADMIN_USER": "root", "ADMIN_PASSWORD": "Vogel-Nest-42-Kran"}
 
 
@@ -413,7 +414,7 @@ def test_start_up_imports_no_django_when_there_is_a_token(server):
 
 
 def test_the_command_knows_every_noun():
-    assert set(REMOTE) == set(NOUNS)
+    assert set(REMOTE) == NOUNS
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=[verb.name for verb in VERBS])
@@ -452,7 +453,7 @@ def test_a_line_of_the_table_says_what_the_api_says(verb):
         assert said == fields, "an option is missing"
 
 
-def _columns_are_of_the_answer(described: dict, verb: Verb, operation: dict) -> None:
+def _columns_are_of_the_answer(described: dict, verb: Call, operation: dict) -> None:
     """Assert that a command's columns are fields of the objects in the answer, or in a list within it."""
     shapes = described["components"]["schemas"]
     rows = []

@@ -9,10 +9,10 @@ from appliance.commands import set_status
 from appliance.commands.remote.run import run
 from appliance.doctor.diagnosis import Diagnosis
 from appliance.doctor.replication import look_at_replication
+from appliance.engine.disk import Disk
 from appliance.engine.failover import outside
 from appliance.engine.failover.member_files import MemberFiles, place_of
 from appliance.engine.failover.set_state import Announcement, Leader, SetState, encode
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.paths import StorePaths
 from tests.engine.failover.fakes import FakeStore
 

@@ -163,7 +163,7 @@ def broker(_one_broker):
 def topic(broker, request) -> str:
     """A topic of this test's own, with four queues."""
     name = "t-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:90]
-    broker.create_topic(name, read_queues=4, write_queues=4)
+    broker.topic_commands.create(name, read_queues=4, write_queues=4)
     return name
 
 

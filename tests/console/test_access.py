@@ -7,8 +7,9 @@ from django.urls import URLPattern, URLResolver, get_resolver, path
 from django.views.decorators.csrf import csrf_exempt
 
 from appliance.console import tokens
-from appliance.console.access import ACCESS, Rule
+from appliance.console.access import ACCESS
 from appliance.console.models import now_ms
+from appliance.console.roles import Rule
 
 pytestmark = pytest.mark.django_db
 ROLES = ["", "viewer", "operator", "admin"]
@@ -50,7 +51,7 @@ def address_of(route: str) -> str:
 
 def test_every_page_is_in_the_table():
     missing = [f"{name or '(no name)'} at {route}" for name, route in PAGES if name not in ACCESS]
-    assert not missing, "these would be refused for everybody: add them to ACCESS"
+    assert not missing, "these would be refused for everybody: add a row to `acts`"
 
 
 def test_the_table_names_only_what_exists():

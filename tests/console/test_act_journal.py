@@ -59,7 +59,7 @@ def make(client: Client, name: str) -> int:
 
 def is_there(broker, name: str) -> bool:
     try:
-        broker.topic(name)
+        broker.topics.detail(name)
     except NotFound:
         return False
     return True

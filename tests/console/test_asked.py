@@ -89,9 +89,9 @@ def test_no_link_of_a_page_asks_what_its_page_does_not_know(client_as, broker, t
 
 
 def make_group_of(broker, name: str) -> None:
-    broker.create_group(name)
+    broker.group_commands.create(name)
     for number in range(3):
-        broker.send_test_message(name, b"x", keys=[f"k{number}"], tags="A")
+        broker.sender.send(name, b"x", keys=[f"k{number}"], tags="A")
 
 
 # --- forms
@@ -177,7 +177,7 @@ def busy(_one_broker: Any, broker: Any, topic: str) -> Iterator[str]:
     running: Any = SimpleNamespace(engine=_one_broker, window=broker)
     make_group(running, topic, topic)
     put_dead_letters(running, topic, 2)
-    sent = broker.send_test_message(topic, b"x")
+    sent = broker.sender.send(topic, b"x")
     peer = Peer(broker.system().broker_address)
     fields = {
         "offset": int(sent.offset_id[-16:], 16), "group": topic, "originMsgId": "x", "delayLevel": 15,
@@ -185,16 +185,16 @@ def busy(_one_broker: Any, broker: Any, topic: str) -> Iterator[str]:
     }  # fmt: skip
     assert peer.ask(36, fields).code == 0
     peer.close()
-    broker.send_test_message(topic, b"x", delay_level=17)
-    broker.send_test_message(topic, b"x", half_of="PG")
+    broker.sender.send(topic, b"x", delay_level=17)
+    broker.sender.send(topic, b"x", half_of="PG")
     yield topic
-    broker.act_on_waiting("drop", group=topic)  # other tests count what waits
+    broker.waiting_commands.run("drop", group=topic)  # other tests count what waits
 
 
 def replayed(broker: Any, group: str) -> str:
     """A replay that has ended."""
-    job = broker.start_replay(group, rate=10_000).job.id
-    wait_for(lambda: broker.replay_job(job).finished, "it has ended")
+    job = broker.replay_commands.start(group, rate=10_000).job.id
+    wait_for(lambda: broker.replays.job(job).finished, "it has ended")
     return str(job)
 
 
@@ -214,7 +214,7 @@ def test_no_form_of_a_page_sends_what_its_page_does_not_know(client_as, broker, 
     asking = {
         str(path.relative_to(TEMPLATES))
         for path in TEMPLATES.rglob("*.html")
-        if re.search(r'<form[^>]*method="get"', path.read_text(encoding="utf-8"))
+        if re.search(r'<form[^>]*method="get"|\{% filters', path.read_text(encoding="utf-8"))
     }
     assert asking - templates == TRIED_ELSEWHERE, "forms of these were not tried"
     for what in ("transactions/decide/?", "transactions/check/?", "retries/act/?", "delayed/act/?", "/archive/?"):

@@ -137,7 +137,7 @@ def test_a_cut_stays_known_when_the_log_goes_on(caplog):
     act("again")
     assert first_broken() is None
     assert audit.look() == ("audit_cut", {"last": entries[4], "missing": 2})
-    assert sum("newest entries of the audit log are missing" in line for line in caplog.messages) == 1
+    assert sum("newest 2 entries of the audit log are missing" in line for line in caplog.messages) == 1
 
 
 def test_what_follows_a_cut_is_vouched_for_too():
@@ -446,7 +446,7 @@ def test_an_older_copy_of_the_database_shows_at_the_next_start(tmp_path):
     status, said = run("doctor")
     assert (status, "older copy of the settings database" in said) == (1, True)
     assert run("audit", "accept") == (0, "Accepted; entry 4 of the audit log says so.\n")
-    assert run("audit", "check") == (0, "The audit log is whole; entries: 4.\n")
+    assert run("audit", "check") == (0, "The audit log is whole and has 4 entries.\n")
     assert run("audit", "accept") == (0, "There was nothing to accept.\n")
     assert "The audit log is whole" in run("doctor")[1]
 
@@ -460,7 +460,7 @@ def test_accepting_is_an_entry_and_says_what_it_accepted():
     assert audit.look().code == "audit_cut"
     entry = audit.accept("root")
     assert (entry.action, entry.actor, entry.actor_kind) == ("audit.accept", "root", "command line")
-    assert "newest entries of the audit log are missing" in entry.before["found"]
+    assert "newest 1 entry of the audit log is missing" in entry.before["found"]
     assert verdicts() == {"audit_whole"}
     assert audit.accept("root") is None
 
@@ -480,7 +480,7 @@ def test_the_page_of_checks_and_the_api_say_it(client_as, broker):
     found = next(check for check in checks["items"] if check["name"] == "audit")
     assert (found["level"], found["sentence"]["code"]) == ("failed", "audit_cut")
     page = admin.get("/system/audit/").content.decode()
-    assert "newest entries of the audit log are missing" in page
+    assert "newest 1 entry of the audit log is missing" in page
     assert "rocketbox audit accept" in page
     page = admin.get("/system/audit/", HTTP_ACCEPT_LANGUAGE="zh-hans").content.decode()
     assert "审计日志最新的条目缺失" in page
@@ -510,7 +510,7 @@ def test_doctor_sees_the_same_without_django(tmp_path):
         "group.edit", "中文 \"'", {"a": 1.5, "b": None}, {"a": [1, {"z": 2, "y": True}]}, actor="é", actor_kind="user"
     )
     act()
-    assert looked() == [(OK, "The audit log is whole; entries: 4.")]
+    assert looked() == [(OK, "The audit log is whole and has 4 entries.")]
     AuditEntry.objects.filter(action="group.edit").update(after={"a": 2})
     assert looked()[0][0] == FAIL
     assert "Entry 3 of the audit log does not match" in looked()[0][1].replace(

@@ -96,7 +96,7 @@ def test_a_backup_of_a_time_to_come_stops_no_schedule_and_costs_no_new_one(clien
 
 
 def test_made_and_checked_as_jobs(client_as, broker, topic):
-    broker.send_test_message(topic, b"x")
+    broker.sender.send(topic, b"x")
     admin = client_as("admin")
     answer = admin.post("/system/backups/now/")
     assert answer.headers["Location"].startswith("/jobs/")

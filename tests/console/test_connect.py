@@ -31,7 +31,7 @@ def test_a_name_that_is_no_topic_stays_out_of_the_programs(client_as, broker):
 
 
 def test_who_may_read_bodies_sees_it_at_once_and_that_is_written_down(client_as, broker, topic):
-    sent = broker.send_test_message(topic, b'{"a": [1, 2]}')
+    sent = broker.sender.send(topic, b'{"a": [1, 2]}')
     address = f"/messages/{sent.offset_id}/"
     without = client_as("viewer").get(address).content.decode()
     assert "&quot;a&quot;" not in without
@@ -46,7 +46,7 @@ def test_who_may_read_bodies_sees_it_at_once_and_that_is_written_down(client_as,
 
 
 def test_times_are_told_both_ways(client_as, broker, topic):
-    sent = broker.send_test_message(topic, b"x", delay_level=16)
+    sent = broker.sender.send(topic, b"x", delay_level=16)
     page = client_as("viewer").get(f"/messages/{sent.offset_id}/").content.decode()
     assert re.search(r"stored\s+\d s ago", page)
     assert re.search(r"· in 29 min 5\d s", page)

@@ -94,7 +94,7 @@ def ask(client_as) -> Callable[..., int]:
 @pytest.fixture
 def messages(broker, topic) -> str:
     for number in range(MESSAGES):
-        broker.send_test_message(topic, b'{"n": %d, "x": "' % number + b"y" * BODY_BYTES + b'"}', keys=(f"k{number}",))
+        broker.sender.send(topic, b'{"n": %d, "x": "' % number + b"y" * BODY_BYTES + b'"}', keys=(f"k{number}",))
     return topic
 
 
@@ -111,7 +111,7 @@ def test_looks_at_messages_leave_none_of_them(ask, messages, wanted, of):
 
 
 def test_one_message_and_its_content_leave_nothing(ask, broker, messages):
-    ref = broker.send_test_message(messages, b"y" * BODY_BYTES).offset_id
+    ref = broker.sender.send(messages, b"y" * BODY_BYTES).offset_id
     for what in ("", "content/", "raw/", "download/"):
         address = f"/messages/{quote(ref)}/{what}"
         assert ask(address) == 200

@@ -17,8 +17,8 @@ from tests.support.waiting import wait_for
 def group(broker, request) -> str:
     """A group with seven dead letters, stored as a consumer that gives up sends them."""
     name = "g-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
-    broker.create_group(name)
-    broker.create_topic(name, read_queues=1, write_queues=1)
+    broker.group_commands.create(name)
+    broker.topic_commands.create(name, read_queues=1, write_queues=1)
     peer = Peer(broker.system().broker_address)
     for number in range(7):
         answer = peer.ask(310, send_fields(name, 0, f"UNIQ_KEY\x01{number:032X}\x02KEYS\x01<b>{number}\x02"), b"x")
@@ -67,7 +67,7 @@ def test_no_dead_letters_teach_how_there_come_some(client_as, broker):
     assert "No group of this name has dead letters." in content(client_as("viewer").get("/dead-letters/?q=no-such"))
     assert client_as("viewer").get("/dead-letters/no-such/").status_code == 404
     # No message of it ever died, so that not even the topic is there: the page that others lead to says so.
-    broker.create_group("nothing-died")
+    broker.group_commands.create("nothing-died")
     page = content(client_as("viewer").get("/dead-letters/nothing-died/"))
     assert "Nothing of this group is dead." in page
     assert "0 messages wait for their next try; after 16 of them" in page
@@ -158,7 +158,7 @@ def test_nothing_ticked_is_not_everything(client_as, group):
 
 
 def test_a_deleted_group_is_no_target(client_as, broker, group):
-    broker.delete_group(group)
+    broker.group_commands.delete(group)
     operator = client_as("operator")
     form = content(operator.get(f"/dead-letters/{group}/replay/"))
     asked = {"target": "group", "rate": "10", "max_replays": "3", "step": "apply"}

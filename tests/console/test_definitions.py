@@ -31,7 +31,7 @@ def text_of(admin) -> str:
 
 
 def test_all_of_it_comes_out_and_in_again_without_a_difference(admin, broker, topic):
-    broker.create_group(topic, retry_max_times=3)
+    broker.group_commands.create(topic, retry_max_times=3)
     AlertRule.objects.create(name="lag of 'all' #1", figure=_figure(), above=5)
     first = text_of(admin)
     assert first == text_of(admin), "the same text each time"
@@ -82,12 +82,12 @@ alert_rules:
     assert "would be made" in page
     assert "4 →" in page
     assert not AuditEntry.objects.exists()
-    assert broker.topic_settings(topic).read_queues == 4
+    assert broker.topics.settings(topic).read_queues == 4
     page = content(admin.post("/system/definitions/", {"text": text, "step": "apply"}))
     assert "What was done" in page
-    assert broker.topic_settings(topic).read_queues == 6
-    assert broker.topic_settings(f"{topic}-new").kind == "FIFO"
-    assert broker.group(f"{topic}-group").settings.retry_max_times == 5
+    assert broker.topics.settings(topic).read_queues == 6
+    assert broker.topics.settings(f"{topic}-new").kind == "FIFO"
+    assert broker.groups.detail(f"{topic}-group").settings.retry_max_times == 5
     wendy = User.objects.get(username="wendy")
     assert (wendy.role, wendy.may_export, wendy.has_usable_password()) == ("operator", True, False)
     assert User.objects.get(username="the-viewer").role == "operator"
@@ -121,7 +121,7 @@ alert_rules:
     page = content(admin.post("/system/definitions/", {"text": text, "step": "preview"}))
     assert page.count('class="chip bad"') == 6
     content(admin.post("/system/definitions/", {"text": text, "step": "apply"}))
-    assert broker.topic_settings(f"{topic}-fine")
+    assert broker.topics.settings(f"{topic}-fine")
     assert User.objects.get(username="the-admin").role == "admin", "the last administrator stays one"
     assert not User.objects.filter(username="eve").exists()
     entry = AuditEntry.objects.latest("id")
@@ -188,9 +188,9 @@ alert_rules:
     )
     caplog.set_level("INFO")
     take_at_start(file)
-    assert broker.topic_settings(topic).read_queues == 6
-    assert broker.topic_settings(f"{topic}-new").kind == "FIFO"
-    assert broker.group(f"{topic}-group").settings.retry_max_times == 5
+    assert broker.topics.settings(topic).read_queues == 6
+    assert broker.topics.settings(f"{topic}-new").kind == "FIFO"
+    assert broker.groups.detail(f"{topic}-group").settings.retry_max_times == 5
     assert AlertRule.objects.get(name="at the start").above == 7
     assert not AlertRule.objects.filter(name="to nobody").exists()
     assert not User.objects.filter(username="wendy").exists(), "nobody could give her a password"

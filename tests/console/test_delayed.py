@@ -31,12 +31,12 @@ def waiting(broker, topic) -> dict[str, str]:
         ("timed-a", {"deliver_at_ms": soon}),
         ("timed-b", {"deliver_at_ms": soon + 12 * HOUR_MS}),
     ):
-        sent[key] = broker.send_test_message(topic, b"x", keys=[key], **how).offset_id
+        sent[key] = broker.sender.send(topic, b"x", keys=[key], **how).offset_id
     # A timer's place is in its schedule a moment later.
-    wait_for(lambda: len(broker.waiting(topic=topic).rows) == 4, "four messages that wait")
+    wait_for(lambda: len(broker.waiting.page(topic=topic).rows) == 4, "four messages that wait")
     yield sent
-    rows = broker.waiting(topic=topic).rows
-    broker.act_on_waiting("drop", [WaitingPlace(row.level, row.queue_offset) for row in rows] or _NOTHING)
+    rows = broker.waiting.page(topic=topic).rows
+    broker.waiting_commands.run("drop", [WaitingPlace(row.level, row.queue_offset) for row in rows] or _NOTHING)
 
 
 _NOTHING = [WaitingPlace(1, 1 << 40), WaitingPlace(1, 1 << 41)]
@@ -84,7 +84,7 @@ def test_the_histogram_has_levels_and_timers_together_and_its_bars_are_filters(c
 
 def test_retries_can_be_left_out(client_as, broker, topic, waiting):
     peer = Peer(broker.system().broker_address)
-    broker.create_group(topic)
+    broker.group_commands.create(topic)
     answer = peer.ask(310, send_fields(topic, 0, "UNIQ_KEY\x01AB\x02KEYS\x01came-back\x02"), b"x")
     fields = {
         "offset": int(answer.ext_fields["msgId"][-16:], 16), "group": topic, "delayLevel": 18, "originMsgId": "x",
@@ -103,8 +103,8 @@ def test_retries_can_be_left_out(client_as, broker, topic, waiting):
     operator = client_as("operator")
     operator.post("/delayed/act/", {"what": "to_dead_letters", "topic": f"%RETRY%{topic}", "step": "apply"})
     assert "1 message became a dead letter" in content(operator.get("/delayed/done/"))
-    assert broker.dead_letters(topic).total == 1
-    assert len(broker.waiting(topic=topic).rows) == 4
+    assert broker.dead_letters.page(topic).total == 1
+    assert len(broker.waiting.page(topic=topic).rows) == 4
 
 
 def test_ticked_ones_are_cancelled_after_a_preview(client_as, broker, topic, waiting):
@@ -115,13 +115,13 @@ def test_ticked_ones_are_cancelled_after_a_preview(client_as, broker, topic, wai
     preview = content(operator.get(f"/delayed/act/?what=drop&ticked=yes&{query}"))
     assert "2 messages would be cancelled" in preview
     assert not AuditEntry.objects.exists()
-    assert len(broker.waiting(topic=topic).rows) == 4
+    assert len(broker.waiting.page(topic=topic).rows) == 4
     answer = operator.post("/delayed/act/", {"what": "drop", "pick": ticked, "step": "apply"})
     assert answer.headers["Location"] == "/delayed/done/"
     done = content(operator.get("/delayed/done/"))
     assert "2 messages were cancelled" in done
     # A mark takes a moment to reach the schedule of times.
-    wait_for(lambda: len(broker.waiting(topic=topic).rows) == 2, "two that are left")
+    wait_for(lambda: len(broker.waiting.page(topic=topic).rows) == 2, "two that are left")
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.after["done"]) == ("delayed.drop", 2)
     # Sent a second time, there is nothing left to cancel, and the page says so.
@@ -137,7 +137,7 @@ def test_all_of_a_filter_is_delivered_now(client_as, broker, topic, waiting):
     operator.post("/delayed/act/", {"what": "deliver_now", "topic": topic, "step": "apply"})
     done = content(operator.get("/delayed/done/"))
     assert "4 messages were delivered" in done
-    wait_for(lambda: broker.messages(topic).total == 4, "the messages in their topic")
+    wait_for(lambda: broker.messages.page(topic).total == 4, "the messages in their topic")
     assert AuditEntry.objects.get().after["filter"] == {"topic": topic}
 
 

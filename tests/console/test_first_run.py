@@ -126,8 +126,8 @@ def test_the_counter_turns_green_with_the_first_message_and_stops_asking(client,
     waiting = client.get("/setup/message/count/").content.decode()
     assert "every 1s" in waiting
     assert "chip good" not in waiting
-    new_broker.create_topic("first")
-    new_broker.send_test_message("first", b"hello")
+    new_broker.topic_commands.create("first")
+    new_broker.sender.send("first", b"hello")
     arrived = client.get("/setup/message/count/").content.decode()
     assert "chip good" in arrived
     assert "hx-get" not in arrived

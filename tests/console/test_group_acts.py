@@ -11,7 +11,7 @@ import pytest
 
 from appliance.console.models import AuditEntry, User
 from appliance.engine.broker import member_questions
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.engine import Peer
 from tests.support.members import Member
 
@@ -20,10 +20,10 @@ from tests.support.members import Member
 def group(broker, request) -> str:
     """A group that has read 3 of 10 messages of its topic."""
     name = "a-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
-    broker.create_topic(name, read_queues=1, write_queues=1)
-    broker.create_group(name)
+    broker.topic_commands.create(name, read_queues=1, write_queues=1)
+    broker.group_commands.create(name)
     for number in range(10):
-        broker.send_test_message(name, b"%d" % number, queue_id=0)
+        broker.sender.send(name, b"%d" % number, queue_id=0)
     peer = Peer(broker.system().broker_address)
     fields = {"consumerGroup": name, "topic": name, "queueId": 0, "commitOffset": 3}
     assert peer.ask(15, fields).code == 0
@@ -53,7 +53,7 @@ def content(response, status: int = 200) -> str:
 def test_the_page_says_what_is_wrong_and_links_the_next_message(client_as, group):
     viewer = client_as("viewer")
     page = content(viewer.get(f"/groups/{group}/"))
-    assert "No consumer is connected; messages waiting: 7." in page
+    assert "No consumer is connected, and 7 messages are waiting." in page
     assert "Start a consumer of the group" in page
     assert '<span class="chip bad">no client connected</span>' in page
     assert f"/search/?q={group}%2F0%2F3" in page
@@ -82,7 +82,7 @@ def test_the_diagnosis_shows_figures_and_what_cannot_be_told(client_as, group):
 def test_a_queue_that_stands_names_its_message_which_is_looked_at_and_skipped(
     client_as, broker, group, member, monkeypatch
 ):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
     member()
     operator = client_as("operator")
     page = content(operator.get(f"/groups/{group}/diagnosis/"))
@@ -96,7 +96,7 @@ def test_a_queue_that_stands_names_its_message_which_is_looked_at_and_skipped(
     assert "1 message" in preview
     fields = dict(re.findall(r'<input type="hidden" name="([^"]*)" value="([^"]*)"', preview)) | {"step": "apply"}
     assert operator.post(f"/groups/{group}/reset/", fields).status_code == 302
-    assert broker.group(group).queues[0].committed == 4
+    assert broker.groups.detail(group).queues[0].committed == 4
     viewer = content(client_as("viewer").get(f"/groups/{group}/diagnosis/"))
     assert "Look at it" in viewer
     assert "Skip this one" not in viewer, "nobody is shown what is refused"
@@ -110,15 +110,15 @@ def test_pause_and_resume(client_as, broker, group):
     operator = client_as("operator")
     page = content(operator.get(f"/groups/{group}/pause/"))
     assert "What clients have already pulled they still consume" in page
-    assert broker.group(group).settings.consume_enable
+    assert broker.groups.detail(group).settings.consume_enable
     answer = operator.post(f"/groups/{group}/pause/", {"step": "apply", "what": "pause"}, follow=True)
     assert f"{group} is paused." in content(answer)
-    assert not broker.group(group).settings.consume_enable
+    assert not broker.groups.detail(group).settings.consume_enable
     assert '<span class="chip bad">paused</span>' in content(operator.get(f"/groups/{group}/"))
     page = content(operator.get(f"/groups/{group}/pause/"))
     assert "7 messages wait." in page
     operator.post(f"/groups/{group}/pause/", {"step": "apply", "what": "resume"})
-    assert broker.group(group).settings.consume_enable
+    assert broker.groups.detail(group).settings.consume_enable
     said = [(one.action, one.before, one.after) for one in AuditEntry.objects.order_by("id")]
     assert [action for action, _, _ in said] == ["group.pause", "group.resume"]
     assert said[0][1] != said[0][2]
@@ -127,7 +127,7 @@ def test_pause_and_resume(client_as, broker, group):
 
 
 def test_a_new_group_takes_over_settings_and_offsets(client_as, broker, group):
-    broker.edit_group(group, retry_max_times=5)
+    broker.group_commands.edit(group, retry_max_times=5)
     operator = client_as("operator")
     asked = {"target": group + "-b", "offsets": "on"}
     preview = content(operator.post(f"/groups/{group}/clone/", asked | {"step": "preview"}))
@@ -137,7 +137,7 @@ def test_a_new_group_takes_over_settings_and_offsets(client_as, broker, group):
     revision = re.search(r'name="revision" value="([^"]+)"', preview)[1]
     done = operator.post(f"/groups/{group}/clone/", asked | {"step": "apply", "revision": revision})
     assert f"to where {group} is" in content(operator.get(done.headers["Location"]))
-    made = broker.group(group + "-b")
+    made = broker.groups.detail(group + "-b")
     assert made.settings.retry_max_times == 5
     assert [queue.committed for queue in made.queues if queue.topic == group] == [3]
     [entry] = AuditEntry.objects.all()
@@ -145,13 +145,13 @@ def test_a_new_group_takes_over_settings_and_offsets(client_as, broker, group):
 
 
 def test_only_an_administrator_changes_settings_of_a_group_that_exists(client_as, broker, group):
-    broker.create_group(group + "-b", retry_max_times=9)
+    broker.group_commands.create(group + "-b", retry_max_times=9)
     asked = {"target": group + "-b", "settings": "on", "step": "apply"}
     refused = client_as("operator").post(f"/groups/{group}/clone/", asked)
     assert "Only an administrator may change" in content(refused, 422)
-    assert broker.group(group + "-b").settings.retry_max_times == 9
+    assert broker.groups.detail(group + "-b").settings.retry_max_times == 9
     assert client_as("admin").post(f"/groups/{group}/clone/", asked).status_code == 302
-    assert broker.group(group + "-b").settings.retry_max_times == 16
+    assert broker.groups.detail(group + "-b").settings.retry_max_times == 16
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_a_client_is_asked_one_question_at_a_time(client_as, broker, group, memb
     slow = member("slow@10.0.0.9", wait_s=1.5)
     operator = client_as("operator")
     answers = []
-    ask = lambda: answers.append(broker.running_info(group, "slow@10.0.0.9"))  # noqa: E731
+    ask = lambda: answers.append(broker.asking.running_info(group, "slow@10.0.0.9"))  # noqa: E731
     first = threading.Thread(target=ask)
     first.start()
     deadline = time.monotonic() + 60
@@ -233,7 +233,7 @@ def test_what_goes_with_a_group_is_listed(client_as, broker, group):
     page = content(admin.get(f"/groups/{group}/delete/"))
     assert "Offsets that go with it" in page
     assert f'<td>{group} / 0</td> <td class="num"> 3 </td>' in page
-    broker.create_group(group + "-new")
+    broker.group_commands.create(group + "-new")
     assert "It has none." in content(admin.get(f"/groups/{group}-new/delete/"))
     wrong = admin.post(f"/groups/{group}/delete/", {"name": "another", "offsets": "keep"})
     assert "Offsets that stay" in content(wrong, 422)

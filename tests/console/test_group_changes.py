@@ -19,7 +19,7 @@ def name(request) -> str:
 
 @pytest.fixture
 def group(broker, name) -> str:
-    broker.create_group(name)
+    broker.group_commands.create(name)
     return name
 
 
@@ -29,7 +29,7 @@ def entry() -> AuditEntry:
 
 def is_known(broker, name: str) -> bool:
     try:
-        return broker.group(name).settings is not None
+        return broker.groups.detail(name).settings is not None
     except NotFound:
         return False
 
@@ -42,7 +42,7 @@ def test_a_group_is_shown_before_it_is_made(client_as, broker, name):
     assert not is_known(broker, name)
     answer = client.post("/create/group/", NEW | {"name": name, "retry_max_times": "3", "step": "apply"})
     assert answer.headers["Location"] == f"/groups/{name}/"
-    assert broker.group(name).settings.retry_max_times == 3
+    assert broker.groups.detail(name).settings.retry_max_times == 3
     assert (entry().action, entry().target, entry().after["retry_max_times"]) == ("group.create", name, "3")
 
 
@@ -87,26 +87,26 @@ def test_a_viewer_makes_no_group_and_an_operator_changes_and_deletes_none(client
 
 def test_a_change_shows_its_difference_and_is_audited_with_both_sides(client_as, broker, group):
     client = client_as("admin")
-    form = NEW | {"retry_max_times": "5", "revision": broker.group(group).settings.revision}
+    form = NEW | {"retry_max_times": "5", "revision": broker.groups.detail(group).settings.revision}
     preview = client.post(f"/groups/{group}/edit/", form).content.decode()
     assert "Retries before a dead letter" in preview
     assert re.search(r"<td>16</td>\s*<td><b>5</b></td>", preview)
-    assert broker.group(group).settings.retry_max_times == 16
+    assert broker.groups.detail(group).settings.retry_max_times == 16
     back = client.post(f"/groups/{group}/edit/", form | {"step": "back"}).content.decode()
     assert 'value="5"' in back, "what was typed is still there"
     assert client.post(f"/groups/{group}/edit/", form | {"step": "apply"}).status_code == 302
-    assert broker.group(group).settings.retry_max_times == 5
+    assert broker.groups.detail(group).settings.retry_max_times == 5
     assert (entry().action, entry().before, entry().after) == (
         "group.edit", {"retry_max_times": "16"}, {"retry_max_times": "5"},
     )  # fmt: skip
 
 
 def test_a_change_of_something_else_meanwhile_is_refused(client_as, broker, group):
-    form = NEW | {"retry_max_times": "5", "revision": broker.group(group).settings.revision, "step": "apply"}
-    broker.edit_group(group, retry_queue_nums=2)
+    form = NEW | {"retry_max_times": "5", "revision": broker.groups.detail(group).settings.revision, "step": "apply"}
+    broker.group_commands.edit(group, retry_queue_nums=2)
     response = client_as("admin").post(f"/groups/{group}/edit/", form)
     assert response.status_code == 409
-    assert broker.group(group).settings.retry_max_times == 16
+    assert broker.groups.detail(group).settings.retry_max_times == 16
 
 
 def test_a_group_goes_when_its_name_was_typed(client_as, broker, group):
@@ -123,12 +123,12 @@ def test_a_group_goes_when_its_name_was_typed(client_as, broker, group):
 def test_what_speaks_against_it_is_shown_and_must_be_overruled(client_as, broker, topic, group, peers):  # noqa: F811
     peer = peers("one@10.0.0.9", group, topic)
     for _ in range(3):
-        broker.send_test_message(topic, b"x", queue_id=0)
+        broker.sender.send(topic, b"x", queue_id=0)
     assert peer.ask(UPDATE_OFFSET, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1}).code == 0
     client = client_as("admin")
     page = client.get(f"/groups/{group}/delete/").content.decode()
-    for sentence in (f"Messages of {topic} that {group} has not read: 2.", f"Connected clients of {group}: 1.",
-                     "Its offsets are deleted; topics: 1."):  # fmt: skip
+    for sentence in (f"{group} has not read 2 messages of {topic}.", f"{group} has 1 connected client.",
+                     "Its offsets in 1 topic are deleted."):  # fmt: skip
         assert sentence in page
     refused = client.post(f"/groups/{group}/delete/", {"name": group})
     assert refused.status_code == 409
@@ -138,7 +138,7 @@ def test_what_speaks_against_it_is_shown_and_must_be_overruled(client_as, broker
     assert answer.status_code == 302
     assert entry().after == {"force": True, "offsets": False}
     peer.close()
-    row = next(queue for queue in broker.group(group).queues if queue.topic == topic and queue.queue_id == 0)
+    row = next(queue for queue in broker.groups.detail(group).queues if queue.topic == topic and queue.queue_id == 0)
     assert row.committed == 1, "its offsets were to stay"
 
 
@@ -171,10 +171,10 @@ def test_a_group_that_was_never_used_is_listed_and_deleted(client_as, broker, gr
     assert "Delete 1 entry" in page
     (revision,) = re.findall(r'name="revision" value="(\w+)"', page)
     wanted = {"kind": "groups", "idle_hours": "0", "q": group, "revision": revision}
-    broker.create_group(f"{group}-2")
+    broker.group_commands.create(f"{group}-2")
     assert client.post("/clean-up/", wanted).status_code == 409
     assert is_known(broker, group)
-    broker.delete_group(f"{group}-2")
+    broker.group_commands.delete(f"{group}-2")
     answer = client.post("/clean-up/", wanted)
     assert answer.headers["Location"] == f"/clean-up/?kind=groups&idle_hours=0&q={group}"
     assert not is_known(broker, group)

@@ -15,10 +15,10 @@ from tests.support.engine import Peer
 def group(broker, request) -> str:
     """A group that has read 3 of 10 messages in queue 0 of its topic, and none of the 5 in queue 1."""
     name = "r-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
-    broker.create_topic(name, read_queues=2, write_queues=2)
-    broker.create_group(name)
+    broker.topic_commands.create(name, read_queues=2, write_queues=2)
+    broker.group_commands.create(name)
     for number in range(15):
-        broker.send_test_message(name, b"%d" % number, queue_id=number % 3 // 2)
+        broker.sender.send(name, b"%d" % number, queue_id=number % 3 // 2)
     commit(name, 0, 3)
     return name
 
@@ -74,7 +74,7 @@ def test_preview_act_watch_undo(client_as, broker, group):
     page = content(operator.get(back.headers["Location"]))
     assert "back to where it was before reset" in page
     assert [one.action for one in AuditEntry.objects.order_by("id")] == ["group.reset", "group.undo_reset"]
-    [first] = [move for move in broker.offset_resets(group)[0].moves if move.queue_id == 0]
+    [first] = [move for move in broker.offsets.of_group(group)[0].moves if move.queue_id == 0]
     assert (first.now, first.to) == (3, 3)
     again = operator.post(done.headers["Location"] + "undo/", {"step": "apply"}, follow=True)
     assert "This was taken back before." in content(again)
@@ -91,7 +91,7 @@ def test_skip_to_the_end_needs_no_form(client_as, broker, group):
     hidden.pop("csrfmiddlewaretoken", None)
     done = operator.post(f"/groups/{group}/reset/", hidden)
     assert done.status_code == 302, done.content
-    assert {move.queue_id: move.now for move in broker.offset_resets(group)[0].moves} == {0: 10, 1: 5}
+    assert {move.queue_id: move.now for move in broker.offsets.of_group(group)[0].moves} == {0: 10, 1: 5}
 
 
 @pytest.mark.parametrize(
@@ -108,7 +108,7 @@ def test_skip_to_the_end_needs_no_form(client_as, broker, group):
 def test_where_to(client_as, broker, group, asked, offsets):
     answer = client_as("operator").post(f"/groups/{group}/reset/", ASK | {"step": "apply"} | asked)
     assert answer.status_code == 302, answer.content
-    assert {move.queue_id: move.now for move in broker.offset_resets(group)[0].moves} == offsets
+    assert {move.queue_id: move.now for move in broker.offsets.of_group(group)[0].moves} == offsets
 
 
 def test_a_skip_that_comes_late_is_refused_in_a_sentence(client_as, broker, group):
@@ -120,7 +120,7 @@ def test_a_skip_that_comes_late_is_refused_in_a_sentence(client_as, broker, grou
     late = operator.post(address, asked | {"step": "apply", "revision": revision})
     assert late.status_code == 409
     assert f"The group has gone on: in queue 0 of {group} it is at 6" in late.content.decode()
-    assert [queue.committed for queue in broker.group(group).queues if queue.queue_id == 0] == [6]
+    assert [queue.committed for queue in broker.groups.detail(group).queues if queue.queue_id == 0] == [6]
 
 
 def test_a_preview_asks_again_for_the_moment_that_it_showed(client_as, broker, group):
@@ -165,27 +165,27 @@ def test_another_reset_in_between_is_not_overridden(client_as, broker, group):
     asked = ASK | {"to": "earliest"}
     preview = content(operator.post(f"/groups/{group}/reset/", asked | {"step": "preview"}))
     revision = re.search(r'name="revision" value="([^"]+)"', preview)[1]
-    broker.reset_offsets(group, group, broker.offset_target("latest"))
+    broker.offset_commands.reset(group, group, broker.offset_target("latest"))
     answer = operator.post(f"/groups/{group}/reset/", asked | {"step": "apply", "revision": revision})
     assert answer.status_code == 409
     assert "It has changed since you looked at it" in answer.content.decode()
-    assert len(broker.offset_resets(group)) == 1
+    assert len(broker.offsets.of_group(group)) == 1
 
 
 def test_who_may(client_as, broker, group):
-    done = broker.reset_offsets(group, group, broker.offset_target("latest"))
+    done = broker.offset_commands.reset(group, group, broker.offset_target("latest"))
     viewer = client_as("viewer")
     assert "Undo…" not in content(viewer.get(f"/groups/{group}/resets/"))
     assert "Undo…" not in content(viewer.get(f"/groups/{group}/resets/{done.id}/"))
     for path in (f"/groups/{group}/reset/", f"/groups/{group}/resets/{done.id}/undo/"):
         assert viewer.get(path).status_code == 403
         assert viewer.post(path, {"step": "apply"}).status_code == 403
-    assert len(broker.offset_resets(group)) == 1
+    assert len(broker.offsets.of_group(group)) == 1
 
 
 def test_a_reset_of_another_group_or_none(client_as, broker, group):
-    broker.create_group(group + "-other")
-    done = broker.reset_offsets(group, group, broker.offset_target("latest"))
+    broker.group_commands.create(group + "-other")
+    done = broker.offset_commands.reset(group, group, broker.offset_target("latest"))
     operator = client_as("operator")
     for name, number in ((group + "-other", done.id), (group, 17), (group, "9" * 40)):
         for rest in ("", "progress/", "undo/"):
@@ -197,14 +197,14 @@ def test_a_reset_of_another_group_or_none(client_as, broker, group):
 
 def test_a_group_without_offsets_and_topics(client_as, broker, group):
     name = group + "-fresh"
-    broker.create_group(name)
+    broker.group_commands.create(name)
     operator = client_as("operator")
     empty = operator.post(f"/groups/{name}/reset/", ASK | {"step": "preview"})
     assert empty.status_code == 422
     assert "There is no queue to move." in empty.content.decode()
     named = operator.post(f"/groups/{name}/reset/", ASK | {"step": "apply", "topic": group})
     assert named.status_code == 302
-    assert {move.queue_id: (move.before, move.now) for move in broker.offset_resets(name)[0].moves} == {
+    assert {move.queue_id: (move.before, move.now) for move in broker.offsets.of_group(name)[0].moves} == {
         0: (None, 10), 1: (None, 5)
     }  # fmt: skip
 
@@ -216,10 +216,10 @@ def test_a_user_kept_to_some_names_moves_no_others(client_as, people, broker, gr
     assert content(operator.get(f"/groups/{group}/reset/"))
     assert operator.post(f"/groups/{group}/reset/", asked).status_code == 403
     assert operator.get(f"/groups/{group}/reset/?to=latest&step=preview").status_code == 403
-    assert broker.offset_resets(group) == ()
-    done = broker.reset_offsets(group, group, broker.offset_target("latest"))
+    assert broker.offsets.of_group(group) == ()
+    done = broker.offset_commands.reset(group, group, broker.offset_target("latest"))
     assert operator.post(f"/groups/{group}/resets/{done.id}/undo/", {"step": "apply"}).status_code == 403
-    assert len(broker.offset_resets(group)) == 1
+    assert len(broker.offsets.of_group(group)) == 1
     User.objects.filter(pk=people["operator"].pk).update(topic_pattern=group)
     assert operator.post(f"/groups/{group}/resets/{done.id}/undo/", {"step": "apply"}).status_code == 302
     User.objects.filter(pk=people["operator"].pk).update(group_pattern="elsewhere-*")

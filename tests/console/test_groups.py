@@ -43,7 +43,7 @@ def test_a_group_shows_its_lag_in_messages_and_time(client_as, broker, topic, pe
     group = f"g-{topic}"[:100]
     peer = peers("one@10.0.0.9", group, topic)
     for _ in range(3):
-        broker.send_test_message(topic, b"x", queue_id=0)
+        broker.sender.send(topic, b"x", queue_id=0)
     fields = {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1}
     assert peer.ask(UPDATE_OFFSET, fields).code == 0
     client = client_as("viewer")
@@ -86,7 +86,7 @@ def test_a_hostile_client_is_shown_as_text(client_as, broker, topic, peers):
 def test_what_is_not_known_is_said_with_its_reason(client_as, broker, topic, peers):
     group = f"g-{topic}"[:100]
     peers("one", group, topic)
-    broker.send_test_message(topic, b"x")
+    broker.sender.send(topic, b"x")
     page = client_as("viewer").get(f"/groups/{group}/").content.decode()
     assert "not known" in page
     assert "The group has not committed an offset yet." in page

@@ -18,11 +18,11 @@ pytestmark = pytest.mark.django_db
 def test_a_topics_history_is_drawn_with_its_values_and_the_same_as_a_table_and_as_csv(
     client_as, broker, topic, recorded
 ):
-    broker.send_test_message(topic, b"one")
-    broker.send_test_message(topic, b"two")
+    broker.sender.send(topic, b"one")
+    broker.sender.send(topic, b"two")
     for _ in range(2):
         broker._parts.sampler.sample()
-    while broker.look_ahead():  # sizes of queues
+    while broker.look_ahead.step():  # sizes of queues
         pass
     recorded()
     viewer = client_as("viewer")

@@ -119,7 +119,7 @@ def made(site, people) -> Iterator[dict[str, str]]:
     running.put("orders", b"now", properties="KEYS\x01k\x02")
     running.put("orders", b"later", properties="DELAY\x0118\x02")
     running.commit("billing", "orders", 0, 1)
-    reset = window.reset_offsets("billing", None, window.offset_target("earliest"), by="somebody")
+    reset = window.offset_commands.reset("billing", None, window.offset_target("earliest"), by="somebody")
     channel = AlertChannel.objects.create(
         name="hook", kind="webhook", address=SECRETS["address of a channel"], secret=SECRETS["of a channel"]
     )
@@ -135,7 +135,7 @@ def made(site, people) -> Iterator[dict[str, str]]:
     yield {
         "topic": "orders", "wire_user": "root", "user": str(other.pk), "token": str(token.pk), "": "billing",
         "alert_rule": str(rule.pk), "alert_channel": str(channel.pk), "alert_silence": str(silence.pk),
-        "number": str(reset.id), "message": window.messages("orders", limit=1).rows[0].offset_id,
+        "number": str(reset.id), "message": window.messages.page("orders", limit=1).rows[0].offset_id,
         "transaction": set_aside(site, "orders"), "job": job.id, "secret": secret, "digest": token.digest,
     }  # fmt: skip
     running.hang_up()

@@ -16,7 +16,6 @@ from django.db import DatabaseError
 
 from appliance import runtime
 from appliance.console import jobs
-from appliance.console.access import ADMIN, OPERATOR, VIEWER
 from appliance.console.jobs import (
     dead_letter_archive,
     job_board,
@@ -27,6 +26,7 @@ from appliance.console.jobs import (
     work,
 )
 from appliance.console.models import AuditEntry, User, now_ms
+from appliance.console.roles import ADMIN, OPERATOR, VIEWER
 from appliance.engine.errors import Conflict, InvalidInput, Unavailable
 from tests.support.waiting import wait_for
 

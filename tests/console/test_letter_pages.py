@@ -124,7 +124,7 @@ def retried(running, request) -> Iterator[str]:
     """A group with five messages that its consumer sent back: they wait at level 3, and one at level 5."""
     name = "g-" + "".join(c if c.isalnum() else "-" for c in request.node.name)[:80]
     make_group(running, name)
-    running.window.create_topic(name, read_queues=1, write_queues=1)
+    running.window.topic_commands.create(name, read_queues=1, write_queues=1)
     peer = Peer(running.window.system().broker_address)
     for number in range(6):
         text = f"UNIQ_KEY\x01{number:032X}\x02KEYS\x01<b>{number}\x02"
@@ -136,7 +136,7 @@ def retried(running, request) -> Iterator[str]:
         assert peer.ask(36, fields).code == 0
     peer.close()
     yield name
-    running.window.act_on_waiting("drop", group=name)  # other tests count what waits
+    running.window.waiting_commands.run("drop", group=name)  # other tests count what waits
 
 
 def picks(page: str) -> list[str]:
@@ -148,7 +148,7 @@ def test_a_group_s_retries_are_those_that_wait_as_well(client_as, running, retri
     page = content(viewer.get(f"/groups/?q={retried}"))
     assert re.search(rf'href="/groups/{retried}/retries/">6</a>', page)
     assert re.search(r"Retries <b>6</b>", content(viewer.get(f"/groups/{retried}/")))
-    counts = [row.retries for row in running.window.groups(sort="-retries").rows]
+    counts = [row.retries for row in running.window.groups.page(sort="-retries").rows]
     assert counts == sorted(counts, reverse=True)
 
 
@@ -191,7 +191,7 @@ def test_ticked_ones_are_handled_once(client_as, running, retried, what, said, p
     assert "of 2 that were chosen" in page
     [entry] = AuditEntry.objects.all()
     assert (entry.action, entry.target, entry.after["done"]) == (f"retry.{what}", retried, 2)
-    assert running.window.retry_ladder(retried).waiting == 4
+    assert running.window.waiting.ladder(retried).waiting == 4
     if place:
         assert running.engine.broker.store.offset_range(place + retried, 0)[1] == 2
 
@@ -201,7 +201,7 @@ def test_a_whole_level_is_handled(client_as, running, retried):
     asked = {"what": "to_dead_letters", "level": "15"}
     assert "5 messages" in content(operator.get(f"/groups/{retried}/retries/act/", asked))
     operator.post(f"/groups/{retried}/retries/act/", asked | {"step": "apply"})
-    ladder = running.window.retry_ladder(retried)
+    ladder = running.window.waiting.ladder(retried)
     assert (ladder.waiting, [rung.waiting for rung in ladder.rungs if rung.waiting]) == (1, [1])
     assert running.engine.broker.store.offset_range(f"%DLQ%{retried}", 0)[1] == 5
 
@@ -217,7 +217,7 @@ def test_what_is_no_retry_of_the_group_is_refused(client_as, running, retried, r
     assert operator.get(f"/groups/{retried}/retries/act/", {"what": "explode"}).status_code == 400
     answer = operator.get(f"/groups/{retried}/retries/act/", {"what": "drop", "ticked": "yes"})
     assert answer.status_code == 302, "nothing ticked is not everything"
-    assert running.window.retry_ladder(retried).waiting == 6
+    assert running.window.waiting.ladder(retried).waiting == 6
 
 
 # --- the archive
@@ -283,8 +283,8 @@ def test_who_is_kept_to_some_names_replays_no_others(client_as, people, running,
     other = "elsewhere-" + group[-20:]
     make_group(running, other)
     put(running, [dead_letter(other, n) for n in range(90)])
-    mine = running.window.start_replay(group, rate=1).job
-    others = running.window.start_replay(other, rate=1).job
+    mine = running.window.replay_commands.start(group, rate=1).job
+    others = running.window.replay_commands.start(other, rate=1).job
     client = client_as("operator")
     assert client.get(f"/dead-letters/{group}/").status_code == 200
     assert client.get(f"/groups/{group}/retries/").status_code == 200
@@ -302,12 +302,12 @@ def test_who_is_kept_to_some_names_replays_no_others(client_as, people, running,
         answer = client.post(f"/dead-letters/{group}/replay/", asked | {"target": target, "topic": topic})
         assert answer.status_code == 403, target
     assert client.post(f"/dead-letters/{group}/replay/", asked | {"target": "group"}).status_code == 302
-    to_all = running.window.replay_jobs(group).jobs[0]
-    running.window.cancel_replay(to_all.id)
-    everywhere = running.window.start_replay(group, target="original", rate=1).job
+    to_all = running.window.replays.jobs(group).jobs[0]
+    running.window.replay_commands.cancel(to_all.id)
+    everywhere = running.window.replay_commands.start(group, target="original", rate=1).job
     assert client.post(f"/replays/{everywhere.id}/act/", {"what": "cancel"}).status_code == 403
     for job in (others, everywhere):
-        running.window.cancel_replay(job.id)
+        running.window.replay_commands.cancel(job.id)
 
 
 # --- without a tick

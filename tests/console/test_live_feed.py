@@ -1,6 +1,7 @@
 """One look and one rendering for all watching browsers."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,14 +11,14 @@ from appliance.console.live_feed import LiveFeed
 from appliance.engine.errors import Unavailable
 
 
-class Window:
+class Frames:
     """Frames as they come; counts who asks."""
 
     def __init__(self, frames):
         self.frames = list(frames)
         self.asked = 0
 
-    def live_frame(self):
+    def frame(self):
         self.asked += 1
         found = self.frames.pop(0) if len(self.frames) > 1 else self.frames[0]
         if isinstance(found, Exception):
@@ -30,8 +31,8 @@ def window(monkeypatch):
     monkeypatch.setattr(live_feed, "LOOK_EVERY_S", 0.02)
 
     def show(*frames):
-        made = Window(frames)
-        monkeypatch.setattr(runtime, "window", lambda: made)
+        made = Frames(frames)
+        monkeypatch.setattr(runtime, "window", lambda: SimpleNamespace(live=made))
         return made
 
     return show

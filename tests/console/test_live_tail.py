@@ -66,7 +66,7 @@ def test_viewers_with_one_wish_share_one_look_and_when_they_leave_nobody_looks(b
             tails.add(wish, viewer)
         thread = tails._thread
         assert thread is not None
-        broker.send_test_message(topic, b"x")
+        broker.sender.send(topic, b"x")
         texts = [await viewer.next(5) for viewer in viewers]
         assert texts[0] is texts[1] is texts[2], "rendered once"
         for viewer in viewers:
@@ -74,7 +74,7 @@ def test_viewers_with_one_wish_share_one_look_and_when_they_leave_nobody_looks(b
         await asyncio.to_thread(thread.join, 5)
         assert not thread.is_alive()
         tails.add(wish, viewers[0])
-        broker.send_test_message(topic, b"x")
+        broker.sender.send(topic, b"x")
         assert await viewers[0].next(5) is not None, "and again"
         tails.remove(wish, viewers[0])
 

@@ -49,7 +49,7 @@ def problems_of(job):
 
 def all_of(broker, topic):
     """The copies of all messages, oldest first."""
-    return broker.message_copies(topic, limit=500).rows
+    return broker.messages.copies(topic, limit=500).rows
 
 
 def grant(name, **grants):
@@ -58,14 +58,14 @@ def grant(name, **grants):
 
 def test_an_export_has_all_there_is_and_an_import_makes_it_again(broker, topic):
     for number, text in enumerate(HOSTILE):
-        broker.send_test_message(
+        broker.sender.send(
             topic,
             text.encode(),
             tags=f"t{number}",
             keys=(f"k{number}", "all"),
             properties={"p": text, "n": str(number)},
         )
-    broker.send_test_message(topic, bytes(range(256)), queue_id=3)
+    broker.sender.send(topic, bytes(range(256)), queue_id=3)
     data, job = exported(topic)
     assert job.counts == {"found": 11, "other": 0, "unreadable": 0, "undecided": 0}
     found = lines(data)
@@ -74,7 +74,7 @@ def test_an_export_has_all_there_is_and_an_import_makes_it_again(broker, topic):
     ]
     assert [row["body"]["data"] for row in found[:-1]] == HOSTILE
 
-    broker.create_topic(f"{topic}-again")
+    broker.topic_commands.create(f"{topic}-again")
     done = ran(message_import.NAME, data, topic=f"{topic}-again", rate=10_000)
     assert (done.state, done.counts) == ("done", {"sent": 11, "failed": 0, "skipped": 0})
     before, after = all_of(broker, topic), all_of(broker, f"{topic}-again")
@@ -84,12 +84,12 @@ def test_an_export_has_all_there_is_and_an_import_makes_it_again(broker, topic):
         )  # fmt: skip
         assert one.properties.get("p") == two.properties.get("p")
         assert one.row.unique_id != two.row.unique_id
-    broker.delete_topic(f"{topic}-again", force=True)
+    broker.topic_commands.delete(f"{topic}-again", force=True)
 
 
 def test_a_csv_runs_nothing(broker, topic):
     for text in HOSTILE:
-        broker.send_test_message(topic, text.encode(), keys=("k",), tags="=2+2", properties={"p": text})
+        broker.sender.send(topic, text.encode(), keys=("k",), tags="=2+2", properties={"p": text})
     data, _ = exported(topic, form="csv")
     rows = list(csv.DictReader(io.StringIO(data.decode(), newline="")))
     assert len(rows) == len(HOSTILE)
@@ -101,7 +101,7 @@ def test_a_csv_runs_nothing(broker, topic):
 
 def test_only_what_the_filter_finds_is_exported_and_the_counts_add_up(broker, topic):
     for number in range(30):
-        broker.send_test_message(topic, b'{"n": %d}' % number, keys=(f"k{number}",))
+        broker.sender.send(topic, b'{"n": %d}' % number, keys=(f"k{number}",))
     data, job = exported(topic, message_export.BODY_SEARCH, filter="body('$.n') >= 25")
     assert [row["keys"] for row in lines(data)] == [[f"k{number}"] for number in range(25, 30)]
     assert "body" not in lines(data)[0]
@@ -116,10 +116,10 @@ def test_what_expires_while_it_is_exported_is_told_as_that(
 ):  # fmt: skip
     """They do not count as messages that the filter excluded."""
     for number in range(60):
-        broker.send_test_message(topic, b"%d" % number, tags="red", queue_id=0)
+        broker.sender.send(topic, b"%d" % number, tags="red", queue_id=0)
     queue = _one_broker.broker.store.find_queue(topic, 0)
     monkeypatch.setattr(message_export, "SLICE_MS", 0.0)
-    real, asked = broker.message_copies, []
+    real, asked = broker.messages.copies, []
 
     def copies(*arguments, **named):
         asked.append(1)
@@ -127,7 +127,7 @@ def test_what_expires_while_it_is_exported_is_told_as_that(
             queue.min_offset = 40  # as the cleaner does
         return real(*arguments, **named)
 
-    monkeypatch.setattr(type(broker), "message_copies", lambda self, *arguments, **named: copies(*arguments, **named))
+    monkeypatch.setattr(type(broker.messages), "copies", lambda self, *arguments, **named: copies(*arguments, **named))
     data, job = exported(topic, filter=filter_text)
     found = len(lines(data))
     assert 20 < found < 60
@@ -183,7 +183,7 @@ def test_each_wrong_line_is_named_with_its_reason(broker, topic, line, problem):
         [found] = problems_of(done)
         assert found["line"] == 3
         assert problem in found["problem"]
-    assert broker.messages(topic).total == 2  # of the import; the check sent nothing
+    assert broker.messages.page(topic).total == 2  # of the import; the check sent nothing
 
 
 def test_what_brokers_and_clients_set_is_not_taken_over(broker, topic):
@@ -322,7 +322,7 @@ def test_an_import_whose_traces_have_expired_says_what_is_in_doubt(broker, topic
     runner.run_waiting()
     assert job.state == "failed"
     assert "Lines up to 1 are done" in str(job.why)
-    assert broker.messages(topic).total == 0
+    assert broker.messages.page(topic).total == 0
 
 
 def test_a_cancelled_import_says_how_far_it_came(broker, topic, monkeypatch):
@@ -338,7 +338,7 @@ def test_a_cancelled_import_says_how_far_it_came(broker, topic, monkeypatch):
     monkeypatch.setattr(message_import._Import, "_handle", handle)
     runner.run_waiting()
     assert (job.state, job.counts, job.done) == ("cancelled", {"sent": 20, "failed": 0, "skipped": 0}, 20)
-    assert broker.messages(topic).total == 20
+    assert broker.messages.page(topic).total == 20
 
 
 def test_the_rate_is_held(broker, topic):
@@ -362,18 +362,18 @@ def test_the_pages_lead_from_a_file_through_its_check_to_the_import(client_as, b
     check = answer.url.rstrip("/").rsplit("/", 1)[1]
     assert f"/messages/import/?checked={check}" in page
     assert "Will be sent" in client.get(f"/messages/import/?checked={check}").content.decode()
-    assert broker.messages(topic).total == 0
+    assert broker.messages.page(topic).total == 0
     answer = client.post(f"/messages/import/?checked={check}", {"rate": 100})
     assert answer.status_code == 302
     runner.run_waiting()
-    assert broker.messages(topic).total == 1
+    assert broker.messages.page(topic).total == 1
     started = [entry.after["kind"] for entry in AuditEntry.objects.filter(action="job.start")]
     assert sorted(started[:2]) == ["message-import", "message-import-check"]
     assert client_as("viewer").get("/messages/import/").status_code == 403
 
 
 def test_bodies_leave_only_with_both_grants(client_as, broker, topic, people):
-    broker.send_test_message(topic, b"the-secret", keys=("k1",))
+    broker.sender.send(topic, b"the-secret", keys=("k1",))
     client = client_as("viewer")
     asked = {"topic": topic, "format": "ndjson", "whole": "on"}
     answer = client.post("/messages/export/", asked)
@@ -400,7 +400,7 @@ def test_bodies_leave_only_with_both_grants(client_as, broker, topic, people):
 
 def test_the_page_says_how_far_it_has_looked_and_offers_what_it_shows(client_as, broker, topic):
     for number in range(20):
-        broker.send_test_message(topic, b"x", keys=(f"k{number}", "=1+1"), tags="even" if number % 2 == 0 else "odd")
+        broker.sender.send(topic, b"x", keys=(f"k{number}", "=1+1"), tags="even" if number % 2 == 0 else "odd")
     client = client_as("viewer")
     asked = {"topic": topic, "filter": "tag = 'even' AND NOT key = 'k4'"}
     page = client.get("/messages/", asked).content.decode()
@@ -423,7 +423,7 @@ def test_the_page_says_how_far_it_has_looked_and_offers_what_it_shows(client_as,
 
 
 def test_a_line_of_an_export_is_what_an_import_reads(broker, topic):
-    broker.send_test_message(topic, b"x", tags="t", keys=("a", "b"), properties={"p": "v"}, queue_id=2)
+    broker.sender.send(topic, b"x", tags="t", keys=("a", "b"), properties={"p": "v"}, queue_id=2)
     [copy] = all_of(broker, topic)
     item = message_lines.item_of(json.dumps(message_lines.line_of(copy)).encode())
     assert (item["body"], item["tags"], item["keys"], item["queue_id"]) == (b"x", "t", ["a", "b"], 2)

@@ -23,11 +23,11 @@ def entry() -> AuditEntry:
 
 def test_pages_walk_a_snapshot_that_new_messages_do_not_move(client_as, broker, topic):
     for number in range(60):
-        broker.send_test_message(topic, b"x", keys=(f"k{number}",))
+        broker.sender.send(topic, b"x", keys=(f"k{number}",))
     client = client_as("viewer")
     first = client.get("/messages/", {"topic": topic, "order": "oldest"})
     assert "50 of 60" in first.content.decode()
-    broker.send_test_message(topic, b"x", keys=("behind-the-snapshot",))
+    broker.sender.send(topic, b"x", keys=("behind-the-snapshot",))
     cursor = first.context["page"].next_cursor
     second = client.get("/messages/", {"topic": topic, "order": "oldest", "cursor": cursor})
     page = second.content.decode()
@@ -63,7 +63,7 @@ def test_what_is_wrong_with_a_filter_is_marked_as_english(client_as, broker, top
 
 
 def test_the_story_is_there_without_the_right_to_bodies_and_the_body_is_not(client_as, broker, topic):
-    sent = broker.send_test_message(topic, b"the-secret-body")
+    sent = broker.sender.send(topic, b"the-secret-body")
     client = client_as("admin")
     page = client.get(f"/messages/{sent.offset_id}/").content.decode()
     assert "You may not read message bodies" in page
@@ -75,7 +75,7 @@ def test_the_story_is_there_without_the_right_to_bodies_and_the_body_is_not(clie
 
 
 def test_who_has_it_is_told_with_the_reason(client_as, broker, topic, monkeypatch):
-    sent = broker.send_test_message(topic, b"x")
+    sent = broker.sender.send(topic, b"x")
     page = client_as("viewer").get(f"/messages/{sent.offset_id}/").content.decode()
     assert "No group consumes this topic" in page
 
@@ -92,7 +92,7 @@ def test_who_has_it_is_told_with_the_reason(client_as, broker, topic, monkeypatc
     ],
 )
 def test_a_body_is_shown_decoded_and_the_look_is_audited(client_as, broker, topic, body, form, shown):
-    sent = broker.send_test_message(topic, body)
+    sent = broker.sender.send(topic, body)
     client = client_as("viewer", "may_read_bodies")
     page = client.get(f"/messages/{sent.offset_id}/content/", {"as": form}).content.decode()
     assert shown in page
@@ -145,7 +145,7 @@ def test_compressed_json_is_indented(client_as, broker, topic):
 
 
 def test_the_raw_record_and_the_download(client_as, broker, topic):
-    sent = broker.send_test_message(topic, b"<b>bytes</b>")
+    sent = broker.sender.send(topic, b"<b>bytes</b>")
     client = client_as("viewer", "may_read_bodies", "may_export")
     page = client.get(f"/messages/{sent.offset_id}/raw/").content.decode()
     assert "<b>bytes</b>" not in page
@@ -157,7 +157,7 @@ def test_the_raw_record_and_the_download(client_as, broker, topic):
 
 
 def test_nothing_hostile_becomes_markup(client_as, broker, topic):
-    sent = broker.send_test_message(
+    sent = broker.sender.send(
         topic, HOSTILE.encode(), tags="tag<script>", keys=("key<script>",), properties={"p<script>": HOSTILE}
     )
     client = client_as("viewer", "may_read_bodies")
@@ -175,11 +175,11 @@ def test_a_test_message_is_sent_audited_and_shown(client_as, broker, topic):
     form = {"topic": topic, "body": "hello\r\nthere", "tags": "t", "keys": "a b", "properties": "color=red"}
     response = client_as("operator").post("/messages/send/", form)
     assert response.status_code == 302
-    row = broker.messages(topic).rows[0]
+    row = broker.messages.page(topic).rows[0]
     assert response.headers["Location"] == f"/messages/{row.offset_id}/"
-    assert broker.message_bytes(row.offset_id) == b"hello\nthere"
+    assert broker.messages.body_bytes(row.offset_id) == b"hello\nthere"
     assert (row.tags, row.keys) == ("t", ("a", "b"))
-    assert broker.message(row.offset_id).properties["color"] == "red"
+    assert broker.messages.detail(row.offset_id).properties["color"] == "red"
     assert entry().action == "message.send"
     assert "hello" not in str(entry().after), "bodies do not go into the audit log"
 
@@ -197,14 +197,14 @@ def test_a_viewer_sends_nothing(client_as, broker, topic):
     client = client_as("viewer")
     assert client.get("/messages/send/").status_code == 403
     assert client.post("/messages/send/", {"topic": topic, "body": "x"}).status_code == 403
-    assert broker.messages(topic).total == 0
+    assert broker.messages.page(topic).total == 0
     assert "/messages/send/" not in client.get(f"/topics/{topic}/").content.decode()
 
 
 def sent_row(broker, response):
     """The message that a form's answer leads to."""
     assert response.status_code == 302, response.content.decode()
-    return broker.message(response.headers["Location"].split("/")[2])
+    return broker.messages.detail(response.headers["Location"].split("/")[2])
 
 
 def test_every_kind_of_message_is_sent_and_audited(client_as, broker, topic):
@@ -216,7 +216,7 @@ def test_every_kind_of_message_is_sent_and_audited(client_as, broker, topic):
     ]
     # Java's "order-4711".hashCode() % 4, without its sign.
     assert {row.queue_id for row in by_key} == {2}
-    assert broker.message(by_key[0].offset_id).properties["__SHARDINGKEY"] == "order-4711"
+    assert broker.messages.detail(by_key[0].offset_id).properties["__SHARDINGKEY"] == "order-4711"
     chosen = sent_row(broker, client.post("/messages/send/", form | {"kind": "ordered", "queue_id": "2"}))
     assert chosen.row.queue_id == 2
     level = sent_row(broker, client.post("/messages/send/", form | {"kind": "level", "delay_level": "16"}))
@@ -232,11 +232,11 @@ def test_every_kind_of_message_is_sent_and_audited(client_as, broker, topic):
     half = sent_row(broker, client.post("/messages/send/", form | {"kind": "half", "half_of": "PG"}))
     assert half.row.topic == "RMQ_SYS_TRANS_HALF_TOPIC"
     assert entry().after["kind"] == "half"
-    assert any(one.half_offset == half.row.queue_offset for one in broker.open_transactions().rows)
+    assert any(one.half_offset == half.row.queue_offset for one in broker.transactions.open().rows)
 
 
 def test_a_span_of_times_is_typed_as_people_say_it(client_as, broker, topic):
-    broker.send_test_message(topic, b"x")
+    broker.sender.send(topic, b"x")
     client = client_as("viewer")
     for name, text, count in (("from", "1 h ago", 1), ("to", "1 小时前", 0), ("from", "2 days ago 10:00", 1)):
         page = client.get("/messages/", {"topic": topic, name: text})
@@ -263,7 +263,7 @@ def test_what_a_kind_lacks_is_said_at_its_field(client_as, broker, topic, wrong,
     response = client_as("operator").post("/messages/send/", {"topic": topic, "body": "x"} | wrong)
     assert response.status_code == 422
     assert response.context["form"].errors.keys() == {field}
-    assert broker.messages(topic).total == 0
+    assert broker.messages.page(topic).total == 0
 
 
 def resend(client, ref: str) -> dict[str, str]:
@@ -274,7 +274,7 @@ def resend(client, ref: str) -> dict[str, str]:
 
 @pytest.mark.parametrize("body", ["täglich 中文\nzwei".encode(), bytes(range(256)), b"a\r\nb", b"\nfirst", b"{}"])
 def test_a_message_is_sent_again_as_it_was(client_as, broker, topic, body):
-    sent = broker.send_test_message(
+    sent = broker.sender.send(
         topic, body, tags="paid", keys=("k1", "k2"), properties={"color": "red", "n": "1"}, sharding_key="s"
     )
     client = client_as("operator", "may_read_bodies")
@@ -282,10 +282,10 @@ def test_a_message_is_sent_again_as_it_was(client_as, broker, topic, body):
     assert entry().action == "message.read"
     again = sent_row(broker, client.post("/messages/send/", form))
     assert again.row.offset_id != sent.offset_id
-    assert broker.message_bytes(again.row.offset_id) == body
+    assert broker.messages.body_bytes(again.row.offset_id) == body
     assert (again.row.topic, again.row.tags, again.row.keys) == (topic, "paid", ("k1", "k2"))
     assert again.row.queue_id == sent.queue_id
-    first = broker.message(sent.offset_id).properties
+    first = broker.messages.detail(sent.offset_id).properties
     assert {name: value for name, value in again.properties.items() if name != "UNIQ_KEY"} == {
         name: value for name, value in first.items() if name != "UNIQ_KEY"
     }
@@ -297,16 +297,16 @@ def test_what_a_client_compressed_is_sent_again_as_it_was_meant(client_as, broke
     peer.close()
     client = client_as("operator", "may_read_bodies")
     again = sent_row(broker, client.post("/messages/send/", resend(client, answer.ext_fields["msgId"])))
-    assert broker.message_bytes(again.row.offset_id) == b"meant"
+    assert broker.messages.body_bytes(again.row.offset_id) == b"meant"
 
 
 def test_a_copy_on_its_way_is_sent_to_where_it_was_meant(client_as, broker, topic):
-    waits = broker.send_test_message(topic, b"x", delay_level=16)
+    waits = broker.sender.send(topic, b"x", delay_level=16)
     assert resend(client_as("operator", "may_read_bodies"), waits.offset_id)["topic"] == topic
 
 
 def test_without_the_right_to_bodies_the_form_has_none_and_says_so(client_as, broker, topic):
-    sent = broker.send_test_message(topic, b"the-secret-body", keys=("k",), properties={"odd": "two\nlines"})
+    sent = broker.sender.send(topic, b"the-secret-body", keys=("k",), properties={"odd": "two\nlines"})
     page = client_as("operator").get("/messages/send/", {"from": sent.offset_id}).content.decode()
     assert "the-secret-body" not in page
     assert "you may not read message bodies" in page

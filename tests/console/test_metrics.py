@@ -32,8 +32,8 @@ def samples(client) -> dict[str, str]:
 
 def test_every_number_of_the_engine_is_a_sample(client, broker, topic):
     before = samples(client)
-    broker.send_test_message(topic, b"one")
-    broker.send_test_message(topic, b"two")
+    broker.sender.send(topic, b"one")
+    broker.sender.send(topic, b"two")
     found = samples(client)
     assert {name for name in found if name.startswith("rocketbox_")} - {"rocketbox_metrics_pairs_left_out"} == {
         f"rocketbox_{name}"

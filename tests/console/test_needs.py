@@ -22,10 +22,10 @@ def late(name: str, level: str = "watch") -> Need:
 @pytest.fixture
 def needing(broker, monkeypatch):
     """`needing(need, ...)`: the overview tells of these."""
-    real = broker.overview()
+    real = broker.overview.snapshot()
 
     def tell(*told: Need) -> None:
-        monkeypatch.setattr(type(broker), "overview", lambda self: dataclasses.replace(real, needs=told))
+        monkeypatch.setattr(type(broker.overview), "snapshot", lambda self: dataclasses.replace(real, needs=told))
 
     return tell
 

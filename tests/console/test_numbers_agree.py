@@ -17,7 +17,7 @@ from django.test import Client
 from appliance import runtime
 from appliance.commands.remote import run
 from appliance.console import tokens
-from appliance.engine.store.disk import DiskUsage
+from appliance.engine.disk import DiskUsage
 from appliance.engine.window.health import disk_room
 from appliance.engine.window.waiting.snapshots import WaitingPlace
 from tests.console.conftest import pretend_running
@@ -41,7 +41,7 @@ def scene(request: pytest.FixtureRequest) -> Iterator[RunningEngine]:
     found.put("Orders", b"a", b"b", b"c")
     found.put("Orders", b"d", b"e", queue=1)
     for group in ("billing", "fresh"):
-        found.window.create_group(group)
+        found.window.group_commands.create(group)
     found.commit("billing", "Orders", 0, 1)
     found.commit("billing", "Orders", 1, 0)
     found.put("%RETRY%billing", b"1", b"2", b"3", j=1)
@@ -55,9 +55,9 @@ def scene(request: pytest.FixtureRequest) -> Iterator[RunningEngine]:
     for queue, offset in ((0, 1), (1, 2)):
         found.engine.broker.offsets.commit("ghost", "Orders", queue, offset)  # as of a group that was deleted
     found.put("Slow", b"1", b"2", b"3", properties="DELAY\x0118\x02")
-    wait_for(lambda: len(found.window.waiting(topic="Slow").rows) == 3, "three messages wait")
-    one = found.window.waiting(topic="Slow").rows[0]
-    found.window.act_on_waiting("drop", [WaitingPlace(one.level, one.queue_offset)])
+    wait_for(lambda: len(found.window.waiting.page(topic="Slow").rows) == 3, "three messages wait")
+    one = found.window.waiting.page(topic="Slow").rows[0]
+    found.window.waiting_commands.run("drop", [WaitingPlace(one.level, one.queue_offset)])
     half = "TRAN_MSG\x01true\x02PGROUP\x01shop\x02UNIQ_KEY\x01%032X\x02"
     found.put("Orders", b"half", queue=2, properties=half % 1, f=4)
     found.join("one@10.0.0.9", "watchers", topic="Orders")
@@ -118,7 +118,7 @@ class Voices:
     def measured(self) -> dict[tuple[str, str], float | None]:
         """Return what the history keeps."""
         found = {}
-        for some in self.scene.window.measurements(30):
+        for some in self.scene.window.measurements.take(30):
             found |= {(one.name, one.label): one.value for one in some}
         return found
 
@@ -171,7 +171,7 @@ def test_how_far_a_group_is_behind(voices, group):
     wire = voices.behind_on_the_wire(group)
     (listed,) = [one for one in voices.api("/groups", query={"q": group})["items"] if one["name"] == group]
     (first_page,) = [one for one in voices.api("/broker")["behind"] if one["group"] == group]
-    (report,) = [one for one in voices.scene.window.report_inputs().groups if one.name == group]
+    (report,) = [one for one in voices.scene.window.report_inputs.take().groups if one.name == group]
     agree(
         behind,
         list=row["lag"],
@@ -266,7 +266,7 @@ def test_what_a_topic_holds(voices):
 def test_what_waits_without_what_was_dropped(voices):
     agree(
         DELAYED,
-        levels=sum(one.waiting for one in voices.scene.window.delay_levels()),
+        levels=sum(one.waiting for one in voices.scene.window.waiting.levels()),
         list=len(voices.api("/delayed")["items"]),
         pending=voices.api("/delayed")["pending"],
         metrics=voices.metric("rocketbox_delayed_messages_waiting"),
@@ -305,7 +305,7 @@ def test_members_of_a_group(voices):
 
 def test_a_disk_has_one_size(voices):
     system, info = voices.api("/system"), msgspec.json.decode(voices.wire(28))["table"]
-    report = voices.scene.window.report_inputs()
+    report = voices.scene.window.report_inputs.take()
     assert info["commitLogDirCapacity"] == "Total : 1000.0 GiB, Free : 223.0 GiB."
     assert re.search(r"223\.0 GiB .{0,40}1000\.0 GiB", voices.page("/system/"))
     agree(1000 * GIB, api=system["disk_total_bytes"], report=report.disk_total)

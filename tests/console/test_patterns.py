@@ -9,9 +9,9 @@ from appliance.console.access import ACCESS
 from appliance.console.identity import names_for
 from appliance.console.models import User
 from appliance.console.patterns import Names
-from appliance.console.scope import LISTS, OF_A_GROUP, OF_A_REPLAY, OF_A_TOPIC, OWN
+from appliance.console.scope import NAMES
 from appliance.engine.broker.offset_resets.targets import Earliest
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.engine import Peer
 from tests.support.members import Member
 
@@ -46,9 +46,9 @@ def test_a_name_fits_all_patterns_of_its_kind():
 
 def test_lists_have_only_what_fits(kept, broker):
     for name in ("orders-1", "orders-2", "payments-1", "billing-t"):
-        broker.create_topic(name, read_queues=1, write_queues=1)
+        broker.topic_commands.create(name, read_queues=1, write_queues=1)
     for name in ("billing-1", "orders-g"):
-        broker.create_group(name)
+        broker.group_commands.create(name)
     page = kept.get("/topics/?show=all").content.decode()
     assert "orders-1" in page
     assert "payments-1" not in page
@@ -66,8 +66,8 @@ def test_lists_have_only_what_fits(kept, broker):
 
 
 def test_every_other_page_is_refused(kept, broker):
-    """A newly added page is closed to these users until it is listed in `scope`."""
-    open_to_them = OWN | LISTS | OF_A_REPLAY
+    """A newly added page is closed to these users until its row says `names`."""
+    open_to_them = {name for name, kind in NAMES.items() if kind in ("own", "list", "replay")}
     for name, route in PAGES:
         rule = ACCESS[name]
         if rule.grants or rule.door or not rule.role or name in open_to_them | {"overview"}:
@@ -79,7 +79,7 @@ def test_every_other_page_is_refused(kept, broker):
 
 
 def test_pages_of_a_name_are_for_names_that_fit(kept, broker):
-    broker.create_topic("orders-of-mine", read_queues=1, write_queues=1)
+    broker.topic_commands.create("orders-of-mine", read_queues=1, write_queues=1)
     assert kept.get("/topics/orders-of-mine/").status_code == 200
     assert kept.get("/topics/payments-1/").status_code == 403
     assert kept.get("/topics/billing-1/").status_code == 403
@@ -92,7 +92,8 @@ def test_pages_of_a_name_are_for_names_that_fit(kept, broker):
 
 def test_what_scope_lists_exists():
     names = {name for name, _ in PAGES} | {"api_docs", "openapi"}
-    assert not (OWN | LISTS | OF_A_TOPIC | OF_A_GROUP | OF_A_REPLAY) - names
+    assert not NAMES.keys() - names
+    assert set(NAMES.values()) == {"own", "list", "topic", "group", "replay"}
 
 
 def test_who_has_no_pattern_sees_all(people):
@@ -101,20 +102,20 @@ def test_who_has_no_pattern_sees_all(people):
 
 def test_no_page_leads_where_a_user_with_patterns_may_not_go(kept, broker, monkeypatch):
     """Each link and form of the pages that are open to them, with a group that consumes a topic that is not."""
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
-    broker.create_topic("orders-links", read_queues=1, write_queues=1)
-    broker.create_topic("payments-links", read_queues=1, write_queues=1)
-    broker.create_group("billing-links")
-    broker.create_group("shipping-links")
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
+    broker.topic_commands.create("orders-links", read_queues=1, write_queues=1)
+    broker.topic_commands.create("payments-links", read_queues=1, write_queues=1)
+    broker.group_commands.create("billing-links")
+    broker.group_commands.create("shipping-links")
     peer = Peer(broker.system().broker_address)
     for topic in ("orders-links", "payments-links"):
         for body in (b"a", b"b", b"c"):
-            broker.send_test_message(topic, body, queue_id=0)
+            broker.sender.send(topic, body, queue_id=0)
         for group in ("billing-links", "shipping-links"):
             assert peer.ask(15, {"consumerGroup": group, "topic": topic, "queueId": 0, "commitOffset": 1}).code == 0
     peer.close()
     member = Member(broker.system().broker_address, "one@10.0.0.9", "billing-links", "orders-links", 0.0)
-    reset = broker.reset_offsets("billing-links", ["orders-links", "payments-links"], Earliest())
+    reset = broker.offset_commands.reset("billing-links", ["orders-links", "payments-links"], Earliest())
     pages = [
         *("/topics/?show=all", "/topics/orders-links/", "/groups/", "/dead-letters/", "/account/", "/system/tokens/"),
         *(f"/groups/billing-links/{rest}" for rest in ("", "?tab=clients", "?tab=subscriptions", "?tab=settings")),

@@ -201,10 +201,10 @@ def test_a_member_that_does_not_lead_sends_changes_to_the_leader(client_as, brok
     object.__setattr__(broker._parts, "is_slave", True)
     try:
         with pytest.raises(Unavailable, match=r"follows 10\.0\.0\.1:10911, which leads the set"):
-            broker.create_topic("New")
+            broker.topic_commands.create("New")
         made.seen = following(leader="", leader_addr="")
         with pytest.raises(Unavailable, match="no leader is known"):
-            broker.create_topic("New")
+            broker.topic_commands.create("New")
         assert broker.master_address() is None
         admin = client_as("admin")
         assert "its set has no leader now" in text_of(admin, "/topics/")
@@ -262,23 +262,23 @@ def leader(_other, made):
 
 def test_what_the_leader_lacks_is_sent_again_and_what_it_has_is_not(running, broker, leader):
     name = cut_tail(running, "CutThere", 1, properties=UNIQUE.format(id="0A" * 16, n=1), queue=2)
-    assert [one.outcome for one in broker.send_quarantined(name, by="ada")[0]] == ["sent"]
+    assert [one.outcome for one in broker.quarantine.send(name, by="ada")[0]] == ["sent"]
     found = leader.window
-    [row] = found.messages("CutThere", limit=5).rows
+    [row] = found.messages.page("CutThere", limit=5).rows
     assert (row.unique_id, row.keys, row.tags, row.queue_id) == ("0A" * 16, ("order-1",), "a", 2)
-    assert found.message_bytes(row.offset_id) == broker.message_bytes(f"CutThere/2/{row.queue_offset}")
-    [one], rest = broker.send_quarantined(name, by="ada")
+    assert found.messages.body_bytes(row.offset_id) == broker.messages.body_bytes(f"CutThere/2/{row.queue_offset}")
+    [one], rest = broker.quarantine.send(name, by="ada")
     assert (one.outcome, one.unique_id, rest) == ("there", "0A" * 16, None)
-    assert found.messages("CutThere", limit=5).total == 1
+    assert found.messages.page("CutThere", limit=5).total == 1
 
 
 def test_a_message_with_the_unique_id_of_one_that_was_cut_is_not_taken_for_it(running, broker, leader):
     properties = UNIQUE.format(id="0C" * 16, n=1)
     leader.put("CutTwin", b"another", properties=properties)
     name = cut_tail(running, "CutTwin", 1, properties=properties)
-    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["sent"]
-    assert leader.window.messages("CutTwin", limit=5).total == 2
-    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
+    assert [one.outcome for one in broker.quarantine.send(name)[0]] == ["sent"]
+    assert leader.window.messages.page("CutTwin", limit=5).total == 2
+    assert [one.outcome for one in broker.quarantine.send(name)[0]] == ["there"]
 
 
 def test_the_next_retry_of_a_message_is_not_taken_for_the_one_before(running, broker, leader):
@@ -287,9 +287,9 @@ def test_the_next_retry_of_a_message_is_not_taken_for_the_one_before(running, br
     name = cut_tail(running, "CutRetry", 1, properties=properties, j=2)
     body = b"cut %d 0" % int(name.split("-")[2])
     leader.put("CutRetry", body, properties=properties, j=1)
-    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["sent"]
-    assert leader.window.messages("CutRetry", limit=5).total == 2
-    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
+    assert [one.outcome for one in broker.quarantine.send(name)[0]] == ["sent"]
+    assert leader.window.messages.page("CutRetry", limit=5).total == 2
+    assert [one.outcome for one in broker.quarantine.send(name)[0]] == ["there"]
 
 
 def test_a_job_sends_all_of_a_file_and_counts_what_became_of_them(client_as, running, broker, leader):
@@ -301,20 +301,20 @@ def test_a_job_sends_all_of_a_file_and_counts_what_became_of_them(client_as, run
     assert runner.run_waiting() == 1
     job = jobs.board().get(answer.headers["Location"].split("/")[2])
     assert (job.state, job.counts) == ("done", {"sent": 120, "there": 0, "left_out": 0, "failed": 0})
-    assert leader.window.messages("CutJob", limit=500).total == 120
+    assert leader.window.messages.page("CutJob", limit=500).total == 120
     assert job.id in text_of(client_as("operator"), f"/replication/quarantine/{name}/")
 
 
 def test_halves_are_not_sent_again_and_delayed_ones_wait_again(running, broker, leader):
     name = cut_tail(running, "CutDelayed", 1, properties="DELAY\x015\x02UNIQ_KEY\x01" + "0B" * 16 + "\x02")
-    [one], _ = broker.send_quarantined(name)
+    [one], _ = broker.quarantine.send(name)
     assert one.topic == "SCHEDULE_TOPIC_XXXX"
     assert one.outcome == "sent"
-    [row] = leader.window.waiting().rows
+    [row] = leader.window.waiting.page().rows
     assert (row.level, row.topic) == (5, "CutDelayed")
-    assert [one.outcome for one in broker.send_quarantined(name)[0]] == ["there"]
+    assert [one.outcome for one in broker.quarantine.send(name)[0]] == ["there"]
     half = cut_tail(running, "CutHalf", 1, properties="TRAN_MSG\x01true\x02PGROUP\x01PG\x02", f=4)
-    [one], _ = broker.send_quarantined(half)
+    [one], _ = broker.quarantine.send(half)
     assert (one.outcome, one.why.code) == ("left_out", "quarantine_of_the_broker")
 
 
@@ -324,9 +324,9 @@ def test_nothing_is_sent_while_nobody_leads(running, broker, made):
     object.__setattr__(broker._parts, "is_slave", True)
     try:
         with pytest.raises(Unavailable, match="No leader is known"):
-            broker.send_quarantined(name)
+            broker.quarantine.send(name)
         made.seen = following(leader_addr="127.0.0.1:1")
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1"):
-            broker.send_quarantined(name)
+            broker.quarantine.send(name)
     finally:
         object.__setattr__(broker._parts, "is_slave", False)

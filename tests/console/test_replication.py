@@ -7,6 +7,7 @@ import pytest
 from appliance import runtime
 from appliance.api.api import operations
 from appliance.console.access import ACCESS, MASTERS_WORK
+from appliance.engine.window.health import limits
 from tests.console.conftest import pretend_running
 from tests.support.directories import shared_directory
 from tests.support.ha import PlayedSlave
@@ -24,7 +25,7 @@ def two(request):
     slave = start_slave(directory / "slave", master.engine.namesrv_address)
     master.put("Orders", b"x" * 1000, b"y")
     wait_same(master, slave)
-    wait_for(lambda: slave.window.replication().master.end == 1000 + 403, "the slave to ask")
+    wait_for(lambda: slave.window.replication.snapshot().master.end == 1000 + 403, "the slave to ask")
     yield master, slave
     slave.stop()
     master.stop()
@@ -51,7 +52,7 @@ def text_of(client, address: str, status: int = 200) -> str:
 
 
 def test_a_master_shows_who_follows_it(client_as, master):
-    [row] = master.window.replication().slaves
+    [row] = master.window.replication.snapshot().slaves
     assert (row.acknowledged, row.behind_bytes, row.behind_ms, row.in_sync) == (1403, 0, 0, True)
     page = text_of(client_as("viewer"), "/replication/")
     assert row.address in page
@@ -64,7 +65,7 @@ def test_a_master_shows_who_follows_it(client_as, master):
 
 
 def test_a_slave_shows_whom_it_follows_and_how_far_it_is(client_as, slave):
-    found = slave.window.replication().master
+    found = slave.window.replication.snapshot().master
     assert found.following
     assert (found.behind_bytes, found.behind_ms, found.serves_reads) == (0, 0, True)
     page = text_of(client_as("viewer"), "/replication/")
@@ -76,7 +77,7 @@ def test_a_slave_shows_whom_it_follows_and_how_far_it_is(client_as, slave):
 
 def test_pages_of_a_slave_say_so_and_offer_nothing_that_only_the_master_can_do(client_as, slave, two):
     admin = client_as("admin")
-    address = slave.window.replication().master.address
+    address = slave.window.replication.snapshot().master.address
     for page in ("/", "/topics/", "/topics/Orders/", "/groups/", "/delayed/", "/transactions/", "/messages/"):
         text = text_of(admin, page)
         assert "This broker is a slave" in text, page
@@ -103,7 +104,7 @@ def test_whoever_tries_is_told_where_the_master_is(client_as, slave):
     }
     answer = admin.post("/create/topic/", form)
     assert answer.status_code == 503
-    address = slave.window.replication().master.address
+    address = slave.window.replication.snapshot().master.address
     assert f"comes from its master at {address}, and is changed there" in answer.content.decode()
     made = admin.post("/api/v1/topics", json.dumps({"name": "NewOne"}), content_type="application/json")
     assert made.status_code == 503
@@ -127,7 +128,7 @@ def test_metrics_tell_the_lag(client_as, master, two):
     lines = dict(line.rsplit(" ", 1) for line in text_of(viewer, "/metrics").splitlines() if line[0] != "#")
     assert lines["rocketbox_replication_slaves"] == lines["rocketbox_replication_in_sync_slaves"] == "1"
     assert lines["rocketbox_replication_lag_bytes"] == "0"
-    address = master.window.replication().slaves[0].address
+    address = master.window.replication.snapshot().slaves[0].address
     assert lines[f'rocketbox_slave_lag_bytes{{slave="{address}"}}'] == "0"
     pretend_running(two[1].engine)
     text = text_of(viewer, "/metrics")
@@ -138,29 +139,26 @@ def test_metrics_tell_the_lag(client_as, master, two):
     assert line.endswith(" 0")
 
 
-def test_a_slave_that_is_gone_or_far_behind_needs_somebody(client_as, master):
+def test_a_slave_that_is_gone_or_far_behind_needs_somebody(client_as, master, monkeypatch):
     view = master.window._parts.replication
-    patience = view.limits
-    view.limits = patience._replace(gone_ms=0, lag_ms=0)
+    monkeypatch.setattr(limits, "GONE_MS", 0)
+    monkeypatch.setattr(limits, "LAG_MS", 0)
     needs = lambda: {one.sentence.code for one in view.needs()}  # noqa: E731
-    try:
-        slow = PlayedSlave(view._server.port)
-        slow.report(0)
-        wait_for(lambda: len(master.window.replication().slaves) == 2, "it follows")
-        slow.copy_to(1403)
-        # It never says that it has more than nothing.
-        wait_for(lambda: "slave_lags" in needs(), "the lag to be told")
-        [row] = [one for one in master.window.replication().slaves if one.acknowledged == 0]
-        assert row.behind_bytes == 1403
-        slow.close()
-        wait_for(lambda: "slave_gone" in needs(), "the loss to be told")
-        [gone] = master.window.replication().gone
-        assert gone.reason == "it closed the connection"
-        page = text_of(client_as("viewer"), "/replication/")
-        assert "it closed the connection" in page
-        assert [check.level for check in master.window.checks() if check.name == "replication"] == ["warning"]
-    finally:
-        view.limits = patience
+    slow = PlayedSlave(view._server.port)
+    slow.report(0)
+    wait_for(lambda: len(master.window.replication.snapshot().slaves) == 2, "it follows")
+    slow.copy_to(1403)
+    # It never says that it has more than nothing.
+    wait_for(lambda: "slave_lags" in needs(), "the lag to be told")
+    [row] = [one for one in master.window.replication.snapshot().slaves if one.acknowledged == 0]
+    assert row.behind_bytes == 1403
+    slow.close()
+    wait_for(lambda: "slave_gone" in needs(), "the loss to be told")
+    [gone] = master.window.replication.snapshot().gone
+    assert gone.reason == "it closed the connection"
+    page = text_of(client_as("viewer"), "/replication/")
+    assert "it closed the connection" in page
+    assert [check.level for check in master.window.checks() if check.name == "replication"] == ["warning"]
 
 
 def test_a_broker_without_slaves_says_how_to_have_one(client_as, broker):
@@ -175,10 +173,10 @@ def test_a_sync_master_without_slaves_fails_its_check(client_as, tmp_path):
         pretend_running(alone.engine)
         [check] = [one for one in alone.window.checks() if one.name == "replication"]
         assert (check.level, check.sentence.code) == ("failed", "slaves_missing")
-        assert "slaves_missing" in {one.sentence.code for one in alone.window.overview().needs}
+        assert "slaves_missing" in {one.sentence.code for one in alone.window.overview.snapshot().needs}
         page = text_of(client_as("viewer"), "/replication/")
         assert "Sends time out" in page
-        assert alone.window.replication().waiting.slaves == 1
+        assert alone.window.replication.snapshot().waiting.slaves == 1
     finally:
         runtime.set_running(None)
         alone.stop()

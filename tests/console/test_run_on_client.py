@@ -25,8 +25,8 @@ def run(client, address: str, group: str, member: str, step: str = "apply"):
 
 @pytest.fixture
 def message(running) -> str:
-    running.window.create_topic("orders", read_queues=1, write_queues=1)
-    return f"/messages/{running.window.send_test_message('orders', b'the body').offset_id}/run/"
+    running.window.topic_commands.create("orders", read_queues=1, write_queues=1)
+    return f"/messages/{running.window.sender.send('orders', b'the body').offset_id}/run/"
 
 
 def test_the_preview_says_what_happens_and_nothing_has_happened(client_as, running, message):
@@ -75,12 +75,12 @@ def test_a_client_that_is_no_member_is_not_to_be_chosen(client_as, running, mess
 
 
 def test_a_retried_message_is_for_its_group_alone(running, message):
-    running.window.create_topic("other")
+    running.window.topic_commands.create("other")
     running.put("%RETRY%billing", b"x", properties="RETRY_TOPIC\x01orders\x02")
     with answering_member(running, "c1", "billing", "orders"), answering_member(running, "c2", "another", "orders"):
-        found = running.window.consumers_for("%RETRY%billing/0/0")
+        found = running.window.asking.consumers_for("%RETRY%billing/0/0")
         assert [(group, client) for group, client, _ in found] == [("billing", "c1")]
-        both = running.window.consumers_for("orders/0/0")
+        both = running.window.asking.consumers_for("orders/0/0")
         assert [(group, client) for group, client, _ in both] == [("another", "c2"), ("billing", "c1")]
 
 

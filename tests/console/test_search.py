@@ -21,7 +21,7 @@ def found(client_as, broker):
 
     def search(text: str, **asked):
         deadline = time.monotonic() + 60
-        while broker.search("-").index_behind_bytes and time.monotonic() < deadline:
+        while broker.search.page("-").index_behind_bytes and time.monotonic() < deadline:
             time.sleep(0.01)
         return client.get("/search/", {"q": text} | asked)
 
@@ -29,7 +29,7 @@ def found(client_as, broker):
 
 
 def test_what_names_one_message_leads_to_it(broker, topic, found):
-    sent = broker.send_test_message(topic, b"x")
+    sent = broker.sender.send(topic, b"x")
     place = f"{topic}/{sent.queue_id}/{sent.queue_offset}"
     for text in (sent.offset_id, sent.offset_id.lower(), place, sent.unique_id, f"  {place} "):
         assert found(text).headers["Location"] == f"/messages/{sent.offset_id}/", text
@@ -37,8 +37,8 @@ def test_what_names_one_message_leads_to_it(broker, topic, found):
 
 def test_a_key_is_found_in_every_topic_and_in_one(broker, topic, found):
     other = f"{topic}-2"
-    broker.create_topic(other)
-    ids = [broker.send_test_message(name, b"x", keys=("the-key",)).offset_id for name in (topic, other)]
+    broker.topic_commands.create(other)
+    ids = [broker.sender.send(name, b"x", keys=("the-key",)).offset_id for name in (topic, other)]
     page = found("the-key").content.decode()
     assert all(f"/messages/{one}/" in page for one in ids)
     assert "2 messages" in page
@@ -50,11 +50,11 @@ def test_a_key_is_found_in_every_topic_and_in_one(broker, topic, found):
 
 def test_pages_of_a_key_go_on_in_their_snapshot(broker, topic, found):
     for _ in range(60):
-        broker.send_test_message(topic, b"x", keys=(f"{topic}-key",))
+        broker.sender.send(topic, b"x", keys=(f"{topic}-key",))
     first = found(f"{topic}-key")
     shown = [hit.row.offset_id for hit in first.context["page"].hits]
     assert len(shown) == 50
-    broker.send_test_message(topic, b"x", keys=(f"{topic}-key",))
+    broker.sender.send(topic, b"x", keys=(f"{topic}-key",))
     second = found(f"{topic}-key", cursor=first.context["page"].next_cursor)
     rest = [hit.row.offset_id for hit in second.context["page"].hits]
     assert (len(rest), set(rest) & set(shown)) == (10, set())
@@ -83,7 +83,7 @@ def test_a_message_is_one_row_that_says_what_became_of_it(broker, topic, found, 
 
 def test_a_page_that_ended_early_says_so(broker, topic, found, monkeypatch):
     for _ in range(3):
-        broker.send_test_message(topic, b"x", keys=(f"{topic}-cut",))
+        broker.sender.send(topic, b"x", keys=(f"{topic}-cut",))
     assert "ended early" not in found(f"{topic}-cut").content.decode()
     monkeypatch.setattr("appliance.engine.window.messages.search.MOST_RECORDS", 2)
     page = found(f"{topic}-cut").content.decode()
@@ -92,7 +92,7 @@ def test_a_page_that_ended_early_says_so(broker, topic, found, monkeypatch):
 
 
 def test_times_narrow_keys_down(broker, topic, found):
-    broker.send_test_message(topic, b"x", keys=(f"{topic}-key",))
+    broker.sender.send(topic, b"x", keys=(f"{topic}-key",))
     assert "Nothing found" in found(f"{topic}-key", **{"from": "2100-01-01T00:00:00"}).content.decode()
     assert "1 message" in found(f"{topic}-key", to="2100-01-01T00:00:00").content.decode()
 
@@ -114,7 +114,7 @@ def test_what_is_asked_wrongly_is_said_on_the_page(found, asked, status):
 
 def test_what_was_typed_is_text(broker, topic, found):
     hostile = "<script>alert(1)</script>"
-    broker.send_test_message(topic, b"x", keys=(hostile,))
+    broker.sender.send(topic, b"x", keys=(hostile,))
     page = found(hostile).content.decode()
     assert "&lt;script&gt;alert(1)" in page
     assert "<script>alert" not in page
@@ -127,23 +127,23 @@ def test_every_page_has_the_box(client_as, broker):
 
 
 def test_topics_and_groups_are_found_by_their_names(client_as, broker, topic):
-    broker.create_group(f"{topic}-group")
+    broker.group_commands.create(f"{topic}-group")
     client = client_as("viewer")
     page = client.get("/search/", {"q": topic.upper()}).content.decode()
     assert f'href="/topics/{topic}/"' in page
     assert f'href="/groups/{topic}-group/"' in page
     assert "Nothing found" not in page
-    broker.delete_group(f"{topic}-group", force=True)
+    broker.group_commands.delete(f"{topic}-group", force=True)
 
 
 def test_a_place_behind_the_end_is_explained(client_as, broker, topic):
-    broker.send_test_message(topic, b"x", queue_id=1)
+    broker.sender.send(topic, b"x", queue_id=1)
     page = client_as("viewer").get("/search/", {"q": f"{topic}/1/99999"}).content.decode()
     assert f"Queue 1 of {topic} ends at 1." in page
 
 
 def test_the_page_of_a_message_takes_its_unique_id(client_as, broker, topic):
-    sent = broker.send_test_message(topic, b"x")
+    sent = broker.sender.send(topic, b"x")
     client = client_as("viewer")
     for text in (sent.unique_id, sent.unique_id.lower()):
         page = client.get(f"/messages/{text}/")

@@ -30,9 +30,10 @@ def shown_value(page: str, name: str) -> object:
 def test_a_form_opens_with_every_setting_as_it_is(client_as, broker, kind, declared):
     """A field that is not shown, or begins empty, would be set back by whoever changes another."""
     name = f"all-of-a-{kind}"
-    getattr(broker, f"create_{kind}")(name)
+    commands = getattr(broker, f"{kind}_commands")
+    commands.create(name)
     values = {one.name: not one.default if isinstance(one.default, bool) else another(one) for one in declared}
-    getattr(broker, f"edit_{kind}")(name, **values)
+    commands.edit(name, **values)
     page = client_as("admin").get(f"/{kind}s/{name}/edit/").content.decode()
     assert {key: shown_value(page, key) for key in values} == {
         key: value if isinstance(value, bool) else str(value) for key, value in values.items()

@@ -51,7 +51,7 @@ def planted(broker, topic, people, monkeypatch):
         name="chat", kind="webhook", address=f"https://chat.example/{PLANTED['channel address']}",
         secret=PLANTED["channel secret"],
     )  # fmt: skip
-    broker.send_test_message(
+    broker.sender.send(
         topic, PLANTED["body"].encode(), keys=[PLANTED["key"]], properties={"colour": PLANTED["property"]}
     )
     AuditEntry.objects.create(at_ms=1, actor="x", actor_kind="user", action="x", after={"why": PLANTED["audit"]})

@@ -53,7 +53,7 @@ def test_about_says_which_twin_of_the_hot_path_runs(client_as, broker, monkeypat
 
 def test_every_option_is_listed_and_the_filter_filters(client_as, broker):
     client = client_as("viewer")
-    assert len(client.get("/system/config/").context["options"]) == len(broker.configuration().options)
+    assert len(client.get("/system/config/").context["options"]) == len(broker.options.listing().options)
     page = client.get("/system/config/", {"q": "autocreate"}).content.decode()
     assert "autoCreateTopicEnable" in page
     assert "flushDiskType" not in page
@@ -66,7 +66,7 @@ def test_every_option_is_listed_and_the_filter_filters(client_as, broker):
 
 
 def test_each_option_says_what_it_does(client_as, broker):
-    told = {option.name for option in broker.configuration().options if option.in_effect}
+    told = {option.name for option in broker.options.listing().options if option.in_effect}
     assert set(OPTION_TEXTS) == told
     page = client_as("admin").get("/system/config/change/").content.decode()
     assert OPTION_TEXTS["fileReservedTime"] in page
@@ -86,11 +86,11 @@ def test_a_hot_option_is_previewed_changed_and_audited(client_as, broker):
             {OPTION: "false"},
         )
     finally:
-        broker.change_configuration({OPTION: None})
+        broker.option_commands.change({OPTION: None})
 
 
 def value_of(broker) -> str:
-    return next(option.value for option in broker.configuration().options if option.name == OPTION)
+    return next(option.value for option in broker.options.listing().options if option.name == OPTION)
 
 
 def test_a_wrong_value_and_a_stale_revision_change_nothing(client_as, broker):

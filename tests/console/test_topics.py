@@ -18,7 +18,7 @@ def entry() -> AuditEntry:
 
 
 def test_the_list_is_filtered_and_sorted_by_the_engine(client_as, broker, topic):
-    broker.send_test_message(topic, b"x")
+    broker.sender.send(topic, b"x")
     client = client_as("viewer")
     page = client.get("/topics/", {"q": topic, "sort": "-messages"}).content.decode()
     assert f'href="/topics/{topic}/"' in page
@@ -40,7 +40,7 @@ def test_the_csv_has_every_row_of_the_filter_and_no_formulas(client_as, broker, 
 
 
 def test_one_topic_shows_queues_and_says_what_is_not_known(client_as, broker, topic):
-    broker.send_test_message(topic, b"x", queue_id=2)
+    broker.sender.send(topic, b"x", queue_id=2)
     page = client_as("viewer").get(f"/topics/{topic}/").content.decode()
     for part in ("Queues", "Producers", "No group consumes this topic"):
         assert part in page
@@ -53,9 +53,9 @@ def test_a_topic_is_shown_before_it_is_made(client_as, broker, name):
     assert preview.status_code == 200
     assert "in order within one queue only" in preview.content.decode()
     with pytest.raises(Exception, match="There is no topic"):
-        broker.topic_settings(name)
+        broker.topics.settings(name)
     assert client.post("/create/topic/", NEW | {"name": name, "step": "apply"}).status_code == 302
-    made = broker.topic_settings(name)
+    made = broker.topics.settings(name)
     assert (made.kind, made.read_queues, made.write_queues) == ("FIFO", 3, 3)
     assert (entry().action, entry().target, entry().after["kind"]) == ("topic.create", name, "FIFO")
 
@@ -81,7 +81,7 @@ def test_a_viewer_makes_no_topic(client_as, broker, name):
 
 
 def edit_form(broker, topic, **changes):
-    now = broker.topic_settings(topic)
+    now = broker.topics.settings(topic)
     form = {"kind": now.kind, "read_queues": now.read_queues, "write_queues": now.write_queues, "readable": "on"}
     form["reserve_hours"] = now.attributes.get("reserve.time", "0")
     return form | {"writable": "on", "revision": now.revision} | changes
@@ -93,22 +93,22 @@ def test_a_change_shows_its_difference_and_is_audited_with_both_sides(client_as,
     preview = client.post(f"/topics/{topic}/edit/", form).content.decode()
     assert "Write queues" in preview
     assert "Producers stop using queues 2 to 3." in preview
-    assert broker.topic_settings(topic).write_queues == 4
+    assert broker.topics.settings(topic).write_queues == 4
     assert client.post(f"/topics/{topic}/edit/", form | {"step": "apply"}).status_code == 302
-    assert broker.topic_settings(topic).write_queues == 2
+    assert broker.topics.settings(topic).write_queues == 2
     assert (entry().before, entry().after) == ({"write_queues": "4"}, {"write_queues": "2"})
 
 
 def test_a_change_of_something_else_meanwhile_is_refused(client_as, broker, topic):
     form = edit_form(broker, topic, write_queues=2, step="apply")
-    broker.edit_topic(topic, order=True)
+    broker.topic_commands.edit(topic, order=True)
     response = client_as("admin").post(f"/topics/{topic}/edit/", form)
     assert response.status_code == 409
-    assert broker.topic_settings(topic).write_queues == 4
+    assert broker.topics.settings(topic).write_queues == 4
 
 
 def test_queues_with_messages_are_taken_away_only_on_purpose(client_as, broker, topic):
-    broker.send_test_message(topic, b"x", queue_id=3)
+    broker.sender.send(topic, b"x", queue_id=3)
     client = client_as("admin")
     form = edit_form(broker, topic, read_queues=2, step="apply")
     refused = client.post(f"/topics/{topic}/edit/", form)
@@ -116,7 +116,7 @@ def test_queues_with_messages_are_taken_away_only_on_purpose(client_as, broker, 
     assert "Change it anyway" in refused.content.decode()
     assert entry().result == "refused"
     assert client.post(f"/topics/{topic}/edit/", form | {"force": "yes"}).status_code == 302
-    assert broker.topic_settings(topic).read_queues == 2
+    assert broker.topics.settings(topic).read_queues == 2
 
 
 def test_a_topic_may_be_kept_for_less_time(client_as, broker, topic):
@@ -124,13 +124,13 @@ def test_a_topic_may_be_kept_for_less_time(client_as, broker, topic):
     form = edit_form(broker, topic, reserve_hours=12)
     assert "Kept for, in hours" in client.post(f"/topics/{topic}/edit/", form).content.decode()
     assert client.post(f"/topics/{topic}/edit/", form | {"step": "apply"}).status_code == 302
-    assert broker.retention().topic_hours[topic] == 12
+    assert broker.retention.snapshot().topic_hours[topic] == 12
     assert "Kept for, in hours" in client.get(f"/topics/{topic}/").content.decode()
     assert f'href="/topics/{topic}/"' in client.get("/system/").content.decode()
     assert 'value="12"' in client.get(f"/topics/{topic}/edit/").content.decode()
     form = edit_form(broker, topic, reserve_hours=0, step="apply")
     assert client.post(f"/topics/{topic}/edit/", form).status_code == 302
-    assert topic not in broker.retention().topic_hours
+    assert topic not in broker.retention.snapshot().topic_hours
     too_long = client.post(f"/topics/{topic}/edit/", edit_form(broker, topic, reserve_hours=10**9))
     assert too_long.status_code == 422
     assert "Kept for, in hours must be between 0 and 876\u202f000." in too_long.content.decode()
@@ -148,10 +148,10 @@ def test_an_operator_changes_and_deletes_no_topic(client_as, broker, topic):
 def test_a_topic_goes_when_its_name_was_typed(client_as, broker, topic):
     client = client_as("admin")
     assert client.post(f"/topics/{topic}/delete/", {"name": topic + "x"}).status_code == 422
-    assert broker.topic_settings(topic)
+    assert broker.topics.settings(topic)
     assert client.post(f"/topics/{topic}/delete/", {"name": topic}).status_code == 302
     with pytest.raises(Exception, match="There is no topic"):
-        broker.topic_settings(topic)
+        broker.topics.settings(topic)
     assert (entry().action, entry().result) == ("topic.delete", "done")
 
 
@@ -160,7 +160,7 @@ def test_the_password_is_asked_for_again_before_a_topic_goes(client_as, broker, 
     age_login(client)
     response = client.post(f"/topics/{topic}/delete/", {"name": topic})
     assert response.headers["Location"].startswith("/confirm/")
-    assert broker.topic_settings(topic)
+    assert broker.topics.settings(topic)
 
 
 def test_the_systems_topics_are_not_deleted(client_as, broker):

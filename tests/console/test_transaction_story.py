@@ -12,7 +12,7 @@ HOSTILE = "<script>alert(1)</script>\"'&{{7*7}}"
 @pytest.fixture
 def half(broker, topic):
     """A half message that is open; what the window said when it was sent."""
-    return broker.send_test_message(topic, b"paid", half_of="PG", queue_id=0)
+    return broker.sender.send(topic, b"paid", half_of="PG", queue_id=0)
 
 
 def page_of(client, offset_id, language="en"):
@@ -31,16 +31,16 @@ def test_an_open_one(client_as, broker, topic, half):
 @pytest.mark.parametrize(("action", "words"), [("commit", "committed by"), ("roll_back", "rolled back by")])
 def test_decided_by_an_administrator(client_as, broker, topic, half, action, words):
     place = HalfPlace(half.queue_offset)
-    broker.act_on_transactions(action, [place], reason=HOSTILE, by="alice")
+    broker.transaction_commands.act(action, [place], reason=HOSTILE, by="alice")
     page = page_of(client_as("viewer"), half.offset_id)
     assert f"{words} alice: {escape(HOSTILE)}" in page
     assert HOSTILE not in page
 
 
 def test_the_committed_message_and_its_half_are_linked(client_as, broker, topic, half):
-    broker.act_on_transactions("commit", [HalfPlace(half.queue_offset)], reason="paid", by="alice")
+    broker.transaction_commands.act("commit", [HalfPlace(half.queue_offset)], reason="paid", by="alice")
     client = client_as("viewer")
-    copy = wait_for(lambda: broker.messages(topic, queue_id=0).rows, "the committed message")[0]
+    copy = wait_for(lambda: broker.messages.page(topic, queue_id=0).rows, "the committed message")[0]
     for one, other in ((half.offset_id, copy.offset_id), (copy.offset_id, half.offset_id)):
         wait_for(lambda one=one, other=other: f'href="/messages/{other}/"' in page_of(client, one), "the link")
 
@@ -50,7 +50,7 @@ def test_in_chinese(client_as, broker, topic, half):
     page = page_of(client, half.offset_id, "zh-hans")
     assert f"作为事务半消息存储，目标主题 {topic}，来自 PG 的生产者" in page
     assert "事务尚无结果；已回查 0 次，共 15 次" in page
-    broker.act_on_transactions("roll_back", [HalfPlace(half.queue_offset)], reason="x", by="alice")
+    broker.transaction_commands.act("roll_back", [HalfPlace(half.queue_offset)], reason="x", by="alice")
     assert "由 alice 回滚：x" in page_of(client, half.offset_id, "zh-hans")
 
 
@@ -72,4 +72,4 @@ def test_a_test_message_of_the_api_is_left_open(client_as, broker, topic):
     )
     assert sent.status_code == 201, sent.content
     assert sent.json()["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"
-    assert [one.row.offset_id for one in broker.open_transactions(group="PG2").rows] == [sent.json()["offset_id"]]
+    assert [one.row.offset_id for one in broker.transactions.open(group="PG2").rows] == [sent.json()["offset_id"]]

@@ -21,7 +21,7 @@ def content(response, status: int = 200) -> str:
 @pytest.fixture
 def half(broker, topic):
     """A half message that is open; what the window said when it was sent."""
-    return broker.send_test_message(topic, b"paid", keys=["order-1"], half_of="PG", queue_id=0)
+    return broker.sender.send(topic, b"paid", keys=["order-1"], half_of="PG", queue_id=0)
 
 
 @pytest.fixture
@@ -55,14 +55,14 @@ def test_decided_with_a_reason(client_as, broker, topic, half, pick, what, how):
     asked = {"what": what, "pick": pick, "reason": "the shop is gone"}
     preview = content(admin.post("/transactions/decide/", asked | {"step": "preview"}))
     assert "1 transaction would be" in preview
-    assert len(broker.open_transactions(topic=topic).rows) == 1, "nothing has changed yet"
+    assert len(broker.transactions.open(topic=topic).rows) == 1, "nothing has changed yet"
     assert not AuditEntry.objects.exists()
     answer = admin.post("/transactions/decide/", asked | {"step": "apply"})
     assert answer.headers["Location"] == "/transactions/done/"
     done = content(admin.get("/transactions/done/"))
     assert f"1 transaction was {how}" in done
     assert "the shop is gone" in done
-    assert broker.messages(topic).total == (1 if what == "commit" else 0)
+    assert broker.messages.page(topic).total == (1 if what == "commit" else 0)
     entry = AuditEntry.objects.get()
     assert (entry.action, entry.after["reason"]) == (f"transaction.{what}", "the shop is gone")
     ended = content(admin.get(f"/transactions/?show=resolved&topic={topic}"))
@@ -79,12 +79,12 @@ def test_when_the_producer_was_faster_that_is_told(client_as, broker, topic, hal
     admin = client_as("admin")
     asked = {"what": "roll_back", "pick": pick, "reason": "late"}
     content(admin.post("/transactions/decide/", asked | {"step": "preview"}))
-    broker.act_on_transactions("commit", [HalfPlace(half.queue_offset)], reason="first", by="bob")
+    broker.transaction_commands.act("commit", [HalfPlace(half.queue_offset)], reason="first", by="bob")
     answer = admin.post("/transactions/decide/", asked | {"step": "apply"}, follow=True)
     assert "It was committed before by bob." in content(answer)
     assert AuditEntry.objects.get().result == "refused"
     # Beside others it is no error but a result, which says how it ended.
-    other = broker.send_test_message(topic, b"paid", half_of="PG", queue_id=0)
+    other = broker.sender.send(topic, b"paid", half_of="PG", queue_id=0)
     both = asked | {"pick": [pick, f"{other.queue_offset}-"], "step": "apply"}
     page = content(admin.post("/transactions/decide/", both, follow=True))
     assert "1 transaction was rolled back" in page
@@ -138,9 +138,9 @@ def test_one_that_was_set_aside_is_resumed_once(client_as, broker, topic):
     answer = operator.post(address, {"reason": "the shop is back", "step": "apply"}, follow=True)
     page = content(answer)
     assert "A check is queued" in page
-    [one] = broker.open_transactions(topic=topic).rows
+    [one] = broker.transactions.open(topic=topic).rows
     assert f"/messages/{one.row.offset_id}/" in page
-    assert broker.messages(topic).total == 0, "nothing was committed"
+    assert broker.messages.page(topic).total == 0, "nothing was committed"
     assert "resumed" in content(operator.get(f"/transactions/?show=discarded&topic={topic}"))
     again = operator.post(address, {"reason": "once more", "step": "apply"})
     assert "resumed before" in content(again, 422)

@@ -48,9 +48,9 @@ def window(site):
     """The window of a broker that checks every request, with no users but the first."""
     pretend_running(site)
     yield site.window
-    for row in site.window.wire_users(page_size=500).rows:
+    for row in site.window.users.page(page_size=500).rows:
         if row.name != ROOT[0]:
-            site.window.delete_wire_user(row.name)
+            site.window.users.delete(row.name)
     runtime.set_running(None)
 
 
@@ -90,7 +90,7 @@ def test_a_user_from_the_first_secret_to_the_end(admin, window):
     secret = made(admin, "shop")
     assert len(secret) == 40
     assert entry(admin, "shop", "Topic:orders*", sources="10.0.0.0/8, 127.0.0.1").status_code == 302
-    [row] = window.wire_user("shop").entries
+    [row] = window.users.one("shop").entries
     assert (row.resource, row.actions, row.sources) == ("Topic:orders*", ("Pub",), ("10.0.0.0/8", "127.0.0.1"))
     page = text_of(admin.get(reverse("wire_user", args=["shop"])))
     assert "New secret" in page
@@ -101,14 +101,14 @@ def test_a_user_from_the_first_secret_to_the_end(admin, window):
     assert "End the old secret" in page
     act(admin, "shop", "end-old-secret")
     act(admin, "shop", "disable")
-    assert not window.wire_user("shop").enabled
+    assert not window.users.one("shop").enabled
     assert "disabled" in text_of(admin.get(reverse("wire_users")))
     admin.post(reverse("wire_user_entry_remove", args=["shop"]), {"resource": "Topic:orders*"})
-    assert window.wire_user("shop").entries == ()
+    assert window.users.one("shop").entries == ()
     page = text_of(admin.get(reverse("wire_user_delete", args=["shop"])))
     assert "This cannot be undone" in page
     admin.post(reverse("wire_user_delete", args=["shop"]), {"name": "shop"})
-    assert [row.name for row in window.wire_users().rows] == ["root"]
+    assert [row.name for row in window.users.page().rows] == ["root"]
     assert [one.action for one in AuditEntry.objects.order_by("id")] == [
         "wire-user.set", "wire-acl.set", "wire-user.set", "wire-user.set", "wire-user.set", "wire-acl.delete",
         "wire-user.delete",
@@ -132,7 +132,7 @@ def test_what_is_refused_is_told_and_written_down(admin, window):
     last = admin.get(reverse("wire_user_delete", args=["root"]), follow=True)
     assert "last Super user" in text_of(last)
     assert act(admin, "nobody", "disable").status_code == 404
-    assert window.wire_user("root").enabled
+    assert window.users.one("root").enabled
 
 
 def test_a_question_shows_the_entry_that_decides_and_those_that_lost(admin, window):
@@ -249,8 +249,8 @@ def test_what_another_administrator_changed_meanwhile_is_looked_at_first(admin, 
     [preview] = re.findall(
         r'name="revision" value="([^"]+)"', admin.get(reverse("wire_user_delete", args=["shop"])).content.decode()
     )
-    window.act_on_wire_user("shop", "end-old-secret")
-    window.act_on_wire_user("shop", "rotate")  # looks as before, but the old secret is another one
+    window.users.act("shop", "end-old-secret")
+    window.users.act("shop", "rotate")  # looks as before, but the old secret is another one
     seen = {"revision": revision}
     for view, given in (
         ("wire_user_act", {"act": "end-old-secret"}),
@@ -261,10 +261,10 @@ def test_what_another_administrator_changed_meanwhile_is_looked_at_first(admin, 
         assert "shop was changed in the meantime; look again." in text_of(answer)
     answer = admin.post(reverse("wire_user_delete", args=["shop"]), {"name": "shop", "revision": preview})
     assert answer.status_code == 409
-    user = window.wire_user("shop")
+    user = window.users.one("shop")
     assert (user.secrets, user.entries) == (2, ())
     assert admin.post(reverse("wire_user_act", args=["shop"]), {"act": "end-old-secret", "revision": user.revision})
-    assert window.wire_user("shop").secrets == 1
+    assert window.users.one("shop").secrets == 1
 
 
 def test_looking_needs_no_password_and_changing_does(admin, window):
@@ -278,7 +278,7 @@ def test_looking_needs_no_password_and_changing_does(admin, window):
         admin.get(reverse("wire_user_create")),
     ):
         assert response.headers["Location"].startswith(reverse("confirm_password"))
-    assert window.wire_user("shop").enabled
+    assert window.users.one("shop").enabled
 
 
 def test_without_access_control_the_page_says_how_to_switch_it_on(broker, client_as):

@@ -12,7 +12,7 @@ from appliance.engine.errors import StoreBroken
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC, waiting_tag_code
 from tests.crash.life import Recovered, Violation, properties_of
 from tests.crash.own_appends_life import LateAppendsLife
-from tests.crash.tables import CONFIG_DIR, FilesOnDisk
+from tests.crash.tables import CONFIG_DIR
 from tests.support.store import BORN
 
 #: Topic that delayed messages go to.
@@ -31,7 +31,7 @@ class DelayLife(LateAppendsLife):
         topics = {name: new_topic(name, 2, 6) for name in (SCHEDULE_TOPIC, TARGET)}
         self.begin_appends(topics.get)
         disk.make_directory(CONFIG_DIR)
-        self.progress = DelayProgress(CONFIG_DIR / FILE_NAME, lambda: store.log.durable, self.clock, FilesOnDisk(disk))
+        self.progress = DelayProgress(CONFIG_DIR / FILE_NAME, lambda: store.log.durable, self.clock, disk)
         self.delivery = DeliverDelayed(
             store, self.appends, tuple(self.settings.delay_levels_ms), self.progress, topics.get, clock=self.clock
         )

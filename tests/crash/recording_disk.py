@@ -20,7 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from appliance.engine.store.disk import Disk, DiskUsage
+from appliance.engine.disk import Disk, DiskUsage
 
 ROOT = 0
 Operation = tuple[Any, ...]

@@ -25,64 +25,6 @@ GROUP = "CG"
 Configs = dict[tuple[str, str], object]
 
 
-class JournalOnDisk:
-    """The journal's calls, through the seam of the store."""
-
-    def __init__(self, disk: RecordingDisk) -> None:
-        self._disk = disk
-        self.exists = disk.exists
-        self.make_directory = disk.make_directory
-        self.pwrite = disk.pwrite
-        self.truncate = disk.truncate
-        self.fdatasync = disk.fdatasync
-        self.forget_cached = disk.forget_cached
-        self.close = disk.close
-        self.rename = disk.rename
-        self.sync_directory = disk.sync_directory
-
-    def open(self, path: Path) -> int:
-        return self._disk.open(path, create=True)
-
-    def read(self, path: Path) -> bytes:
-        fd = self._disk.open(path, read_only=True)
-        try:
-            return self._disk.pread(fd, self._disk.size(fd), 0)
-        finally:
-            self._disk.close(fd)
-
-
-class FilesOnDisk:
-    """The same for files that are saved whole."""
-
-    def __init__(self, disk: RecordingDisk) -> None:
-        self._disk = disk
-        self._position: dict[int, int] = {}
-        self.fsync = disk.fsync
-        self.link = disk.link
-        self.rename = disk.rename
-        self.unlink = disk.unlink
-        self.sync_directory = disk.sync_directory
-        self.read = JournalOnDisk(disk).read
-
-    def size(self, path: Path) -> int:
-        return len(self.read(path))
-
-    def open(self, path: Path) -> int:
-        fd = self._disk.open(path, create=True)
-        self._disk.truncate(fd, 0)
-        self._position[fd] = 0
-        return fd
-
-    def write(self, fd: int, data: bytes | memoryview) -> int:
-        count = self._disk.pwrite(fd, data, self._position[fd])
-        self._position[fd] += count
-        return count
-
-    def close(self, fd: int) -> None:
-        del self._position[fd]
-        self._disk.close(fd)
-
-
 class Tables:
     """Opened after the store, as the broker does it. A change is synced when `sync` has returned True."""
 
@@ -90,13 +32,13 @@ class Tables:
         """Raises OSError, StartError."""
         disk.make_directory(CONFIG_DIR)
         self._clock = FakeClock()
-        self.journal = ConfigJournal(JOURNAL, JournalOnDisk(disk))
-        files, config = FilesOnDisk(disk), BrokerConfig()
-        self.topics = TopicConfigManager(CONFIG_DIR / "topics.json", config, self.journal, self._clock, files)
+        self.journal = ConfigJournal(JOURNAL, disk)
+        config = BrokerConfig()
+        self.topics = TopicConfigManager(CONFIG_DIR / "topics.json", config, self.journal, self._clock, disk)
         self.groups = SubscriptionGroupManager(
-            CONFIG_DIR / "subscriptionGroup.json", config, self.journal, self._clock, files
+            CONFIG_DIR / "subscriptionGroup.json", config, self.journal, self._clock, disk
         )
-        self.offsets = ConsumerOffsetManager(CONFIG_DIR / "consumerOffset.json", 5000, self._clock, files)
+        self.offsets = ConsumerOffsetManager(CONFIG_DIR / "consumerOffset.json", 5000, self._clock, disk)
 
     def sync(self) -> bool:
         """Work as the journal's thread does, with `sync_written` if that fails. True if everything is durable then."""
@@ -147,6 +89,4 @@ class Tables:
 
     def close(self) -> None:
         """Leave as a killed process does."""
-        fd, self.journal._fd = self.journal._fd, -1
-        if fd >= 0:
-            self.journal._calls.close(fd)
+        self.journal._file.close()

@@ -411,7 +411,7 @@ def load_tables(directory: Path, harm: Harmed) -> None:
             assert groups.get("CG_Store") is not None, harm
             assert offsets.get("CG_Store", "StoreTagged", 0) >= 0, harm
     finally:
-        journal._calls.close(journal._fd)
+        journal._file.close()
 
 
 def test_abort_may_say_anything(apaches):

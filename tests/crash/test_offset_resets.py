@@ -12,7 +12,7 @@ import pytest
 from appliance.engine.broker.offset_resets.journal import KEPT_MS, ResetJournal
 from appliance.engine.broker.offset_resets.records import Line, Move, ResetRecord, encode_line
 from appliance.engine.clock import FakeClock
-from appliance.engine.config_journal import OsJournalCalls
+from appliance.engine.disk import Disk
 from tests.support.peer import Peer, pull_fields, send_fields
 from tests.support.server import ROOT, Server
 
@@ -64,8 +64,8 @@ class Killed(BaseException):
     """The process ends here."""
 
 
-class MortalCalls(OsJournalCalls):
-    """Calls that end the process at call number `last`, half way through if that is a write."""
+class MortalDisk(Disk):
+    """Ends the process at call number `last`, half way through if that is a write."""
 
     last = 1 << 30
     count = 0
@@ -75,7 +75,7 @@ class MortalCalls(OsJournalCalls):
         if self.count > self.last:
             raise Killed
 
-    def pwrite(self, fd: int, data: bytes, position: int) -> int:
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
         try:
             self._step()
         except Killed:
@@ -96,13 +96,13 @@ class MortalCalls(OsJournalCalls):
         super().rename(old, new)
 
 
-class FullDisk(OsJournalCalls):
+class FullDisk(Disk):
     """A disk that takes no more than `room` bytes. Syncs fail if `sync_fails` is set."""
 
     room = 1 << 30
     sync_fails = False
 
-    def pwrite(self, fd: int, data: bytes, position: int) -> int:
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
         if position + len(data) > self.room:
             if position < self.room:
                 super().pwrite(fd, data[: self.room - position], position)
@@ -188,9 +188,9 @@ def test_killed_at_any_step_an_act_is_there_whole_or_not_at_all(path: Path) -> N
     for last in range(200):
         for file in path.parent.glob("*"):
             file.unlink()
-        calls, clock = MortalCalls(), FakeClock()
-        journal = ResetJournal(path, clock, calls)
-        calls.last = calls.count + last
+        disk, clock = MortalDisk(), FakeClock()
+        journal = ResetJournal(path, clock, disk)
+        disk.last = disk.count + last
         told: list[int] = []
         over = False
         try:
@@ -220,30 +220,30 @@ def test_killed_at_any_step_an_act_is_there_whole_or_not_at_all(path: Path) -> N
 
 
 def test_on_a_full_disk_nothing_is_moved_and_later_it_is(path: Path) -> None:
-    calls = FullDisk()
-    journal = ResetJournal(path, FakeClock(), calls)
+    disk = FullDisk()
+    journal = ResetJournal(path, FakeClock(), disk)
     journal.append(record(1))
-    calls.room = path.stat().st_size + 20
+    disk.room = path.stat().st_size + 20
     with pytest.raises(OSError, match="No space left"):
         journal.append(record(2))
     assert ids(journal) == [1]
     assert journal.failure == "No space left on device"
-    calls.room = 1 << 30
+    disk.room = 1 << 30
     journal.append(record(3))
     assert journal.failure is None
     assert ids(ResetJournal(path, FakeClock())) == [3, 1]
 
 
 def test_an_act_whose_sync_failed_is_not_in_the_file(path: Path) -> None:
-    calls = FullDisk()
-    journal = ResetJournal(path, FakeClock(), calls)
+    disk = FullDisk()
+    journal = ResetJournal(path, FakeClock(), disk)
     journal.append(record(1))
-    calls.sync_fails = True
+    disk.sync_fails = True
     for number in (2, 3):
         with pytest.raises(OSError, match="Input/output"):
             journal.append(record(number))
     assert ids(ResetJournal(path, FakeClock())) == [1]
-    calls.sync_fails = False
+    disk.sync_fails = False
     journal.append(record(4))
     assert ids(ResetJournal(path, FakeClock())) == [4, 1]
 

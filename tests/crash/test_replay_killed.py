@@ -27,7 +27,7 @@ def end_of(engine: EngineProcess, topic: str) -> int:
         peer.close()
 
 
-@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", pytest.param("ASYNC_FLUSH", marks=pytest.mark.nightly)])
 def test_a_large_job_killed_again_and_again(tmp_path: Path, flush: str) -> None:
     chance = random.Random(7)
     engine = EngineProcess(tmp_path / "data", store={"flush_disk_type": flush})

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from tests.support.store import StoreUnderTest
 
 

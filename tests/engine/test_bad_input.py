@@ -259,7 +259,7 @@ def test_an_options_file_of_tomorrow_is_read_as_far_as_it_goes(data_dir):
     path.write_text(json.dumps({"store.fileReservedTime": "48", "store.somethingNew": "1", "broker.x": None}))
     engine = start_engine(data_dir, store=SMALL)
     try:
-        assert engine.window.retention().reserved_hours == 48
+        assert engine.window.retention.snapshot().reserved_hours == 48
     finally:
         engine.stop()
     served_as_before(data_dir)

@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from appliance.engine import config_journal
-from appliance.engine.config_journal import ConfigJournal, OsJournalCalls, decode_line, encode_entry
+from appliance.engine.config_journal import ConfigJournal, decode_line, encode_entry
+from appliance.engine.disk import Disk
 
 WAIT_S = 5.0
 
@@ -20,7 +21,7 @@ def names(journal, table="topics"):
     return [found["name"] for found in journal.take(table)]
 
 
-class ForgetfulCalls(OsJournalCalls):
+class ForgetfulCalls(Disk):
     """A disk that keeps through a power cut only the synced bytes - and any part of those written after."""
 
     def __init__(self):
@@ -35,9 +36,9 @@ class ForgetfulCalls(OsJournalCalls):
         self.gate.set()
         self.syncing = threading.Event()
 
-    def open(self, path):
+    def open(self, path, create=False, read_only=False):
         self.path = self.path or path
-        fd = super().open(path)
+        fd = super().open(path, create, read_only)
         self.paths[fd] = path
         return fd
 
@@ -90,8 +91,7 @@ def open_journal():
 
     yield make
     for journal in opened:
-        if journal._fd >= 0:
-            os.close(journal._fd)
+        journal._file.close()
 
 
 @pytest.fixture

@@ -4,11 +4,11 @@ import os
 
 import pytest
 
-from appliance.engine.config_journal import OsJournalCalls
+from appliance.engine.disk import Disk
 from appliance.engine.journal_file import JournalFile
 
 
-class Failing(OsJournalCalls):
+class Failing(Disk):
     """fails: the call that fails; a failing write has written half before."""
 
     fails = ""
@@ -26,7 +26,7 @@ class Failing(OsJournalCalls):
         super().fdatasync(fd)
 
     def sync_directory(self, path):
-        self.synced_directories += 1
+        self.synced_directories += path.name == "own"
         super().sync_directory(path)
 
 
@@ -49,12 +49,12 @@ def test_after_a_failure_the_next_line_goes_into_a_new_file(tmp_path, file, kept
     path = tmp_path / "own" / "journal"
     before = os.stat(path).st_ino
     with open(path, "rb"):  # keeps its inode number from being reused for the new one
-        file.calls.fails = fails
+        file.disk.fails = fails
         with pytest.raises(OSError, match=r"No space|Input/output"):
             file.append(b"two, which fails\n")
         assert file.failure
         assert path.read_bytes() == b"one\n", "a start sees nothing of what was refused"
-        file.calls.fails = ""
+        file.disk.fails = ""
         file.append(b"three\n")
         assert os.stat(path).st_ino != before
     assert path.read_bytes() == b"one\nthree\n"
@@ -62,7 +62,7 @@ def test_after_a_failure_the_next_line_goes_into_a_new_file(tmp_path, file, kept
 
 
 def test_a_new_file_is_in_its_directory_after_a_power_cut(file):
-    assert file.calls.synced_directories == 1
+    assert file.disk.synced_directories == 1
 
 
 def test_what_does_not_fit_is_refused_and_what_is_there_stays(tmp_path, file):

@@ -5,8 +5,9 @@ import shutil
 
 import pytest
 
+from appliance.engine.disk import Disk
 from appliance.engine.errors import CorruptFile
-from appliance.engine.json_file import OsFileCalls, load_json_with_backup, save_json_atomically
+from appliance.engine.json_file import load_json_with_backup, save_json_atomically
 from tests.support.golden import GOLDEN
 
 OLDER, OLD, NEW = {"n": 1}, {"n": 2}, {"n": 3}
@@ -16,7 +17,7 @@ class Crash(Exception):
     """Raised in place of a call, as if the process ended there."""
 
 
-class CountedCalls(OsFileCalls):
+class CountedCalls(Disk):
     """Counts calls; ends the process (or fails with an error) in place of the call number `last`."""
 
     def __init__(self, last=-1, error=None):
@@ -29,13 +30,14 @@ class CountedCalls(OsFileCalls):
             raise self.error
         self.names.append(name)
 
-    def open(self, path):
-        self._note(f"open {path.name}")
-        return super().open(path)
+    def open(self, path, create=False, read_only=False):
+        if create:
+            self._note(f"open {path.name}")
+        return super().open(path, create, read_only)
 
-    def write(self, fd, data):
+    def pwrite(self, fd, data, position):
         self._note("write")
-        return super().write(fd, data[:7])  # a little at a time, as the kernel may
+        return super().pwrite(fd, data[:7], position)  # a little at a time, as the kernel may
 
     def fsync(self, fd):
         self._note("fsync")

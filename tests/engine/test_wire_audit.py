@@ -12,6 +12,7 @@ import pytest
 
 from appliance.engine import wire_audit
 from appliance.engine.clock import FakeClock
+from appliance.engine.disk import Disk
 from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_audit import (
     ALL_REFUSED_IN_FULL,
@@ -21,7 +22,6 @@ from appliance.engine.wire_audit import (
     MAX_OLD_FILES,
     MAX_WAITING,
     REFUSED_IN_FULL,
-    OsAuditCalls,
     WireAudit,
 )
 from tests.support.waiting import wait_for
@@ -29,22 +29,21 @@ from tests.support.waiting import wait_for
 NAME = "wire-audit.jsonl"
 
 
-class FailingCalls(OsAuditCalls):
+class FailingDisk(Disk):
     """Fails the calls that `fails` names; a failing write has written half."""
 
-    def __init__(self) -> None:
-        self.fails = ""
+    fails = ""
 
-    def write(self, fd: int, data: bytes) -> int:
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
         if self.fails == "write":
-            super().write(fd, data[: len(data) // 2])
+            super().pwrite(fd, data[: len(data) // 2], position)
             raise OSError(errno.ENOSPC, "No space left on device")
-        return super().write(fd, data)
+        return super().pwrite(fd, data, position)
 
-    def sync(self, fd: int) -> None:
+    def fdatasync(self, fd: int) -> None:
         if self.fails == "sync":
             raise OSError(errno.EIO, "Input/output error")
-        super().sync(fd)
+        super().fdatasync(fd)
 
 
 class AuditTrail:
@@ -53,12 +52,12 @@ class AuditTrail:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.clock = FakeClock()
-        self.calls = FailingCalls()
+        self.disk = FailingDisk(directory)
         self.all: list[WireAudit] = []
         self.audit = self.opened()
 
     def opened(self) -> WireAudit:
-        audit = WireAudit(self.directory, self.clock, self.calls)
+        audit = WireAudit(self.directory, self.clock, self.disk)
         audit.open()
         self.all.append(audit)
         return audit
@@ -120,12 +119,12 @@ def test_the_file_is_for_its_owner_only_whatever_the_umask(trail):
 
 
 def test_what_is_not_synced_is_not_handed_out(trail):
-    trail.calls.fails = "sync"
+    trail.disk.fails = "sync"
     trail.do("A")
     trail.audit.work()
     assert trail.acts() == []
     assert trail.audit.failure == "Input/output error"
-    trail.calls.fails = ""
+    trail.disk.fails = ""
     trail.audit.work()
     assert [(act.n, act.target) for act in trail.acts()] == [(1, "A")]
     assert trail.audit.failure is None
@@ -134,11 +133,11 @@ def test_what_is_not_synced_is_not_handed_out(trail):
 def test_a_full_disk_loses_nothing_and_leaves_no_half_line(trail):
     trail.do("A")
     trail.audit.work()
-    trail.calls.fails = "write"
+    trail.disk.fails = "write"
     trail.do("B")
     trail.audit.work()
     trail.do("C")
-    trail.calls.fails = ""
+    trail.disk.fails = ""
     trail.audit.work()
     trail.audit.work()
     assert [(act.n, act.target) for act in trail.acts()] == [(1, "A"), (2, "B"), (3, "C")]
@@ -329,7 +328,7 @@ def test_recording_waits_for_no_disk(trail):
     """This is on remoting-io: a record takes memory only, and 100,000 of them take less than 2 s of it."""
     import time
 
-    trail.calls.fails = "sync"
+    trail.disk.fails = "sync"
     begin = time.thread_time()
     for _ in range(100_000):
         trail.do(result="refused")
@@ -340,8 +339,8 @@ def test_recording_waits_for_no_disk(trail):
 def test_acts_that_come_one_after_the_other_share_a_sync(trail, monkeypatch):
     syncs: list[int] = []
     monkeypatch.setattr(wire_audit, "GATHER_S", 1.0)
-    sync = trail.calls.sync
-    trail.calls.sync = lambda fd: (syncs.append(fd), sync(fd))
+    sync = trail.disk.fdatasync
+    trail.disk.fdatasync = lambda fd: (syncs.append(fd), sync(fd))
     trail.audit.start()
     for n in range(8):
         trail.do(f"T{n}")

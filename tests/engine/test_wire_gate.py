@@ -292,7 +292,7 @@ def test_off_refuses_loopback_too_and_the_window_goes_on(start_seen_from):
     answer = Peer(str(engine.broker_address)).ask(17, {"topic": "T"} | TOPIC)
     assert answer.code == 16
     assert "--wire-admin loopback" in str(answer.remark)
-    assert engine.window.create_topic("FromConsole").registered
+    assert engine.window.topic_commands.create("FromConsole").registered
     assert [act.result for act in acts_of(engine, 1)] == ["refused"]
 
 
@@ -359,13 +359,13 @@ def test_each_act_tells_what_was_and_what_became(start_seen_from):
 
 def test_what_the_window_does_is_not_written_down_here(start_seen_from):
     engine = start_seen_from()
-    engine.window.create_topic("T")
-    engine.window.edit_topic("T", write_queues=4)
-    engine.window.create_group("CG")
-    engine.window.delete_group("CG", force=True)
-    engine.window.change_configuration({"brokerPermission": "4"})
-    engine.window.clean("topics")
-    engine.window.delete_topic("T", force=True)
+    engine.window.topic_commands.create("T")
+    engine.window.topic_commands.edit("T", write_queues=4)
+    engine.window.group_commands.create("CG")
+    engine.window.group_commands.delete("CG", force=True)
+    engine.window.option_commands.change({"brokerPermission": "4"})
+    engine.window.retention.clean("topics")
+    engine.window.topic_commands.delete("T", force=True)
     assert POOL in engine._pools
     assert Peer(str(engine.broker_address)).ask(17, {"topic": "Wire"} | TOPIC).code == 0
     assert [act.target for act in acts_of(engine, 1)] == ["Wire"]

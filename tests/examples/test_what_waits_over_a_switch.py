@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from appliance.engine.broker.timers.apache_files import Done, read_checkpoint
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from tests.support.peer import pull_fields, records, send_fields
 from tests.support.set_of_two import PULL, SEND, TOPIC, SetOfTwo
 from tests.support.waiting import wait_for

@@ -179,12 +179,12 @@ def test_everything_that_waits_comes_once_whoever_has_the_store(tmp_path: Path, 
         now = read_everything(turn.broker, TOPICS)
         assert {where: record for where, record in now.records.items() if where in left.records} == left.records
         assert len(now.records) == len(left.records) + 3
-        ladder = engine.window.retry_ladder("CG")
+        ladder = engine.window.waiting.ladder("CG")
         assert {rung.level: rung.waiting for rung in ladder.rungs if rung.waiting} == {4: 2, 5: 1}
         assert (ladder.origins, ladder.ready) == ((("Orders", 3),), 3)
-        [letter] = engine.window.dead_letters("CG").rows
+        [letter] = engine.window.dead_letters.page("CG").rows
         assert letter.origin_topic == "Orders"
-        engine.window.act_on_waiting("drop", group="CG", level=5)
+        engine.window.waiting_commands.run("drop", group="CG", level=5)
         retries = turn.by_body("%RETRY%CG")
         assert shape(retries[b"retried"]) == (b"retried", 1, "Orders", place(origin[b"retried"]))
         turn.send_back(retries[b"dead later"], 0, limit=1)
@@ -232,7 +232,7 @@ def test_everything_that_waits_comes_once_whoever_has_the_store(tmp_path: Path, 
         turn.arrived("Orders", b"delayed last")
         now = read_everything(turn.broker, TOPICS)
         assert {where: record for where, record in now.records.items() if where in left.records} == left.records
-        waiting_ended = wait_for(lambda: not any(level.waiting for level in engine.window.delay_levels()), "all came")
+        waiting_ended = wait_for(lambda: not any(level.waiting for level in engine.window.waiting.levels()), "all came")
         assert waiting_ended
         assert Counter(record.body for record in turn.stored("Orders")) == Counter(
             [*firsts, b"delayed, ours", b"delayed, theirs", b"delayed by us", b"delayed last"]
@@ -243,6 +243,6 @@ def test_everything_that_waits_comes_once_whoever_has_the_store(tmp_path: Path, 
         assert Counter(record.body for record in turn.stored("%DLQ%CG")) == Counter(
             [b"dead", b"dead later", b"retried"]
         )
-        assert {letter.origin_topic for letter in engine.window.dead_letters("CG").rows} == {"Orders"}
+        assert {letter.origin_topic for letter in engine.window.dead_letters.page("CG").rows} == {"Orders"}
     finally:
         engine.stop()

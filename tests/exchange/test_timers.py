@@ -108,7 +108,7 @@ def make_topic(broker: str) -> None:
 
 def place_of(engine: object, unique_body: bytes) -> WaitingPlace:
     key = f"7F000001{unique_body.hex():0>24}"
-    page = engine.window.waiting(level=0, limit=500)  # type: ignore[attr-defined]
+    page = engine.window.waiting.page(level=0, limit=500)  # type: ignore[attr-defined]
     [row] = [row for row in page.rows if row.unique_id == key]
     return WaitingPlace(0, row.queue_offset, key)
 
@@ -146,9 +146,9 @@ def test_what_waits_comes_once_whoever_has_the_store(tmp_path: Path, namesrv: st
         timed.recall(turn.broker, b"b recalled")
         timed.recall(turn.broker, b"a later recalled")
         window = engine.window
-        assert window.act_on_waiting("drop", [place_of(engine, b"a dropped")]).done == 1
+        assert window.waiting_commands.run("drop", [place_of(engine, b"a dropped")]).done == 1
         timed.gone.add(b"a dropped")
-        assert window.act_on_waiting("deliver_now", [place_of(engine, b"a now")]).done == 1
+        assert window.waiting_commands.run("deliver_now", [place_of(engine, b"a now")]).done == 1
         timed.until(turn, b"b0", b"a1", b"a now")
         early = {b"a now"}
         timed.check(turn, early)
@@ -174,7 +174,7 @@ def test_what_waits_comes_once_whoever_has_the_store(tmp_path: Path, namesrv: st
         every = set(timed.due) - timed.gone - {b"a held"}
         timed.until(turn, *every)
         assert set(timed.check(turn, early)) == every
-        page = engine.window.waiting(limit=10)
+        page = engine.window.waiting.page(limit=10)
         assert [row.unique_id for row in page.rows] == [f"7F000001{b'a held'.hex():0>24}"]
     finally:
         engine.stop()

@@ -395,9 +395,9 @@ FAULTS: list[Fault] = [
     Fault(
         "journal",
         "what is left of a failed write is followed by the next entry",
-        ENGINE + "config_journal.py",
-        "                    self._calls.truncate(self._fd, self._end)\n                raise",
-        "                    self._end += len(line)\n                raise",
+        ENGINE + "journal_file.py",
+        "                self.disk.truncate(self.fd, self.size)\n            raise",
+        "                self.size += len(data)\n            raise",
         (T + "test_config_journal.py",),
     ),
     Fault(

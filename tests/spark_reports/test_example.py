@@ -10,6 +10,7 @@ import sys
 import zipfile
 from pathlib import Path
 
+import pytest
 from packaging.requirements import Requirement
 
 from tests.support.checkout import Environment
@@ -91,6 +92,7 @@ def documented(kind: str, words: str) -> str:
     return line
 
 
+@pytest.mark.nightly
 def test_executors_need_the_zip_and_the_packages_that_the_page_names(server, tmp_path):
     """With a Python that has nothing else: neither RocketBox nor any of the console's packages."""
     text = (ROOT / "docs" / "spark.md").read_text()

@@ -19,9 +19,9 @@ def make_group(running: RunningEngine, group: str, origin: str = "Orders") -> No
     assert broker is not None
     window = running.window
     if broker.topics.get(origin) is None:
-        window.create_topic(origin, read_queues=2, write_queues=2)
+        window.topic_commands.create(origin, read_queues=2, write_queues=2)
     if broker.groups.get(group) is None:
-        window.create_group(group)
+        window.group_commands.create(group)
     for topic in (RETRY_PREFIX + group, DLQ_PREFIX + group):
         broker.topics.create_retry_topic(topic, 1, 6)
 

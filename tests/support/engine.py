@@ -9,7 +9,7 @@ from typing import Any
 
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
-from appliance.engine.window.engine_admin import EngineAdmin
+from appliance.engine.window.window import Window
 from tests.support.peer import Peer, pull_fields, read_queue, records, send_fields
 from tests.support.waiting import wait_for
 
@@ -74,7 +74,7 @@ class RunningEngine:
         return made
 
     @property
-    def window(self) -> EngineAdmin:
+    def window(self) -> Window:
         return self.engine.window
 
     def peer(self) -> Peer:

@@ -178,10 +178,10 @@ def _run(data_dir: Path, options: dict[str, Any]) -> None:
     signal.signal(signal.SIGTERM, ended)
 
     def act(places: list[dict[str, Any]], **arguments: Any) -> Any:
-        return running.window.act_on_waiting(places=[WaitingPlace(**place) for place in places], **arguments)
+        return running.window.waiting_commands.run(places=[WaitingPlace(**place) for place in places], **arguments)
 
     def decide(places: list[dict[str, Any]], **arguments: Any) -> Any:
-        return running.window.act_on_transactions(places=[HalfPlace(**place) for place in places], **arguments)
+        return running.window.transaction_commands.act(places=[HalfPlace(**place) for place in places], **arguments)
 
     own = {"letters": letters, "act": act, "decide": decide}
     out = sys.stdout

@@ -57,20 +57,20 @@ class WatchedEngine:
 
     def overview(self) -> dict[str, Any]:
         """The first page, and GET /api/v1/broker."""
-        return asdict(self.engine.window.overview())
+        return asdict(self.engine.window.overview.snapshot())
 
     def topic_row(self) -> dict[str, Any]:
         """T in the list of topics, a page and GET /api/v1/topics."""
-        (row,) = self.engine.window.topics("T").rows
+        (row,) = self.engine.window.topics.page("T").rows
         return asdict(row)
 
     def queue_row(self) -> dict[str, Any]:
         """A topic's page."""
-        return asdict(self.engine.window.topic_queues("T")[0])
+        return asdict(self.engine.window.topics.queue_rows("T")[0])
 
     def group_row(self) -> dict[str, Any]:
         """CG in the list of groups."""
-        (row,) = self.engine.window.groups("CG").rows
+        (row,) = self.engine.window.groups.page("CG").rows
         return asdict(row)
 
     def system(self) -> dict[str, Any]:

@@ -26,5 +26,5 @@ def set_aside(engine: Engine, topic: str, group: str = "PG") -> str:
     )  # fmt: skip
     [outcome] = broker.own_appends.submit([message]).result(60)
     assert outcome.code == 0, outcome
-    rows = engine.window.discarded_transactions(limit=20).rows
+    rows = engine.window.transactions.discarded(limit=20).rows
     return next(one.row.offset_id for one in rows if one.row.unique_id == unique)

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from appliance.engine.broker.transactions.decisions import NOBODY
+from appliance.engine.disk import DiskUsage
 from appliance.engine.remoting.dispatcher import WorkerPool
-from appliance.engine.store.disk import DiskUsage
 from appliance.engine.window.health import disk_room
 from appliance.engine.window.transactions.snapshots import HalfPlace
 from tests.support.engine import Peer, pull_fields, send_fields
@@ -373,7 +373,7 @@ def members_that_disagree(watched: WatchedEngine) -> Iterator[None]:
 
 @contextmanager
 def other_settings(watched: WatchedEngine) -> Iterator[None]:
-    watched.engine.window.edit_topic("T", read_queues=8, write_queues=8, writable=False)
+    watched.engine.window.topic_commands.edit("T", read_queues=8, write_queues=8, writable=False)
     yield
 
 
@@ -440,7 +440,7 @@ def _half(watched: WatchedEngine, group: str = "PG") -> tuple[int, Peer]:
     """A half message, and a producer that may be asked about it; its offset in the half queue."""
     peer = Peer(str(watched.engine.broker_address))
     peer.ask(34, {}, json.dumps({"clientID": "p", "producerDataSet": [{"groupName": "PG"}]}).encode())
-    sent = watched.engine.window.send_test_message("T", b"x", half_of=group)
+    sent = watched.engine.window.sender.send("T", b"x", half_of=group)
     return sent.queue_offset, peer
 
 
@@ -456,7 +456,7 @@ def a_half_message(watched: WatchedEngine) -> Iterator[None]:
 def transactions_that_end(watched: WatchedEngine) -> Iterator[None]:
     for action in ("commit", "roll_back"):
         offset, peer = _half(watched)
-        watched.engine.window.act_on_transactions(action, [HalfPlace(offset)], reason="a test")
+        watched.engine.window.transaction_commands.act(action, [HalfPlace(offset)], reason="a test")
         peer.close()
     yield
 
@@ -464,7 +464,7 @@ def transactions_that_end(watched: WatchedEngine) -> Iterator[None]:
 @contextmanager
 def a_producer_that_is_asked(watched: WatchedEngine) -> Iterator[None]:
     offset, peer = _half(watched)
-    watched.engine.window.act_on_transactions("check", [HalfPlace(offset)])
+    watched.engine.window.transaction_commands.act("check", [HalfPlace(offset)])
     yield
     peer.close()
 

@@ -12,10 +12,10 @@ from appliance.engine.errors import Conflict, InvalidInput
 from appliance.engine.failover.quarantine import keep
 from appliance.engine.store.log.raw_log import RawLog
 from appliance.engine.window.changes import preview
-from appliance.engine.window.engine_admin import EngineAdmin
 from appliance.engine.window.replicas.replica_set import ElectionView, MemberView, QuarantineFile, SetView
 from appliance.engine.window.sentences import say
 from appliance.engine.window.snapshots import Change
+from appliance.engine.window.window import Window
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
 
@@ -83,13 +83,13 @@ class MadeSet:
     def view(self) -> SetView:
         return self.seen
 
-    def switch(self, to: str, dry_run: bool, by: str) -> Change:
+    def switch(self, to: str = "", *, dry_run: bool = False, by: str = "") -> Change:
         if self.seen.role != "leader":
             raise Conflict(say("set_fenced"))
         change = preview(to, {"leader": self.seen.leader}, {"leader": to})
         return self._done("switch", to, change, dry_run, by)
 
-    def adopt(self, uuid: str, confirm: str, dry_run: bool, by: str) -> Change:
+    def adopt(self, uuid: str, confirm: str, *, dry_run: bool = False, by: str = "") -> Change:
         if confirm != self.seen.set:
             raise InvalidInput("confirm", say("set_no_leader", set=self.seen.set))
         change = preview(self.seen.set, {"leader": ""}, {"leader": uuid}, [say("set_one_copy")])
@@ -117,7 +117,7 @@ def cut_tail(running: RunningEngine, topic: str = "CutTail", count: int = 2, **s
 
 
 @contextmanager
-def member_of(window: EngineAdmin, made: MadeSet) -> Iterator[MadeSet]:
+def member_of(window: Window, made: MadeSet) -> Iterator[MadeSet]:
     """A running engine becomes a member of the set, as far as its window is concerned."""
     parts = window._parts
     assert parts is not None

@@ -10,12 +10,12 @@ from typing import Any
 from appliance.engine.broker.role import Kind, Role
 from appliance.engine.clock import SYSTEM, Clock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+from appliance.engine.disk import Disk
 from appliance.engine.engine import Engine
 from appliance.engine.failover.brokers import BrokersSettings, OwnBrokers
 from appliance.engine.failover.member_files import MemberFiles, place_of
 from appliance.engine.failover.set_state import Leader
 from appliance.engine.failover.truncation import StoreCut
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.paths import StorePaths
 from tests.support.engine import ROOMY, Peer, RunningEngine, pull_fields, records, send_fields
 from tests.support.waiting import wait_for

@@ -12,7 +12,7 @@ from typing import Any
 
 from appliance.engine.broker.offset_resets import journal as journals
 from appliance.engine.broker.offset_resets.service import OffsetResets
-from appliance.engine.config_journal import OsJournalCalls
+from appliance.engine.disk import Disk
 
 KILL_AT = os.environ["KILL_AT"]
 
@@ -21,11 +21,11 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-class DyingCalls(OsJournalCalls):
-    """The journal's calls until the act is written."""
+class DyingDisk(Disk):
+    """The journal's disk until the act is written."""
 
-    def pwrite(self, fd: int, data: bytes, position: int) -> int:
-        if b'"reset"' not in data:
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+        if b'"reset"' not in bytes(data):
             return super().pwrite(fd, data, position)
         if KILL_AT == "half-written":
             super().pwrite(fd, data[: len(data) // 2], position)
@@ -37,8 +37,8 @@ class DyingCalls(OsJournalCalls):
 
 
 class DyingJournal(journals.ResetJournal):
-    def __init__(self, path: Path, clock: Any) -> None:
-        super().__init__(path, clock, DyingCalls())
+    def __init__(self, path: Path, clock: Any, disk: Disk) -> None:
+        super().__init__(path, clock, DyingDisk(path.parent))
 
     def append(self, record: Any) -> None:
         super().append(record)

@@ -21,21 +21,26 @@ def note(step: str) -> None:
         log.write(f"{step} {os.getpid()} django={'django' in sys.modules} gunicorn={'gunicorn' in sys.modules}\n")
 
 
-class Admin:
+class WireAudit:
+    def after(self, series: str, n: int, limit: int = 200) -> tuple[str, list[object]]:
+        """Return no acts: there are no administrators. The console calls this one last time at the end."""
+        return series, []
+
+
+class Window:
+    def __init__(self) -> None:
+        self.wire_audit = WireAudit()
+
     def metrics(self) -> dict[str, float]:
         return {"messages_put_total": 3, "connections": 1}
 
     def health(self) -> dict[str, dict[str, object]]:
         return {"store": {"ok": True, "detail": "/secret/path"}}
 
-    def wire_acts(self, series: str, after: int) -> tuple[str, list[object]]:
-        """Return no acts: there are no administrators. The console calls this one last time at the end."""
-        return series, []
-
 
 class Engine:
     def __init__(self, config: object) -> None:
-        self.window = Admin()
+        self.window = Window()
         self.broker_address = "127.0.0.1:10911"
         self.namesrv_address = None
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from appliance.doctor.place import file_system
 from appliance.engine.clock import SYSTEM, Clock, FakeClock
 from appliance.engine.config import StoreConfig
+from appliance.engine.disk import Disk
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import Record, decode_record
 from appliance.engine.store.cold_reader import ColdReader
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.message_store import MessageStore, StoreSettings
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.queues.consume_queue import ConsumeQueue

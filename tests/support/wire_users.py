@@ -9,11 +9,11 @@ from pathlib import Path
 
 from appliance.engine.access.book import Book
 from appliance.engine.window.access.users import WireUsers
-from appliance.engine.window.engine_admin import EngineAdmin
+from appliance.engine.window.window import Window
 
 
 @contextmanager
-def wire_users(window: EngineAdmin, directory: Path) -> Iterator[Book]:
+def wire_users(window: Window, directory: Path) -> Iterator[Book]:
     """Lend a window the users of a new journal; yield their book."""
     book = Book(directory / "access.journal")
     window.take_users(WireUsers(book, "report", list))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from appliance.engine.store.disk import Disk, DiskUsage
+from appliance.engine.disk import Disk, DiskUsage
 from tests.crash.recording_disk import ROOT, Operation, RecordingDisk
 from tests.crash.replayer import CrashedDisk
 from tests.world.threads import Killed
@@ -61,8 +61,6 @@ class WorldDisk(RecordingDisk):
         self.used = CAPACITY // 10
         self.record = _Followed(self._crashed)
         self.fault = self._count
-        #: The calls of files that are saved whole.
-        self.whole_files = FileCalls(self)
         self.during_sync = lambda path: pause()
         self._swept = 0
         #: Seconds that a sync takes; 0.0 for next to nothing.
@@ -253,15 +251,11 @@ class WorldDisk(RecordingDisk):
 
     # --- what is no part of Disk
 
-    def read_file(self, path: Path) -> bytes:
-        node = self._node(path)
-        return os.pread(self._memory[node], os.fstat(self._memory[node]).st_size, 0)
-
     def copy_to(self, place: Path, root: Path) -> None:
         """Write what is below `root` into a directory of the system: as another process sees it, durable or not."""
         node = self._node(root)
         if node not in self.directories:
-            place.write_bytes(self.read_file(root))
+            place.write_bytes(self.read(root))
             return
         place.mkdir(exist_ok=True)
         for name in sorted(self.directories[node]):
@@ -293,51 +287,6 @@ class WorldDisk(RecordingDisk):
 
         entries = self.directories[self._node(path)]
         yield [Entry(name) for name, node in sorted(entries.items()) if node not in self.directories]
-
-
-class JournalCalls:
-    """The calls of the journals (`config_journal.OsJournalCalls`), through this disk."""
-
-    def __init__(self, disk: WorldDisk) -> None:
-        self._disk = disk
-        for name in (
-            "exists", "make_directory", "pwrite", "truncate", "fdatasync", "forget_cached", "close", "rename",
-            "sync_directory",
-        ):  # fmt: skip
-            setattr(self, name, getattr(disk, name))
-        self.read = disk.read_file
-
-    def open(self, path: Path) -> int:
-        return self._disk.open(path, create=True)
-
-
-class FileCalls:
-    """The calls of files that are saved whole (`json_file.OsFileCalls`), through this disk."""
-
-    def __init__(self, disk: WorldDisk) -> None:
-        self._disk = disk
-        self._position: dict[int, int] = {}
-        for name in ("fsync", "link", "rename", "unlink", "sync_directory"):
-            setattr(self, name, getattr(disk, name))
-        self.read = disk.read_file
-
-    def size(self, path: Path) -> int:
-        return len(self.read(path))
-
-    def open(self, path: Path) -> int:
-        fd = self._disk.open(path, create=True)
-        self._disk.truncate(fd, 0)
-        self._position[fd] = 0
-        return fd
-
-    def write(self, fd: int, data: bytes | memoryview) -> int:
-        count = self._disk.pwrite(fd, data, self._position[fd])
-        self._position[fd] += count
-        return count
-
-    def close(self, fd: int) -> None:
-        self._position.pop(fd, None)
-        self._disk.close(fd)
 
 
 assert ROOT == 0

@@ -24,10 +24,10 @@ import appliance.engine.broker.timers.delivery as delivery_module
 import appliance.engine.broker.transactions.resolved as resolved_module
 import appliance.engine.remoting.event_loop as loop_module
 import appliance.engine.store.log.commit_log as commit_log_module
+import appliance.engine.window.options as options_module
 from appliance.engine.broker.broker import Broker, Network
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.errors import StartError
-from appliance.engine.json_file import OS_FILE_CALLS, OWN_FILE_CALLS
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
 from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.dispatcher import Dispatcher
@@ -35,7 +35,7 @@ from appliance.engine.remoting.event_loop import READABLE, EventLoop
 from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.replication.roles import takes_slaves
 from appliance.engine.window.options import Options
-from tests.world.disk import JournalCalls, WorldDisk
+from tests.world.disk import WorldDisk
 from tests.world.network import Network as WorldNetwork
 from tests.world.network import simulated_network
 from tests.world.threads import (
@@ -44,7 +44,6 @@ from tests.world.threads import (
     Scheduler,
     WorldClock,
     _InPlaceOf,
-    engine_modules,
     replaced,
     simulated_threads,
 )
@@ -53,7 +52,6 @@ ROOT = Path("/world")
 LOG_FILE_BYTES = 64 * 1024
 #: Longest that anything may take before the world says that it hangs. Virtual seconds.
 PATIENCE_S = 120.0
-_FILE_CALLS = ("read", "size", "open", "write", "fsync", "close", "link", "rename", "unlink", "sync_directory")
 
 
 class _Poller:
@@ -374,15 +372,6 @@ class Machine:
         return self.running and self.disk.dead
 
 
-def _through(here: Callable[[], Machine], name: str) -> Callable[..., Any]:
-    """A call of files that are saved whole, to the disk that its machine has now."""
-
-    def call(*args: Any) -> Any:
-        return getattr(here().disk.whole_files, name)(*args)
-
-    return call
-
-
 @contextmanager
 def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> Iterator[Machine]:
     """A machine without a running broker; the engine lives in the scheduler's world until the end."""
@@ -398,7 +387,7 @@ def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[
         _Poller.scheduler = scheduler
         names: list[tuple[object, str, object]] = [
             (loop_module, "_Poller", _Poller),
-            (broker_module, "Disk", lambda private=None: here().disk),
+            *((module, "Disk", lambda private=None: here().disk) for module in (broker_module, options_module)),
             # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
             (delivery_module, "SOON_S", 0.05),
             # To clear a megabyte takes a millisecond, and each start asks for three.
@@ -406,13 +395,8 @@ def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[
             (pull_answers_module, "_READ_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
             (loop_module, "RECEIVE_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
         ]
-        for module in engine_modules():
-            if hasattr(module, "OsJournalCalls"):
-                names.append((module, "OsJournalCalls", lambda: JournalCalls(here().disk)))
         for module in (ring_module, resolved_module):
             names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: here().disk.scandir(path))))
-        for calls in (OS_FILE_CALLS, OWN_FILE_CALLS):
-            names += [(calls, name, _through(here, name)) for name in _FILE_CALLS]
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:

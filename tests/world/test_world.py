@@ -105,9 +105,9 @@ def test_power_that_goes_in_a_sync_takes_what_the_sync_was_to_keep():
     disk.during_sync = die
     with pytest.raises(Killed):
         disk.fdatasync(fd)
-    assert disk.read_file(path) == b"beforemeanwhile"
+    assert disk.read(path) == b"beforemeanwhile"
     disk.crash("none", chance)
-    assert disk.read_file(path) == b"before"
+    assert disk.read(path) == b"before"
     disk.close_all()
 
 

@@ -23,12 +23,12 @@ def clean_up(request: HttpRequest, body: CleanUpIn, if_match: IfMatch, dry_run: 
     If-Match: the revision of the dry run; 409 when something else would go by now. `left`: repeat it."""
     auth.require_all_names(request)
     if dry_run:
-        return runtime.window().clean_up(**body.model_dump(), dry_run=True)
+        return runtime.window().clean_ups.clean(**body.model_dump(), dry_run=True)
     auth.require_recent_login(request)
     revision = expected_revision(if_match)
     return audited(
         request, "clean_up.apply", body.kind,
-        lambda: runtime.window().clean_up(**body.model_dump(), revision=revision, by=by(request)),
+        lambda: runtime.window().clean_ups.clean(**body.model_dump(), revision=revision, by=by(request)),
         after_line,
     )  # fmt: skip
 

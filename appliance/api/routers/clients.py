@@ -39,7 +39,7 @@ def list_clients(
     else:
         auth.require_groups(request, group)
     admin = runtime.window()
-    page = lambda number, size: admin.clients(q, role, group, sort, number, size)  # noqa: E731
+    page = lambda number, size: admin.clients.page(q, role, group, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("clients", q, role, group, sort), named=False)
 
 
@@ -49,7 +49,7 @@ def client(request: HttpRequest, client_id: str) -> Any:
     names = auth.names(request)
     rows = [
         row
-        for row in runtime.window().client(client_id)
+        for row in runtime.window().clients.named(client_id)
         if names.is_every or any(names.has_group(name) for name in (*row.consumer_groups, *row.producer_groups))
     ]
     if not rows:
@@ -67,6 +67,6 @@ def running_info(
     """Ask a connected consumer what it does; it has 10 s for the answer. 409 while it is being asked, 503 when it does
     not answer."""
     auth.require_groups(request, group)
-    ask = lambda: runtime.window().running_info(group, client_id, stack=stack, by=by(request))  # noqa: E731
+    ask = lambda: runtime.window().asking.running_info(group, client_id, stack=stack, by=by(request))  # noqa: E731
     found = audited(request, "client.ask", client_id, ask, lambda done: {"group": group, "stack": stack})
     return {name: getattr(found, name) for name in RunningInfoOut.model_fields} | {"properties": dict(found.properties)}

@@ -49,7 +49,7 @@ def list_dead_letter_groups(
     sort: Sort = Query("-count", description="Sort by this; `-` before it for the largest first."),
 ) -> Any:
     """The groups that have dead letters, those of deleted groups too."""
-    page = lambda number, size: runtime.window().dead_letter_groups(q, sort, number, size)  # noqa: E731
+    page = lambda number, size: runtime.window().dead_letters.groups(q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("dead-letters", q, sort), name="group")
 
 
@@ -58,7 +58,7 @@ def list_expiring_dead_letters(
     request: HttpRequest, hours: int = Query(24, ge=1, le=8760, description="Within so many hours.")
 ) -> Any:
     """Numbers of dead letters that may expire soon, by group."""
-    found = runtime.window().expiring_dead_letters(hours * 3_600_000)
+    found = runtime.window().dead_letters.expiring(hours * 3_600_000)
     groups = auth.accessible(request, found.groups, "group")
     return {"within_ms": found.within_ms, "total": sum(one.count for one in groups), "groups": groups}
 
@@ -83,14 +83,16 @@ def list_dead_letters(
     auth.require_groups(request, group)
     asked = {"topic": origin_topic, "retries": retries, "key": key, "replayed": replayed}
     wanted = {name: value for name, value in asked.items() if value is not None}
-    return runtime.window().dead_letters(group, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=limit)
+    return runtime.window().dead_letters.page(
+        group, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=limit
+    )
 
 
 @router.get("/groups/{group}/dead-letters/summary", response=DeadLetterSummaryOut)
 def summarize_dead_letters(request: HttpRequest, group: str) -> Any:
     """A group's dead letters by origin topic, retries and hour."""
     auth.require_groups(request, group)
-    return runtime.window().dead_letter_summary(group)
+    return runtime.window().dead_letters.summary(group)
 
 
 @router.post("/groups/{group}/dead-letters/archives", response={202: JobOut})
@@ -104,7 +106,7 @@ def archive_dead_letters(
     wanted = {} if body.filter is None else body.filter.model_dump(exclude_none=True)
     asked = {"from_ms": body.from_ms, "to_ms": body.to_ms, "wanted": wanted}
     # Errors in the request are returned now, not by the job.
-    runtime.window().dead_letters(group, from_ms=body.from_ms, to_ms=body.to_ms, wanted=wanted, limit=1)
+    runtime.window().dead_letters.page(group, from_ms=body.from_ms, to_ms=body.to_ms, wanted=wanted, limit=1)
     return accepted(request, idempotency_key, lambda: start_archive(request, group, asked, picked, body.format))
 
 
@@ -113,7 +115,7 @@ def retry_ladder(request: HttpRequest, group: str) -> Any:
     """A group's messages that wait for their next try: their number, levels and ages. The messages themselves: `GET
     /delayed?group=`."""
     auth.require_groups(request, group)
-    return runtime.window().retry_ladder(group)
+    return runtime.window().waiting.ladder(group)
 
 
 @router.post("/groups/{group}/retries/acts", response=WaitingActOut)
@@ -128,8 +130,8 @@ def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: 
         chosen = {"group": group} | ({} if body.level is None else {"level": body.level})
     else:
         chosen = {} if body.level is None else {"level": body.level}  # places and a level together are refused
-    window.check_retries(group, places)
-    act = lambda: window.act_on_waiting(  # noqa: E731
+    window.waiting.check_retries(group, places)
+    act = lambda: window.waiting_commands.run(  # noqa: E731
         body.action, places, **chosen, cursor=body.cursor, limit=body.limit, dry_run=dry_run, by=by(request)
     )
     if dry_run:
@@ -154,7 +156,7 @@ def start_replay(request: HttpRequest, response: HttpResponse, group: str, body:
     asked["wanted"] = None if body.filter is None else body.filter.model_dump(exclude_none=True)
     if body.offsets is not None:
         asked["offsets"] = [(queue_id, offset) for queue_id, offset in body.offsets]
-    start = lambda: runtime.window().start_replay(group, **asked, dry_run=dry_run, by=by(request))  # noqa: E731
+    start = lambda: runtime.window().replay_commands.start(group, **asked, dry_run=dry_run, by=by(request))  # noqa: E731
     if dry_run:
         return Status(200, start())
     plan = audited(request, "replay.start", group, start, started)
@@ -167,7 +169,7 @@ def list_replays(
     request: HttpRequest, group: str | None = Query(None, max_length=255, description="Of this group only.")
 ) -> Any:
     """Replays, newest first, and those whose journal cannot be read."""
-    found = runtime.window().replay_jobs(group)
+    found = runtime.window().replays.jobs(group)
     unreadable = () if auth.has_pattern(request) else found.unreadable
     return {"items": auth.accessible(request, found.jobs, "group"), "unreadable": unreadable}
 
@@ -188,7 +190,7 @@ def replay_results(
 ) -> Any:
     """The result of each message."""
     _reach(request, job)
-    return runtime.window().replay_results(job, result=result, cursor=cursor, limit=limit)
+    return runtime.window().replays.results(job, result=result, cursor=cursor, limit=limit)
 
 
 @router.post("/replays/{job}/{act}", response=ReplayOut)
@@ -201,13 +203,17 @@ def act_on_replay(request: HttpRequest, job: str, act: Literal["pause", "resume"
         auth.require_topics(request, found.topic or "")
         auth.require_all_names(request)
     admin = runtime.window()
-    acts = {"pause": admin.pause_replay, "resume": admin.resume_replay, "cancel": admin.cancel_replay}
+    acts = {
+        "pause": admin.replay_commands.pause,
+        "resume": admin.replay_commands.resume,
+        "cancel": admin.replay_commands.cancel,
+    }
     noted = lambda done: {"group": done.group, "replayed": done.replayed}  # noqa: E731
     return audited(request, f"replay.{act}", job, lambda: acts[act](job, by=by(request)), noted)
 
 
 def _reach(request: HttpRequest, job: str) -> Any:
     """The replay, if the caller may access its group."""
-    found = runtime.window().replay_job(job)
+    found = runtime.window().replays.job(job)
     auth.require_groups(request, found.group)
     return found

@@ -51,7 +51,7 @@ def list_groups(
     sort: Sort = Query("name", description="Sort by this; put `-` before it for the largest first."),
 ) -> Any:
     """Consumer groups with their lag in messages and in time."""
-    page = lambda number, size: runtime.window().groups(q, system, online, sort, number, size)  # noqa: E731
+    page = lambda number, size: runtime.window().groups.page(q, system, online, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("groups", q, system, online, sort), kind="group")
 
 
@@ -61,7 +61,7 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
     auth.require_groups(request, body.name)
     return created(request, response, make_change(
         request, response, "group.create", body.name,
-        lambda: runtime.window().create_group(**body.model_dump(), dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().group_commands.create(**body.model_dump(), dry_run=dry_run, by=by(request)),
     ))  # fmt: skip
 
 
@@ -69,7 +69,7 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
 def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> Any:
     """A group's lag, settings, subscriptions and their conflicts; the ETag is its settings' revision."""
     auth.require_groups(request, group)
-    detail = runtime.window().group(group)
+    detail = runtime.window().groups.detail(group)
     set_etag(response, None if detail.settings is None else detail.settings.revision)
     return detail
 
@@ -83,7 +83,7 @@ def edit_group(
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "group.edit", group,
-        lambda: runtime.window().edit_group(group, **change, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().group_commands.edit(group, **change, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
@@ -104,7 +104,7 @@ def delete_group(
     options: dict[str, Any] = {"revision": expected_revision(if_match), "offsets": offsets, "force": force}
     return make_change(
         request, response, "group.delete", group,
-        lambda: runtime.window().delete_group(group, **options, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().group_commands.delete(group, **options, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
@@ -112,14 +112,14 @@ def delete_group(
 def group_clients(request: HttpRequest, group: str) -> Any:
     """The group's connected clients."""
     auth.require_groups(request, group)
-    return {"items": runtime.window().group(group).clients}
+    return {"items": runtime.window().groups.detail(group).clients}
 
 
 @router.get("/groups/{group}/progress", response=ProgressList)
 def group_progress(request: HttpRequest, group: str) -> Any:
     """Offsets and lag of every queue of every topic that the group consumes."""
     auth.require_groups(request, group)
-    return {"items": runtime.window().group(group).queues}
+    return {"items": runtime.window().groups.detail(group).queues}
 
 
 QueueSort = Literal[
@@ -139,7 +139,7 @@ def group_queues(
 ) -> Any:
     """The group's queues, a page at a time: offsets, lag, the client that has each, its next unread message."""
     auth.require_groups(request, group)
-    page = lambda number, size: runtime.window().group_queues(group, topic, q, sort, number, size)  # noqa: E731
+    page = lambda number, size: runtime.window().group_now.queues(group, topic, q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("queues", group, topic, q, sort), named=False)
 
 
@@ -147,7 +147,7 @@ def group_queues(
 def group_pace(request: HttpRequest, group: str) -> Any:
     """The group's speed, the time until it has caught up, and its lag of the last ten minutes."""
     auth.require_groups(request, group)
-    return runtime.window().group_pace(group)
+    return runtime.window().group_now.pace(group)
 
 
 @router.get("/groups/{group}/diagnosis", response=DiagnosisOut)
@@ -155,7 +155,7 @@ def group_diagnosis(request: HttpRequest, group: str) -> Any:
     """Diagnosis of a group: the faults, with the figures that show them; the checks that passed; and those that cannot
     be decided, and why."""
     auth.require_groups(request, group)
-    return runtime.window().diagnosis(group, auth.names(request).has_topic)
+    return runtime.window().diagnosis.of(group, auth.names(request).has_topic)
 
 
 @router.post("/groups/{group}/pause", response=ChangeOut)
@@ -174,7 +174,7 @@ def _switch(request: HttpRequest, response: HttpResponse, group: str, on: bool, 
     auth.require_groups(request, group)
     return make_change(
         request, response, "group.resume" if on else "group.pause", group,
-        lambda: runtime.window().edit_group(group, consume_enable=on, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().group_commands.edit(group, consume_enable=on, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 

@@ -29,13 +29,13 @@ def export_messages(request: HttpRequest, topic: str, body: ExportIn, idempotenc
         "filter": body.filter or None, "format": body.format,
     }  # fmt: skip
     window = runtime.window()
-    reads_bodies = window.filter_reads_bodies(body.filter)
+    reads_bodies = window.messages.filter_reads_bodies(body.filter)
     if body.bodies or reads_bodies:
         auth.require_bodies(request)
     if body.bodies:
         auth.require_export(request)
     # Errors in the request are returned now, not by the job.
-    window.messages(topic, queue_id=body.queue_id, from_ms=body.from_ms, to_ms=body.to_ms, limit=1)
+    window.messages.page(topic, queue_id=body.queue_id, from_ms=body.from_ms, to_ms=body.to_ms, limit=1)
     kind = exports.EXPORT if body.bodies else exports.BODY_SEARCH if reads_bodies else exports.SEARCH
     return accepted(
         request, idempotency_key, lambda: jobs.start(request, kind, parameters, target=topic, names=(topic,))
@@ -64,7 +64,7 @@ def import_messages(
     Copies get ids and times of their own. read = sent + failed + skipped; the job's file says which lines failed and
     why. After a restart it goes on and sends nothing twice."""
     auth.require_topics(request, topic)
-    runtime.window().import_messages(topic, (), dry_run=True)
+    runtime.window().imports.send(topic, (), dry_run=True)
     data = request.body
     if not data.strip():
         raise InvalidInput("body", "The file is empty.")

@@ -70,11 +70,11 @@ def topic_messages(
     """Messages by the time they were stored, without bodies. Pages are of one snapshot, without newer messages. With a
     filter a page ends after 250 ms or 64 MiB, whatever it has found by then; `scanned` says how far it came."""
     auth.require_topics(request, topic)
-    if runtime.window().filter_reads_bodies(filter):
+    if runtime.window().messages.filter_reads_bodies(filter):
         auth.require_bodies(request)
         if cursor is None:
             audit(request, "message.filter", topic, after={"filter": (filter or "")[:500]})
-    return runtime.window().messages(
+    return runtime.window().messages.page(
         topic,
         queue_id=queue_id,
         from_ms=from_ms,
@@ -92,7 +92,7 @@ def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_
     auth.require_topics(request, topic)
     if body.half_of:
         auth.require_groups(request, body.half_of)
-    send = lambda: runtime.window().send_test_message(  # noqa: E731
+    send = lambda: runtime.window().sender.send(  # noqa: E731
         topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
         delay_level=body.delay_level, deliver_at_ms=body.deliver_at_ms, half_of=body.half_of,
         sharding_key=body.sharding_key, by=by(request),
@@ -122,7 +122,7 @@ def search(
         auth.require_topics(request, topic)
     names = auth.names(request)
     window = runtime.window()
-    found = window.search(
+    found = window.search.page(
         text,
         topic=topic,
         from_ms=from_ms,
@@ -136,9 +136,9 @@ def search(
     groups: list[str] = []
     if cursor is None and 0 < len(text.strip()) <= _LONGEST_NAME:
         size = 500 if auth.has_pattern(request) else _NAMES
-        named: Any = window.topics(q=text.strip(), show="all", page_size=size)
+        named: Any = window.topics.page(q=text.strip(), show="all", page_size=size)
         topics = [row.name for row in named.rows if names.has_topic(row.name)]
-        named = window.groups(q=text.strip(), system=True, page_size=size)
+        named = window.groups.page(q=text.strip(), system=True, page_size=size)
         groups = [row.name for row in named.rows if names.has_group(row.name)]
     return found, topics[:_NAMES], groups[:_NAMES]
 
@@ -149,16 +149,16 @@ def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: Dry
     offset moves, and nothing is sent back when it fails. 503 does not say that it was not consumed."""
     place = _reach(request, ref)
     auth.require_groups(request, body.group)
-    row = runtime.window().message(ref, story=False).row
+    row = runtime.window().messages.detail(ref, story=False).row
     client = body.client_id or _first_member(body.group)
     if dry_run:
-        if not any(body.group in one.consumer_groups for one in runtime.window().client(client)):
+        if not any(body.group in one.consumer_groups for one in runtime.window().clients.named(client)):
             raise NotFound("client", client)
         return DirectDeliveryOut(
             delivered=False, group=body.group, client_id=client, offset_id=row.offset_id, result="", in_order=None,
             auto_commit=None, remark="", spent_ms=None, took_ms=0,
         )  # fmt: skip
-    run = lambda: runtime.window().consume_directly(body.group, client, row.offset_id, by=by(request))  # noqa: E731
+    run = lambda: runtime.window().asking.consume_directly(body.group, client, row.offset_id, by=by(request))  # noqa: E731
     noted = lambda done: {  # noqa: E731
         "group": body.group, "client_id": client, "result": done.result, "remark": done.remark[:200],
     }  # fmt: skip
@@ -167,7 +167,7 @@ def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: Dry
 
 
 def _first_member(group: str) -> str:
-    rows: tuple[Any, ...] = runtime.window().clients(role="consumer", group=group, page_size=1).rows
+    rows: tuple[Any, ...] = runtime.window().clients.page(role="consumer", group=group, page_size=1).rows
     if not rows:
         raise NotFound("client", f"a member of {group}")
     return str(rows[0].client_id)
@@ -180,7 +180,7 @@ def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, 
     place = _reach(request, ref)
     if max_bytes > _SHOWN_BYTES:
         auth.require_export(request)
-    view = runtime.window().message_body(ref, max_bytes)
+    view = runtime.window().messages.body(ref, max_bytes)
     audit(request, "message.read", place)
     return view
 
@@ -189,7 +189,7 @@ def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, 
 def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096, ge=0, le=65_536)) -> Any:
     """The record as stored, body included: needs the right to read bodies, and is in the audit log."""
     place = _reach(request, ref)
-    record = runtime.window().message_raw(ref, dump_bytes)
+    record = runtime.window().messages.raw(ref, dump_bytes)
     audit(request, "message.read_raw", place)
     return record
 
@@ -199,7 +199,7 @@ def message(request: HttpRequest, ref: str) -> Any:
     """A message without its body. ref: its offset id, its unique id, or topic/queue/offset. Groups and copies that the
     caller may not access are left out."""
     _reach(request, ref)
-    detail = runtime.window().message(ref)
+    detail = runtime.window().messages.detail(ref)
     return replace(
         detail,
         story=tuple(line for line in detail.story if all(auth.may_access(request, name) for name in line.names)),
@@ -209,6 +209,6 @@ def message(request: HttpRequest, ref: str) -> Any:
 
 def _reach(request: HttpRequest, ref: str) -> str:
     """The message's place, for the audit log; an offset id says no topic. Refuses what is beyond a token's pattern."""
-    row = runtime.window().message(ref, story=False).row
+    row = runtime.window().messages.detail(ref, story=False).row
     auth.require_topics(request, row.topic)
     return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

@@ -31,11 +31,11 @@ def reset_offsets(
     admin = runtime.window()
     target = admin.offset_target(body.to, at_ms=body.at_ms, offset=body.offset, by=body.by, queues=body.queues)
     if body.topics is None and auth.has_pattern(request):
-        _require_moved(request, admin.reset_offsets(group, None, target, queue_id=body.queues, dry_run=True))
+        _require_moved(request, admin.offset_commands.reset(group, None, target, queue_id=body.queues, dry_run=True))
     options: dict[str, Any] = {"queue_id": body.queues, "revision": expected_revision(if_match), "dry_run": dry_run}
     return made(
         request, response, "group.reset", group,
-        lambda: admin.reset_offsets(group, body.topics, target, by=by(request), **options),
+        lambda: admin.offset_commands.reset(group, body.topics, target, by=by(request), **options),
     )  # fmt: skip
 
 
@@ -43,7 +43,7 @@ def reset_offsets(
 def list_offset_resets(request: HttpRequest, group: str) -> Any:
     """Moves of a group's offsets in the last 24 h, also by admin tools; the newest first."""
     auth.require_groups(request, group)
-    return {"items": runtime.window().offset_resets(group)}
+    return {"items": runtime.window().offsets.of_group(group)}
 
 
 @router.get("/groups/{group}/offset-resets/{int:reset_id}", response=OffsetResetOut)
@@ -64,7 +64,7 @@ def undo_offset_reset(
     revision = expected_revision(if_match)
     return made(
         request, response, "group.undo_reset", group,
-        lambda: runtime.window().undo_reset(reset_id, revision=revision, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().offset_commands.undo(reset_id, revision=revision, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def _require_moved(request: HttpRequest, reset: Any) -> None:
 
 
 def _of(group: str, reset_id: int) -> Any:
-    found = runtime.window().offset_reset(reset_id)
+    found = runtime.window().offsets.one(reset_id)
     if found.group != group:
         raise NotFound("reset", str(reset_id))
     return found

@@ -40,7 +40,7 @@ def switch_leader(request: HttpRequest, response: HttpResponse, body: SwitchIn, 
     to = body.to or ""
     return make_change(
         request, response, "set.switch", to or "-",
-        lambda: runtime.window().switch_leader(to, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().member.switch(to, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
@@ -53,5 +53,5 @@ def adopt_set(request: HttpRequest, response: HttpResponse, body: AdoptIn, dry_r
         auth.require_recent_login(request)
     return make_change(
         request, response, "set.adopt", body.uuid,
-        lambda: runtime.window().adopt_set(body.uuid, body.confirm, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().member.adopt(body.uuid, body.confirm, dry_run=dry_run, by=by(request)),
     )  # fmt: skip

@@ -20,7 +20,7 @@ router = Router(tags=["replication"])
 @router.get("/replication", response=ReplicationOut)
 def replication(request: HttpRequest) -> Any:
     """The slaves of a master with their lag, or the master of a slave; who was turned away."""
-    return runtime.window().replication()
+    return runtime.window().replication.snapshot()
 
 
 Name = Path(..., max_length=128, description="Of a file in `quarantine` of GET /replication/set.")
@@ -35,7 +35,7 @@ def quarantine(
 ) -> Any:
     """Messages that were cut from this broker's log, in its order, without bodies."""
     auth.require_all_names(request)
-    return runtime.window().quarantined(name, offset=offset, limit=limit)
+    return runtime.window().quarantine.page(name, offset=offset, limit=limit)
 
 
 @router.post("/replication/quarantine/{name}/sends", response={202: JobOut})

@@ -12,6 +12,7 @@ from ...console.audit import health_check
 from ...console.history import series as history
 from ...console.models import now_ms
 from ...engine.errors import InvalidInput
+from ...engine.figures import KEPT
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
 from ..paging import From, To
@@ -51,7 +52,7 @@ def system_checks(request: HttpRequest) -> Any:
 @router.get("/system/config", response=ConfigurationOut)
 def system_config(request: HttpRequest, response: HttpResponse) -> Any:
     """Every option in force, by its RocketMQ name; `hot` ones may be changed. The ETag is the revision."""
-    configuration = runtime.window().configuration()
+    configuration = runtime.window().options.listing()
     set_etag(response, configuration.revision)
     return configuration
 
@@ -69,14 +70,14 @@ def change_system_config(
     revision = expected_revision(if_match)
     return make_change(
         request, response, "config.change", ", ".join(values),
-        lambda: runtime.window().change_configuration(values, revision=revision, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().option_commands.change(values, revision=revision, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
 @router.get("/system/retention", response=RetentionOut)
 def system_retention(request: HttpRequest) -> Any:
     """Retention: times and limits in force, and the last deletion."""
-    found = runtime.window().retention()
+    found = runtime.window().retention.snapshot()
     shown = {name: getattr(found, name) for name in RetentionOut.model_fields}
     may_see = auth.names(request).has_topic
     shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if may_see(name)}
@@ -88,7 +89,7 @@ def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any
     """Delete expired data now: log files, queue files that point before the log's start, queues without a topic."""
     auth.require_all_names(request)
     auth.require_recent_login(request)
-    act = lambda: runtime.window().clean(what, by=by(request))  # noqa: E731
+    act = lambda: runtime.window().retention.clean(what, by=by(request))  # noqa: E731
     topics = audited(request, "system.clean", what, act, lambda found: {"topics": len(found)})
     return {"what": what, "topics": topics}
 
@@ -96,7 +97,7 @@ def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any
 @router.get("/broker", response=BrokerOut)
 def broker(request: HttpRequest) -> Any:
     """Rates, totals, disk, what needs attention, and the groups furthest behind."""
-    overview = runtime.window().overview()
+    overview = runtime.window().overview.snapshot()
     shown = {name: getattr(overview, name) for name in BrokerOut.model_fields}
     shown["behind"] = auth.accessible(request, overview.behind, "group")
     shown["needs"] = [one for one in overview.needs if one.kind == "system" or auth.may_access(request, one.name)]
@@ -106,7 +107,7 @@ def broker(request: HttpRequest) -> Any:
 @router.get("/metrics", response=list[MetricOut])
 def list_metrics(request: HttpRequest) -> Any:
     """The figures of which a history is kept: every 30 seconds for 7 days, every 15 minutes for 13 months."""
-    return [{"name": name, "of": metric.kind, "unit": metric.unit} for name, metric in history.METRICS.items()]
+    return list(KEPT.values())
 
 
 @router.get("/metrics/series", response=SeriesOut)
@@ -131,14 +132,14 @@ def metrics_series(
     if group is not None:
         auth.require_groups(request, group)
     if metric in LIVE:
-        return runtime.window().series(metric, seconds, topic, group)
+        return runtime.window().charts.series(metric, seconds, topic, group)
     kind = history.kind_of(metric)
     if (topic is not None and kind != "topic") or (group is not None and kind != "group"):
         raise InvalidInput("metric", f"{metric} is a figure of a {kind}.")
     if topic is not None:
-        runtime.window().topic_settings(topic)
+        runtime.window().topics.settings(topic)
     elif group is not None:
-        runtime.window().group(group)
+        runtime.window().groups.detail(group)
     to = now_ms() if to_ms is None else to_ms
     since = to - seconds * 1000 if from_ms is None else from_ms
     found = history.series(

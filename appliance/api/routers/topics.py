@@ -46,7 +46,7 @@ def list_topics(
 ) -> Any:
     """Topics with rates, bytes and oldest message."""
     show = category or ("all" if system else "user")
-    page = lambda number, size: runtime.window().topics(q, kind, show, sort, number, size)  # noqa: E731
+    page = lambda number, size: runtime.window().topics.page(q, kind, show, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("topics", q, kind, show, sort), kind="topic")
 
 
@@ -57,7 +57,9 @@ def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dr
     auth.require_topics(request, body.name)
     return created(request, response, make_change(
         request, response, "topic.create", body.name,
-        lambda: runtime.window().create_topic(**body.model_dump(), force=force, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().topic_commands.create(
+            **body.model_dump(), force=force, dry_run=dry_run, by=by(request)
+        ),
     ))  # fmt: skip
 
 
@@ -65,7 +67,7 @@ def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dr
 def topic_settings(request: HttpRequest, response: HttpResponse, topic: str) -> Any:
     """A topic's configuration; the ETag is its revision."""
     auth.require_topics(request, topic)
-    settings = runtime.window().topic_settings(topic)
+    settings = runtime.window().topics.settings(topic)
     set_etag(response, settings.revision)
     return settings
 
@@ -85,7 +87,7 @@ def edit_topic(
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "topic.edit", topic,
-        lambda: runtime.window().edit_topic(topic, **change, force=force, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().topic_commands.edit(topic, **change, force=force, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 
@@ -100,7 +102,9 @@ def delete_topic(
     revision = expected_revision(if_match)
     return make_change(
         request, response, "topic.delete", topic,
-        lambda: runtime.window().delete_topic(topic, revision=revision, force=force, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().topic_commands.delete(
+            topic, revision=revision, force=force, dry_run=dry_run, by=by(request)
+        ),
     )  # fmt: skip
 
 
@@ -108,14 +112,14 @@ def delete_topic(
 def topic_stats(request: HttpRequest, topic: str) -> Any:
     """Rates, bytes, messages and oldest message of one topic, as in the list."""
     auth.require_topics(request, topic)
-    return runtime.window().topic(topic).row
+    return runtime.window().topics.detail(topic).row
 
 
 @router.get("/topics/{topic}/queues", response=QueueList)
 def topic_queues(request: HttpRequest, topic: str) -> Any:
     """Offsets, bytes and times of each queue."""
     auth.require_topics(request, topic)
-    return {"items": runtime.window().topic_queues(topic)}
+    return {"items": runtime.window().topics.queue_rows(topic)}
 
 
 @router.get("/topics/{topic}/route", response=RouteOut)
@@ -129,12 +133,12 @@ def topic_route(request: HttpRequest, topic: str) -> Any:
 def topic_groups(request: HttpRequest, topic: str) -> Any:
     """Groups that consume the topic, and how far behind they are."""
     auth.require_topics(request, topic)
-    return {"items": auth.accessible(request, runtime.window().topic_groups(topic), "group")}
+    return {"items": auth.accessible(request, runtime.window().topics.consumer_rows(topic), "group")}
 
 
 @router.get("/topics/{topic}/producers", response=ProducerList)
 def topic_producers(request: HttpRequest, topic: str) -> Any:
     """Senders of the topic's most recent messages."""
     auth.require_topics(request, topic)
-    detail = runtime.window().topic(topic)
+    detail = runtime.window().topics.detail(topic)
     return {"items": detail.producers, "why": detail.producers_why}

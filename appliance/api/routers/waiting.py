@@ -59,10 +59,10 @@ def list_delayed(
     """Messages that wait, delayed ones and retries, those due first before others; without bodies."""
     window = runtime.window()
     if q.strip():
-        page = window.find_waiting(q, limit)
+        page = window.waiting.by_name(q, limit)
     else:
         _require(request, topic, group)
-        page = window.waiting(
+        page = window.waiting.page(
             group=group, topic=topic, level=level, from_ms=from_ms, to_ms=to_ms, retries=retries, cursor=cursor,
             limit=limit,
         )  # fmt: skip
@@ -91,7 +91,7 @@ def delayed_histogram(
     if topic is None and group is None:
         auth.require_all_names(request)
     _require(request, topic, group)
-    return runtime.window().pending_by_due(
+    return runtime.window().waiting.by_due(
         bucket_ms, buckets, begin_ms=begin_ms, group=group, topic=topic, level=level, retries=retries
     )
 
@@ -106,11 +106,11 @@ def act_on_delayed(request: HttpRequest, body: WaitingActIn, dry_run: DryRun) ->
     if auth.has_pattern(request):
         if "topic" not in chosen and "group" not in chosen and not places:
             auth.require_all_names(request)
-        for row in window.waiting_at(places):
+        for row in window.waiting.rows_at(places):
             if row is not None and not _may(request, row):
                 auth.require_all_names(request)
     _require(request, chosen.get("topic"), chosen.get("group"))
-    act = lambda: window.act_on_waiting(  # noqa: E731
+    act = lambda: window.waiting_commands.run(  # noqa: E731
         body.action, places, **chosen, cursor=body.cursor, limit=body.limit, dry_run=dry_run, by=by(request)
     )
     if dry_run:
@@ -149,7 +149,7 @@ def _require(request: HttpRequest, topic: str | None, group: str | None) -> None
 def transaction_counts(request: HttpRequest) -> Any:
     """Numbers of open transactions, and of ended ones since the start, by their end."""
     auth.require_all_names(request)
-    return runtime.window().transaction_counts()
+    return runtime.window().transactions.counts()
 
 
 @router.get("/transactions/open", response=OpenTransactionPageOut)
@@ -162,7 +162,7 @@ def list_open_transactions(
     key: str | None = Key,
 ) -> Any:
     """Open transactions, the oldest first."""
-    page = runtime.window().open_transactions(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
+    page = runtime.window().transactions.open(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
     return _listed(request, page, ("open", "ready", "scanned", "truncated"), hidden="open")
 
 
@@ -176,7 +176,7 @@ def list_discarded_transactions(
     key: str | None = Key,
 ) -> Any:
     """Transactions that were set aside undecided, the newest first."""
-    page = runtime.window().discarded_transactions(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
+    page = runtime.window().transactions.discarded(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
     return _listed(request, page, ("kept", "resumed_known", "scanned", "truncated"), hidden="kept")
 
 
@@ -195,7 +195,7 @@ def list_resolved_transactions(
     ),
 ) -> Any:
     """Transactions that have ended, the newest first; the last million is kept."""
-    page = runtime.window().resolved_transactions(
+    page = runtime.window().transactions.ended(
         topic=topic, group=group, key=key, how=how, by=who, from_ms=from_ms, cursor=cursor, limit=limit
     )
     return _listed(request, page, ("lost", "scanned", "truncated")) | {"kept_from_at_ms": page.kept_from_ms}
@@ -225,7 +225,7 @@ def resume_transaction(request: HttpRequest, body: ResumeIn) -> Any:
     """Have the producers of a discarded transaction asked again, from the beginning. It does not commit anything; each
     is resumed once."""
     auth.require_all_names(request)
-    resume = lambda: runtime.window().resume_transaction(body.ref, reason=body.reason, by=by(request))  # noqa: E731
+    resume = lambda: runtime.window().transaction_commands.resume(body.ref, reason=body.reason, by=by(request))  # noqa: E731
     noted = lambda done: {"half": done.offset_id, "unique_id": done.unique_id, "reason": body.reason}  # noqa: E731
     return audited(request, "transaction.resume", body.ref, resume, noted)
 
@@ -239,7 +239,7 @@ def _act(
     limit: int,
     dry_run: bool,
 ) -> Any:
-    act: Callable[[], Any] = lambda: runtime.window().act_on_transactions(  # noqa: E731
+    act: Callable[[], Any] = lambda: runtime.window().transaction_commands.act(  # noqa: E731
         action, places, **wanted, reason=reason, limit=limit, dry_run=dry_run, by=by(request)
     )
     if dry_run:
@@ -269,7 +269,7 @@ def _require_halves(request: HttpRequest, places: Sequence[Half], topic: str | N
     if topic is not None:
         auth.require_topics(request, topic)
     elif auth.has_pattern(request):
-        found = runtime.window().open_transactions_at([offset for offset, _ in places])
+        found = runtime.window().transactions.open_at([offset for offset, _ in places])
         if not places or any(one is None or one.row is None for one in found):
             auth.require_all_names(request)
         auth.require_topics(request, *(one.row.topic for one in found if one is not None and one.row is not None))

@@ -44,7 +44,7 @@ def list_wire_users(
 ) -> Any:
     """Users who sign requests to the broker. 409 while access control is off."""
     auth.require_all_names(request)
-    page = lambda number, size: runtime.window().wire_users(q, sort, number, size)  # noqa: E731
+    page = lambda number, size: runtime.window().users.page(q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("wire-users", q, sort), named=False)
 
 
@@ -58,7 +58,7 @@ def list_wire_access(
 ) -> Any:
     """The users of the wire who may do something on one resource. 409 while access control is off."""
     auth.require_all_names(request)
-    page = lambda number, size: runtime.window().who_may(resource, sort, number, size)  # noqa: E731
+    page = lambda number, size: runtime.window().users.who_may(resource, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("wire-access", resource, sort), named=False)
 
 
@@ -73,7 +73,7 @@ def list_wire_refusals(
     """What was refused to users of the wire since the start, or would be in report mode, without what their entries
     allow by now. 409 while access control is off."""
     auth.require_all_names(request)
-    page = lambda number, size: runtime.window().wire_refusals(q, sort, number, size)  # noqa: E731
+    page = lambda number, size: runtime.window().users.refusals(q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("wire-refusals", q, sort), named=False)
 
 
@@ -83,7 +83,7 @@ def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUse
     _may_change(request, gives=body.user_type == "Super", dry_run=dry_run)
     return created(request, response, make_change(
         request, response, SET, body.name,
-        lambda: runtime.window().create_wire_user(**body.model_dump(), dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().users.create(**body.model_dump(), dry_run=dry_run, by=by(request)),
     ))  # fmt: skip
 
 
@@ -91,7 +91,7 @@ def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUse
 def wire_user(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     """One user of the wire, with its entries."""
     auth.require_all_names(request)
-    found = runtime.window().wire_user(name)
+    found = runtime.window().users.one(name)
     set_etag(response, found.revision)
     return found
 
@@ -103,7 +103,7 @@ def delete_wire_user(
     """Delete a user of the wire with its secrets and entries. 409 for the last Super user who is enabled."""
     _may_change(request, gives=False, dry_run=dry_run)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
-    return make_change(request, response, DELETED, name, lambda: runtime.window().delete_wire_user(name, **options))
+    return make_change(request, response, DELETED, name, lambda: runtime.window().users.delete(name, **options))
 
 
 @router.post("/wire-users/{name}/acts/{act}", response=WireUserChangeOut)
@@ -119,7 +119,7 @@ def act_on_wire_user(
     in this answer and nowhere else; the first one stays good until `end-old-secret`. 409 if it cannot be done now."""
     _may_change(request, gives=act in BUTTONS and BUTTONS[act].gives, dry_run=dry_run)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
-    return make_change(request, response, SET, name, lambda: runtime.window().act_on_wire_user(name, act, **options))
+    return make_change(request, response, SET, name, lambda: runtime.window().users.act(name, act, **options))
 
 
 @router.get("/wire-users/{name}/decision", response=DecisionOut)
@@ -132,14 +132,14 @@ def decide(
 ) -> Any:
     """Whether a user may do something, the entry that decides, and those that do not."""
     auth.require_all_names(request)
-    return runtime.window().decide(name, action, resource, address)
+    return runtime.window().users.decide(name, action, resource, address)
 
 
 @router.get("/wire-users/{name}/entries", response=EntryList)
 def list_entries(request: HttpRequest, name: str) -> Any:
     """What a user of the wire may do, in the order in which it was said."""
     auth.require_all_names(request)
-    return {"items": runtime.window().wire_user(name).entries}
+    return {"items": runtime.window().users.one(name).entries}
 
 
 @router.post("/wire-users/{name}/entries", response=WireUserChangeOut)
@@ -150,7 +150,11 @@ def put_entry(
     _may_change(request, gives=True, dry_run=dry_run)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
     return make_change(
-        request, response, ENTRY_SET, name, lambda: runtime.window().put_entry(name, **body.model_dump(), **options)
+        request,
+        response,
+        ENTRY_SET,
+        name,
+        lambda: runtime.window().users.put_entry(name, **body.model_dump(), **options),
     )
 
 
@@ -168,7 +172,11 @@ def remove_entry(
     _may_change(request, gives=True, dry_run=dry_run)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
     return make_change(
-        request, response, ENTRY_DELETED, name, lambda: runtime.window().remove_entry(name, resource, policy, **options)
+        request,
+        response,
+        ENTRY_DELETED,
+        name,
+        lambda: runtime.window().users.remove_entry(name, resource, policy, **options),
     )
 
 

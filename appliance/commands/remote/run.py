@@ -17,6 +17,8 @@ from difflib import get_close_matches
 from typing import Any
 from urllib.parse import quote
 
+from ...console.acts import CALLS
+from ...console.acts.row import Call
 from ...engine.errors import StartError
 from ...engine.plain_text import plain
 from ..moment import moment
@@ -24,8 +26,9 @@ from . import show
 from .client import Problem, Server, Unreachable, server
 from .shapes import OPTIONS as SHAPE_OPTIONS
 from .shapes import SHAPES
-from .table import NOUNS, VERBS, Verb
 
+#: The operations that have a command.
+VERBS = tuple(call for _, call in CALLS if call.words)
 JOB_FAILED, WRONG, NOT_FOUND, NOT_ALLOWED, CONFLICT, REFUSED, UNREACHABLE = range(1, 8)
 _STATUS = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 503: UNREACHABLE}
 
@@ -53,7 +56,7 @@ Exit status: 0 done, 1 the job failed, 2 wrong command line or not confirmed, 3 
 class Command:
     """A parsed command line."""
 
-    verb: Verb
+    verb: Call
     arguments: dict[str, str]
     given: dict[str, str] = field(default_factory=dict)
     flags: set[str] = field(default_factory=set)
@@ -174,7 +177,7 @@ def _no_option(name: str, known: Sequence[str]) -> StartError:
     return StartError(f"There is no option {plain(name)} here{f': do you mean {near[0]}?' if near else '.'}")
 
 
-def _verb_of(noun: str, words: Sequence[str]) -> Verb:
+def _verb_of(noun: str, words: Sequence[str]) -> Call:
     verbs = {verb.name.partition(" ")[2]: verb for verb in VERBS if verb.noun == noun}
     word = " ".join(words[:2]) if " ".join(words[:2]) in verbs else words[0] if words else ""
     if word not in verbs:
@@ -194,7 +197,7 @@ def fields_of(text: str) -> dict[str, tuple[str, str]]:
     return found
 
 
-def options_of(verb: Verb) -> dict[str, tuple[str, str, str]]:
+def options_of(verb: Call) -> dict[str, tuple[str, str, str]]:
     """Return option -> (query or body, the API's name, type)."""
     return {
         f"--{option}": (part, name, kind)
@@ -203,7 +206,7 @@ def options_of(verb: Verb) -> dict[str, tuple[str, str, str]]:
     }
 
 
-def _names(verb: Verb, wanted: str) -> list[str]:
+def _names(verb: Call, wanted: str) -> list[str]:
     return [option for text in (verb.query, verb.body) for option, kind in fields_of(text).values() if kind == wanted]
 
 
@@ -464,4 +467,4 @@ def _token_for_keeps(command: Command) -> int:
     return 0
 
 
-__all__ = ["NOUNS", "help_text", "options_of", "parse", "run"]
+__all__ = ["VERBS", "help_text", "options_of", "parse", "run"]

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from ...engine.plain_text import plain
+from ...engine.plain_text import plain, size_text
 
 LONGEST_CELL = 60
 #: Three years: a longer span is shown as a moment.
@@ -144,9 +144,9 @@ def _in_units(name: str, value: float) -> str | None:
     if name.endswith("_ms"):
         return _span(value)
     if name == "bytes" or name.endswith("_bytes"):
-        return _size(value)
+        return size_text(value)
     if name.endswith("_rate"):
-        return f"{_size(value)}/s" if name.endswith("_bytes_rate") else f"{value:.1f}/s"
+        return f"{size_text(value)}/s" if name.endswith("_bytes_rate") else f"{value:.1f}/s"
     return f"{value:.1f} %" if name.endswith("_percent") else None
 
 
@@ -161,14 +161,6 @@ def _span(ms: float) -> str:
         if number or parts:
             parts.append(f"{number} {unit}")
     return " ".join(one for one in parts[:2] if not one.startswith("0 "))
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} TiB"
 
 
 def _label(name: str, others: Iterable[str]) -> str:

@@ -160,7 +160,9 @@ class Judge:
             return {}
         said = need.sentence
         args = {name: one if isinstance(one, (int, float, str)) else str(one) for name, one in said.args.items()}
-        return {"code": said.code, "template": said.template, "args": args, "name": need.name}
+        # As JSON has it, so that what is stored and what is now compare.
+        template = said.template if isinstance(said.template, str) else list(said.template)
+        return {"code": said.code, "template": template, "args": args, "name": need.name}
 
     def _new(self, rule: AlertRule, subject: str, now_ms: int) -> Alert:
         standing = self.watched[rule.pk, subject]

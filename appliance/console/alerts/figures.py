@@ -9,6 +9,8 @@ from typing import Any, Protocol
 
 from django.utils.translation import gettext_lazy as _
 
+from ...engine.figures import KEPT
+
 #: metric -> label -> its newest value. The label is a group's name, "" for a figure of the whole broker.
 Measured = Mapping[str, Mapping[str, float]]
 #: The figure for states that need a person: its subjects are the keys of needs, its values their `LEVELS`.
@@ -28,16 +30,14 @@ class Past(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """metric: its name in the history; a value there divided by `divisor` is a value in `unit`. of_groups: True if each
-    group has its own value. above, for_minutes: the defaults of a new rule. title: the sentence of an alert, with
-    %(subject)s, %(value)s and %(above)s. view: the page that shows the figure; with `of_groups` it takes the group's
-    name."""
+    """metric: its name in the history (`engine/figures.py`); a value there divided by `divisor` is a value in `unit`.
+    above, for_minutes: the defaults of a new rule. title: the sentence of an alert, with %(subject)s, %(value)s and
+    %(above)s. view: the page that shows the figure; with `of_groups` it takes the group's name."""
 
     code: str
     label: Any
     unit: Any
     metric: str
-    of_groups: bool
     view: str
     above: float
     for_minutes: int
@@ -47,6 +47,11 @@ class Figure:
     mute: str = ""
     #: Value of a subject that is not among the measured ones; None: not known.
     absent: float | None = None
+
+    @property
+    def of_groups(self) -> bool:
+        """True if each group, or each thing that needs a person, has its own value."""
+        return self.metric == NEEDS or KEPT[self.metric].of == "group"
 
     def subjects(self, measured: Measured, pattern: str) -> Iterator[tuple[str, float]]:
         """Yield each measured subject that matches the pattern, with its value in `unit`."""
@@ -67,33 +72,33 @@ FIGURES = {
     figure.code: figure
     for figure in (
         Figure(
-            NEEDS, _("Anything that needs you"), "", NEEDS, True, "needs", 0, 1, "%(subject)s", mute="%s", absent=0.0
+            NEEDS, _("Anything that needs you"), "", NEEDS, "needs", 0, 1, "%(subject)s", mute="%s", absent=0.0
         ),
         Figure(
-            "lag_minutes", _("Group: how long it is behind"), _("minutes"), "group_lag_ms", True, "group", 10, 5,
+            "lag_minutes", _("Group: how long it is behind"), _("minutes"), "group_lag_ms", "group", 10, 5,
             _("Group %(subject)s is %(value)s minutes behind (limit %(above)s)"), 60_000, "lag:group:%s",
         ),
         Figure(
-            "lag_messages", _("Group: messages it is behind"), _("messages"), "group_lag", True, "group", 10_000, 5,
+            "lag_messages", _("Group: messages it is behind"), _("messages"), "group_lag", "group", 10_000, 5,
             _("Group %(subject)s is %(value)s messages behind (limit %(above)s)"), mute="lag:group:%s",
         ),
         Figure(
             "deletion_percent", _("Group: how near its unread messages are to deletion"), "%", "group_deletion_percent",
-            True, "group", 80, 5,
+            "group", 80, 5,
             _("Messages will be deleted before group %(subject)s has read them: %(value)s %% of their time has passed "
               "(limit %(above)s %%)"),
             mute="unread:group:%s",
         ),
         Figure(
-            "dead_letters", _("Group: dead letters"), _("messages"), "group_dead_letters", True, "dead_letters", 0, 0,
+            "dead_letters", _("Group: dead letters"), _("messages"), "group_dead_letters", "dead_letters", 0, 0,
             _("Group %(subject)s has %(value)s dead letters (limit %(above)s)"), mute="dead_letters:dead_letters:%s",
         ),
         Figure(
-            "open_halves", _("Open transactions"), _("half messages"), "half_messages", False, "transactions", 1_000, 5,
+            "open_halves", _("Open transactions"), _("half messages"), "half_messages", "transactions", 1_000, 5,
             _("%(value)s transactions are open (limit %(above)s)"),
         ),
         Figure(
-            "disk_percent", _("Disk in use"), "%", "disk_used_percent", False, "system", 80, 5,
+            "disk_percent", _("Disk in use"), "%", "disk_used_percent", "system", 80, 5,
             _("The disk of the message log is %(value)s %% full (limit %(above)s %%)"), mute="check:system:disk%s",
         ),
     )

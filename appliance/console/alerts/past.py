@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ...engine.figures import KEPT
 from .figures import Figures, Past
 
 
@@ -11,9 +12,9 @@ class HistoryPast:
     def labels(self, metric: str, from_ms: int, to_ms: int) -> list[str]:
         from ..history import series
 
-        if metric not in series.METRICS:  # the history does not record needs
+        if metric not in KEPT:  # the history does not record needs
             return []
-        return series.labels(metric) if series.METRICS[metric].kind != "broker" else [""]
+        return series.labels(metric) if KEPT[metric].of != "broker" else [""]
 
     def figures(self, metric: str, label: str, from_ms: int, to_ms: int) -> Figures:
         from ..history import series

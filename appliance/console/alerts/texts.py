@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from django.urls import reverse
 from django.utils.translation import gettext as _
@@ -13,6 +11,7 @@ from django.utils.translation import ngettext, override
 
 from .. import needs
 from ..alert_models import Alert, AlertRule
+from ..jobs.job import Told
 from ..template_tags import as_duration, thousands
 from ..templatetags.pages import translated
 from .chat import Notice
@@ -21,14 +20,6 @@ from .judging import Period
 
 #: Most subjects that one notice names.
 NAMED = 10
-
-
-@dataclass(frozen=True, slots=True)
-class _Said:
-    """A sentence as an alert stores it."""
-
-    template: str
-    args: dict[str, Any]
 
 
 def figure_text(value: float | None) -> str:
@@ -44,7 +35,7 @@ def title_of(alert: Alert) -> str:
     if figure is None:
         return f"{alert.figure} {alert.subject}"
     if alert.words:
-        return translated(_Said(alert.words["template"], alert.words["args"]))
+        return translated(Told(alert.words["template"], alert.words["args"]))
     value = alert.value if alert.ended_ms is None and alert.value is not None else alert.worst
     shown = {"subject": alert.subject, "value": figure_text(value), "above": figure_text(alert.above)}
     return str(figure.title) % shown

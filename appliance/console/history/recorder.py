@@ -123,7 +123,7 @@ class Recorder(ServiceThread):
         super().__init__("metric-history", clock)
         # Constant after construction.
         self.directory = directory
-        self._measure = measure or (lambda: runtime.window().measurements(FINE_MS // 1000))
+        self._measure = measure or (lambda: runtime.window().measurements.take(FINE_MS // 1000))
         self._max_bytes = max_bytes
         # Guards `hour` and `_ids`, for the time of a few hundred steps.
         self.lock = threading.Lock()

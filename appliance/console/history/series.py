@@ -8,13 +8,13 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from ... import runtime
 from ...engine.errors import InvalidInput
+from ...engine.figures import KEPT
 from . import codes
 from .file import (
     COARSE_MS,
@@ -34,52 +34,6 @@ MOST_POINTS = 2000
 #: Steps that `step_for` chooses from, in seconds.
 STEPS_S = (30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10_800, 21_600, 43_200, 86_400, 172_800, 604_800, 2_592_000)
 _EACH = COARSE_MS // FINE_MS
-
-
-class Metric(NamedTuple):
-    """kind: "broker", "topic" or "group", the kind of thing that is measured. unit: "messages", "messages/s", "bytes",
-    "bytes/s", "ms", "%" or ""."""
-
-    kind: str
-    unit: str
-
-
-#: All measured figures, by name.
-METRICS = {
-    "in_rate": Metric("broker", "messages/s"),
-    "out_rate": Metric("broker", "messages/s"),
-    "in_bytes_rate": Metric("broker", "bytes/s"),
-    "out_bytes_rate": Metric("broker", "bytes/s"),
-    "lag": Metric("broker", "messages"),
-    "lag_ms": Metric("broker", "ms"),
-    "dead_letters": Metric("broker", "messages"),
-    "retries": Metric("broker", "messages"),
-    "half_messages": Metric("broker", "messages"),
-    "delayed_messages": Metric("broker", "messages"),
-    "timed_messages": Metric("broker", "messages"),
-    "delayed_late_ms": Metric("broker", "ms"),
-    "timed_late_ms": Metric("broker", "ms"),
-    "sync_ms": Metric("broker", "ms"),
-    "log_bytes": Metric("broker", "bytes"),
-    "unsynced_bytes": Metric("broker", "bytes"),
-    "disk_used_percent": Metric("broker", "%"),
-    "memory_bytes": Metric("broker", "bytes"),
-    "connections": Metric("broker", ""),
-    "refused_sends": Metric("broker", "messages"),
-    "forced_deletions": Metric("broker", ""),
-    "starts": Metric("broker", ""),
-    "topic_in_rate": Metric("topic", "messages/s"),
-    "topic_out_rate": Metric("topic", "messages/s"),
-    "topic_messages": Metric("topic", "messages"),
-    "topic_bytes": Metric("topic", "bytes"),
-    "group_lag": Metric("group", "messages"),
-    "group_lag_ms": Metric("group", "ms"),
-    "group_out_rate": Metric("group", "messages/s"),
-    "group_dead_letters": Metric("group", "messages"),
-    "group_retries": Metric("group", "messages"),
-    "group_rebalances": Metric("group", ""),
-    "group_deletion_percent": Metric("group", "%"),
-}
 _WHOSE = {
     "broker": gettext_noop("%(name)s is measured of the broker; name no topic and no group."),
     "topic": gettext_noop("%(name)s is measured of a topic; name one."),
@@ -137,10 +91,10 @@ def step_for(from_ms: int, to_ms: int, points: int) -> int:
 
 def kind_of(name: str) -> str:
     """Return the kind of thing that a figure measures: "broker", "topic" or "group". Raises InvalidInput."""
-    metric = METRICS.get(name)
-    if metric is None:
-        raise InvalidInput("metric", _("Nothing is measured under this name. There are: %s.") % ", ".join(METRICS))
-    return metric.kind
+    figure = KEPT.get(name)
+    if figure is None:
+        raise InvalidInput("metric", _("Nothing is measured under this name. There are: %s.") % ", ".join(KEPT))
+    return figure.of
 
 
 def series(name: str, label: str, from_ms: int, to_ms: int, points: int = 300, step_ms: int | None = None) -> History:
@@ -174,7 +128,7 @@ def series(name: str, label: str, from_ms: int, to_ms: int, points: int = 300, s
         pass  # the file cannot be read now: only figures in memory are used
     _add_present(steps, name, label)
     times = tuple(range(first, first + count * step, step))
-    return History(name, label, METRICS[name].unit, step, times, *steps.columns())
+    return History(name, label, KEPT[name].unit, step, times, *steps.columns())
 
 
 def labels(name: str) -> list[str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from django.utils.translation import gettext_lazy as _
 
 from .. import audit
-from ..access import ADMIN
 from ..audit_seal import Row
 from ..models import AuditEntry
+from ..roles import ADMIN
 from .registry import kind
 from .work import JobFailed, Work
 

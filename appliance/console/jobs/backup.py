@@ -6,7 +6,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from .. import backups
-from ..access import ADMIN
+from ..roles import ADMIN
 from .registry import kind
 from .work import JobFailed, Work
 
@@ -23,7 +23,7 @@ def back_up(work: Work) -> None:
         directory = backups.made_directory()
         remove_partials(directory)
         name = backups.new_name()
-        made = work.window.make_backup(
+        made = work.window.backups.make(
             directory / name, lambda done, total: work.progress(done, max(done, total), "bytes")
         )
     except (BackupError, OSError) as error:

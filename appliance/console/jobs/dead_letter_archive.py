@@ -7,7 +7,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 
 from ...engine.errors import NotFound
-from ..access import VIEWER
+from ..roles import VIEWER
 from .message_export import NO_NAME, SLICE_MS, CsvFile, LinesFile
 from .message_lines import line_of
 from .registry import kind
@@ -48,7 +48,7 @@ def _picked(work: Work, out: Any) -> dict[str, int]:
     places = work.parameters["picked"]
     for number, (queue_id, offset) in enumerate(places, 1):
         try:
-            out.write(work.window.dead_letter_copy(work.parameters["group"], queue_id, offset))
+            out.write(work.window.dead_letters.copy(work.parameters["group"], queue_id, offset))
             counts["archived"] += 1
         except NotFound:
             counts["unreadable"] += 1
@@ -61,7 +61,7 @@ def _filtered(work: Work, out: Any) -> dict[str, int]:
     counts = {"archived": 0, "left_out": 0, "unreadable": 0}
     cursor = None
     while True:
-        page = work.window.dead_letter_copies(
+        page = work.window.dead_letters.copies(
             asked["group"], from_ms=asked.get("from_ms"), to_ms=asked.get("to_ms"), wanted=asked.get("wanted"),
             cursor=cursor, limit=100, budget_ms=SLICE_MS,
         )  # fmt: skip

@@ -14,6 +14,7 @@ import msgspec
 
 from ...engine import file_sync
 from ...engine.own_files import DIRECTORY_MODE
+from ...engine.translatable import english
 
 #: In the order of a job's life. interrupted: RocketBox ended while the job ran.
 STATES = ("waiting", "running", "done", "failed", "cancelled", "interrupted")
@@ -28,13 +29,15 @@ _FILES = "files"
 
 
 class Told(msgspec.Struct, frozen=True):
-    """A sentence: an English template from RocketBox's catalogue, and its values. Pages show it translated."""
+    """A sentence: an English template from RocketBox's catalogue, a text or a `Plural`, and its values. Pages show it
+    translated."""
 
-    template: str
+    template: str | tuple[str, str, str]
     args: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def __str__(self) -> str:
-        return self.template % self.args if self.args else self.template
+        text = english(self.template, self.args)
+        return text % self.args if self.args else text
 
 
 class JobFile(msgspec.Struct, frozen=True):

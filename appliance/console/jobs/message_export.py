@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 import msgspec
 from django.utils.translation import gettext_lazy as _
 
-from ..access import VIEWER
+from ..roles import VIEWER
 from ..spreadsheet import cell
 from .message_lines import line_of, summary_of
 from .registry import kind
@@ -55,7 +55,7 @@ def search_bodies(work: Work) -> None:
 def _write(work: Work, whole: bool) -> None:
     asked = work.parameters
     topic, form = asked["topic"], asked["format"]
-    ask: Any = work.window.message_copies if whole else work.window.messages
+    ask: Any = work.window.messages.copies if whole else work.window.messages.page
     counts = dict.fromkeys(("found", "other", "unreadable", "undecided"), 0)
     first: list[str] = []
     path = work.file(f"messages-{NO_NAME.sub('_', topic)[:80]}.{form}")

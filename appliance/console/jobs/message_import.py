@@ -24,7 +24,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from ...engine.errors import AdminError, Unavailable
-from ..access import OPERATOR
+from ..roles import OPERATOR
 from .message_lines import BadLine, item_of
 from .registry import kind
 from .work import JobFailed, Work
@@ -163,9 +163,9 @@ class _Import:
         """Send a batch; return the outcome of each item. Tries again when the broker is unavailable, unless part of the
         batch was or may have been stored. Raises JobFailed."""
         for _number in range(_TRIES):
-            mark = self._work.window.log_span()[1]
+            mark = self._work.window.messages.log_span()[1]
             try:
-                return self._work.window.import_messages(self._topic, items, dry_run=self._dry_run, by=self._by)
+                return self._work.window.imports.send(self._topic, items, dry_run=self._dry_run, by=self._by)
             except Unavailable as error:
                 # When RocketBox stops, the job ends here; later it goes on from what it kept.
                 self._work.check()
@@ -203,7 +203,7 @@ class _Import:
     def _keep(self) -> None:
         """Store the job's progress before it sends a batch, with the physical offset behind which the copies will
         be."""
-        mark = self._found_behind if self._line < self._found_up_to else self._work.window.log_span()[1]
+        mark = self._found_behind if self._line < self._found_up_to else self._work.window.messages.log_span()[1]
         if self._problems is not None:
             self._problems.flush()
             self._problems_end = self._problems.tell()
@@ -221,7 +221,7 @@ class _Import:
         mark = self._work.kept.get("mark")
         if mark is None:
             return set()
-        if self._work.window.log_span()[0] > mark:
+        if self._work.window.messages.log_span()[0] > mark:
             raise JobFailed(
                 gettext_noop(
                     "RocketBox ended while it ran, and what was sent then has expired. Lines up to %(line)d are done; "
@@ -238,7 +238,7 @@ class _Import:
         cursor = None
         wanted = f"UNIQ_KEY STARTSWITH '{self._unique}'"
         while True:
-            page = self._work.window.messages(
+            page = self._work.window.messages.page(
                 self._topic, newest_first=False, cursor=cursor, limit=500, filter_text=wanted, budget_ms=8.0, since=mark
             )
             lines = (self._line_of(row.unique_id) for row in page.rows if row.unique_id)

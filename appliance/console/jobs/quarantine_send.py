@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from ... import runtime
 from ...engine.errors import Unavailable
-from ..access import OPERATOR
+from ..roles import OPERATOR
 from .job import Job
 from .job_board import start as start_job
 from .registry import kind
@@ -37,7 +37,7 @@ _WORDS = {
 
 def start(request: HttpRequest, name: str) -> Job:
     """Start the job for one quarantine file. Raises NotFound and Unavailable, and Conflict while another one runs."""
-    runtime.window().quarantined(name, limit=1)
+    runtime.window().quarantine.page(name, limit=1)
     return start_job(request, NAME, {"name": name}, target=name)
 
 
@@ -49,7 +49,7 @@ def send(work: Work) -> None:
     name = work.parameters["name"]
     counts: dict[str, int] = work.kept.get("counts") or dict.fromkeys(("sent", "there", "left_out", "failed"), 0)
     offset: int | None = work.kept.get("offset")
-    total = work.window.quarantined(name, limit=1).records
+    total = work.window.quarantine.page(name, limit=1).records
     with work.file("not-sent.ndjson").open("ab") as problems:
         while True:
             results, offset = _step(work, name, offset)
@@ -73,7 +73,7 @@ def _step(work: Work, name: str, offset: int | None) -> tuple[list[SentAgain], i
     why = ""
     for _number in range(_TRIES):
         try:
-            return work.window.send_quarantined(name, offset=offset, limit=_STEP, by=f"{work.job.who} ({work.job.id})")
+            return work.window.quarantine.send(name, offset=offset, limit=_STEP, by=f"{work.job.who} ({work.job.id})")
         except Unavailable as error:
             work.check()
             why = str(error)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from django.utils.functional import Promise
 
-from ..access import ADMIN, Rule
+from ..roles import ADMIN, Rule
 
 if TYPE_CHECKING:
     from .work import Work

@@ -18,7 +18,7 @@ from ... import runtime
 from .job import RESULT_BYTES, Job, JobFolder, Told
 
 if TYPE_CHECKING:
-    from ...engine.window.engine_admin import EngineAdmin
+    from ...engine.window.window import Window
 
 logger = logging.getLogger(__name__)
 
@@ -41,9 +41,9 @@ class Stopping(Exception):
 class JobFailed(Exception):
     """The job cannot go on. template: an English sentence from the catalogue; args: its values."""
 
-    def __init__(self, template: str, **args: Any) -> None:
-        super().__init__(template % args if args else template)
+    def __init__(self, template: str | tuple[str, str, str], **args: Any) -> None:
         self.told = Told(template, args)
+        super().__init__(str(self.told))
 
 
 class Work:
@@ -75,7 +75,7 @@ class Work:
         return self.job.parameters
 
     @property
-    def window(self) -> EngineAdmin:
+    def window(self) -> Window:
         """The engine's window, as pages use it."""
         return runtime.window()
 

@@ -31,7 +31,7 @@ def use(runner: ReportRunner | None) -> None:
 def start(request: HttpRequest, day: str | None = None) -> RunRecord:
     """Start a run that makes the reports of a day, by default of today so far. The thread begins it at once. Raises
     InvalidInput (day), Conflict while another run has not ended, and Unavailable."""
-    runtime.window().earliest_ms()  # raises if there is no broker
+    runtime.window().report_inputs.earliest_ms()  # raises if there is no broker
     runner = _runner
     if runner is None:
         raise Unavailable(_("Nothing makes reports in this process."))

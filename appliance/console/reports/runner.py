@@ -145,7 +145,7 @@ class ReportRunner(ServiceThread):
             made = published.made(day)
             return made is not None and made.whole
 
-        known = schedule.Known(is_made, tries, runtime.window().earliest_ms())
+        known = schedule.Known(is_made, tries, runtime.window().report_inputs.earliest_ms())
         return schedule.due_day(now_ms(), wanted.at, zone, known, wanted.keep_days)
 
     # --- one run
@@ -187,7 +187,7 @@ class ReportRunner(ServiceThread):
         zone = time_zones.zone(wanted.zone) or ZoneInfo("UTC")
         place = records.folder(record.id)
         engine = engine_for(wanted, records.directory())
-        taken = runtime.window().report_inputs()
+        taken = runtime.window().report_inputs.take()
         snapshot = inputs.snapshot_of(taken, record.day, zone, wanted)
         if snapshot.to_ms <= (taken.earliest_ms if taken.earliest_ms is not None else snapshot.to_ms):
             raise RunFailed("data_gone", day=record.day)

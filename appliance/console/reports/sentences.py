@@ -1,5 +1,6 @@
-"""The whole sentences of the reports, in English for the catalogue: notes, failures of runs, and what is missing for
-Spark. `spark_reports` has no catalogue but its own copies of some tables; a test compares them."""
+"""The whole sentences of the reports in the reader's language: notes, failures of runs, and what is missing for Spark.
+
+The English of the notes is here; that of the others is in `spark_reports`."""
 
 from __future__ import annotations
 
@@ -7,7 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext_noop, ngettext
+
+from appliance.engine.translatable import Plural, ngettext_lazy
+from spark_reports.run import failures
 
 from .words import plainly
 
@@ -16,18 +20,24 @@ if TYPE_CHECKING:
 
     from .records import RunRecord
 
-NOTES: dict[str, str] = {
-    "deleted_unread": gettext_noop(
-        "Retention deleted messages before they were read: messages: %(messages)s. Most of them were those of group "
-        "%(group)s in topic %(topic)s: %(most)s; groups and topics in all: %(pairs)s."
+NOTES: dict[str, str | Plural] = {
+    "deleted_unread": ngettext_lazy(
+        "Retention deleted %(messages)s message before it was read. The most affected is group %(group)s in "
+        "topic %(topic)s with %(most)s, of %(pairs)s pairs of group and topic.",
+        "Retention deleted %(messages)s messages before they were read. The most affected is group %(group)s "
+        "in topic %(topic)s with %(most)s, of %(pairs)s pairs of group and topic.",
+        "messages",
     ),
     "incidents": gettext_noop(
         "Sends that were refused: %(refused_sends)s. Log files deleted before their retention was over: "
         "%(forced_deletions)s. Starts of the broker: %(starts)s. Time that it did not run: %(down)s."
     ),
-    "not_delivered": gettext_noop(
-        "Messages that were not delivered by midnight: %(messages)s, most of them to group %(group)s: %(most)s. A "
-        "percentile that lies among those that still wait is a dash."
+    "not_delivered": ngettext_lazy(
+        "%(messages)s message was not delivered by midnight. Group %(group)s waits for the most, %(most)s. A "
+        "percentile that lies among those that still wait is a dash.",
+        "%(messages)s messages were not delivered by midnight. Group %(group)s waits for the most, %(most)s. A "
+        "percentile that lies among those that still wait is a dash.",
+        "messages",
     ),
     "unfinished_day": gettext_noop("The day was not over when this was made: it goes to %(until)s."),
     "made_late": gettext_noop(
@@ -45,25 +55,36 @@ NOTES: dict[str, str] = {
     ),
     "days_missing": gettext_noop("Of the last %(of)s days, %(days)s have no facts and are missing in the sums."),
     "lag_not_measured": gettext_noop("No group was measured that day: how far behind they were is not known."),
-    "groups_left_out": gettext_noop("The plot shows the first groups of the table: %(shown)s of %(of)s."),
-    "gap": gettext_noop(
-        "Parts of the log were deleted or cut off before they were read, and are not in the figures: "
-        "places: %(places)s, the first in the log file %(first)s; %(bytes)s in all."
+    "groups_left_out": gettext_noop("The plot shows the first %(shown)s of %(of)s groups of the table."),
+    "gap": ngettext_lazy(
+        "%(places)s part of the log was deleted or cut off before it was read, and is not in the figures; it "
+        "begins in the log file %(first)s and has %(bytes)s.",
+        "%(places)s parts of the log were deleted or cut off before they were read, and are not in the "
+        "figures; the first is in the log file %(first)s, and they have %(bytes)s in all.",
+        "places",
     ),
-    "corrupt": gettext_noop(
-        "Damaged places of the log were stepped over, and are not in the figures: places: %(places)s, the first in the "
-        "log file %(first)s; %(bytes)s in all."
+    "corrupt": ngettext_lazy(
+        "%(places)s damaged place of the log was stepped over, and is not in the figures; it is in the log "
+        "file %(first)s and has %(bytes)s.",
+        "%(places)s damaged places of the log were stepped over, and are not in the figures; the first is in "
+        "the log file %(first)s, and they have %(bytes)s in all.",
+        "places",
     ),
-    "deliveries_lost": gettext_noop(
-        "Some deliveries were not written down, as the broker was too busy: answers: %(count)s. Delivery times are "
-        "of the others."
+    "deliveries_lost": ngettext_lazy(
+        "The deliveries of %(count)s answer were not written down, as the broker was too busy. Delivery times "
+        "are of the others.",
+        "The deliveries of %(count)s answers were not written down, as the broker was too busy. Delivery times "
+        "are of the others.",
     ),
-    "deliveries_gap": gettext_noop(
-        "Deliveries were not recorded for a while: times: %(count)s. Delivery times are of the others."
+    "deliveries_gap": ngettext_lazy(
+        "Deliveries were not recorded for a while, %(count)s time. Delivery times are of the others.",
+        "Deliveries were not recorded for a while, %(count)s times. Delivery times are of the others.",
     ),
-    "deliveries_unknown": gettext_noop(
-        "What some answers to consumers held cannot be told, as a filter chose it: answers: %(count)s, the first of "
-        "group %(first)s. Delivery times are of the others."
+    "deliveries_unknown": ngettext_lazy(
+        "What %(count)s answer to consumers held cannot be told, as a filter chose it; it was for group "
+        "%(first)s. Delivery times are of the others.",
+        "What %(count)s answers to consumers held cannot be told, as a filter chose it; the first was for "
+        "group %(first)s. Delivery times are of the others.",
     ),
     "deliveries_begin": gettext_noop(
         "What is kept of deliveries begins after the day's first message: earlier deliveries are not in the times."
@@ -77,10 +98,17 @@ NOTES: dict[str, str] = {
         "The log began within the day when this was made: messages of before may have been deleted, and are not in the "
         "figures."
     ),
-    "finding": gettext_noop("Found while reading: %(kind)s; places: %(places)s, the first %(first)s."),
-    "expired_not_known": gettext_noop(
-        "How many dead letters expired is not known for some queues, as they were made, deleted or made anew between "
-        "two runs: %(queues)s."
+    "finding": ngettext_lazy(
+        "Found while reading, in %(places)s place: %(kind)s. It is at %(first)s.",
+        "Found while reading, in %(places)s places: %(kind)s. The first is at %(first)s.",
+        "places",
+    ),
+    "expired_not_known": ngettext_lazy(
+        "How many dead letters expired is not known for %(queues)s queue, as it was made, deleted or made anew "
+        "between two runs.",
+        "How many dead letters expired is not known for %(queues)s queues, as they were made, deleted or made "
+        "anew between two runs.",
+        "queues",
     ),
     "replayed_to_groups_only": gettext_noop(
         "Replayed counts dead letters sent again to their group, not those sent to a topic."
@@ -90,8 +118,10 @@ NOTES: dict[str, str] = {
     "percentiles_interpolated": gettext_noop(
         "Percentiles are right to within 10 %%; of days counted by older versions, to within 60 %%."
     ),
-    "longer_than_the_last_bound": gettext_noop(
-        "Some deliveries took longer than %(ms)s: messages: %(messages)s. A percentile that lies among them is a dash."
+    "longer_than_the_last_bound": ngettext_lazy(
+        "%(messages)s delivery took longer than %(ms)s. A percentile that lies among such is a dash.",
+        "%(messages)s deliveries took longer than %(ms)s. A percentile that lies among them is a dash.",
+        "messages",
     ),
     "nothing_stored": gettext_noop("Nothing was stored in the last 14 days."),
     "disk_not_measured": gettext_noop("The disk was not measured that day: when it is full cannot be said."),
@@ -111,15 +141,16 @@ NOTES: dict[str, str] = {
     ),
     "never_full": gettext_noop("At this rate the disk is never full: retention deletes as much as comes."),
     "not_full_within": gettext_noop("At this rate the disk is not full within %(days)s days."),
-    "topics_not_known_yet": gettext_noop(
-        "Whether some topics are unused is known once there are facts of %(need)s days; they begin on %(day)s: "
-        "topics: %(topics)s."
+    "topics_not_known_yet": ngettext_lazy(
+        "Whether %(topics)s topic is unused is known once there are facts of %(need)s days; they begin on %(day)s.",
+        "Whether %(topics)s topics are unused is known once there are facts of %(need)s days; they begin on %(day)s.",
+        "topics",
     ),
     "groups_not_known_yet": gettext_noop(
         "Which groups are unused is known once there are facts of %(need)s days; they begin on %(day)s."
     ),
     "no_clients": gettext_noop("No consumer was connected when this was made."),
-}  # fmt: skip
+}
 #: Notes that explain figures. The other notes report that something is missing in them, or has to be done.
 EXPLAINING = frozenset(
     (
@@ -132,84 +163,16 @@ EXPLAINING = frozenset(
 #: Name of a note's value -> its unit.
 UNITS = {"until": "time_ms", "ms": "ms", "bytes": "bytes", "down": "ms"}
 
-#: The same as `spark_reports.run.failures.SENTENCES`.
-FAILURES: dict[str, str] = {
-    "spark_missing": gettext_noop("Spark cannot be used here: %(text)s"),
-    "spark_not_started": gettext_noop("Spark did not start; the log says why."),
-    "spark_died": gettext_noop(
-        "Spark's process ended before it was done; the log may say why. Most often memory ran out."
-    ),
-    "killed": gettext_noop("A process of the run was killed (%(signal)s); most often memory ran out."),
-    "crashed": gettext_noop("The run ended by an error of RocketBox's own: %(text)s"),
-    "memory": gettext_noop(
-        "The run took %(took)d MiB of memory, more than the %(limit)d MiB that it may have, and was ended."
-    ),
-    "timeout": gettext_noop("The run was not done after %(minutes)d minutes, and was ended."),
-    "no_space": gettext_noop("There is no space left on the disk of %(place)s."),
-    "disk_low": gettext_noop(
-        "The run was ended, since only %(free)d MiB were free on the disk of %(place)s, and the broker needs them."
-    ),
-    "cancelled": gettext_noop("The run was cancelled."),
-    "broker_ended": gettext_noop("The broker ended while the run went on."),
-    "interrupted": gettext_noop("RocketBox ended while the run went on."),
-    "vanished": gettext_noop("The run's processes were killed; nobody knows by whom. The log may say more."),
-    "store_changed": gettext_noop("The store was changed while it was read: %(text)s"),
-    "pandas": gettext_noop("This version of pandas does not fit: %(text)s"),
-    "low_memory": gettext_noop(
-        "The run was not begun: it needs %(needed)d MiB of free memory, and there are %(free)d."
-    ),
-    "low_disk": gettext_noop(
-        "The run was not begun: it needs %(needed)d MiB of free disk in %(place)s, and there are %(free)d."
-    ),
-    "not_started": gettext_noop("The run could not be started: %(text)s"),
-    "data_gone": gettext_noop("The log holds no messages of %(day)s."),
-    "no_broker": gettext_noop("No broker runs here."),
-    "stopped": gettext_noop("RocketBox was stopped while the run went on."),
-}
 
-#: The same as `spark_reports.machine.WHATS` and `HOWS`.
-WHATS: dict[str, str] = {
-    "python_old": gettext_noop("Spark needs Python 3.11 or newer, and this is %(version)s."),
-    "packages_missing": gettext_noop("Spark's Python packages are not installed: %(names)s."),
-    "package_wrong": gettext_noop("%(name)s %(version)s does not fit: reports need %(wanted)s."),
-    "package_broken": gettext_noop("%(name)s is installed with a version that nobody can read: %(version)s."),
-    "java_missing": gettext_noop("There is no Java on this machine; Spark needs Java 17 or newer."),
-    "java_old": gettext_noop("Java %(version)s in %(home)s is too old: Spark needs Java 17 or newer."),
-    "java_home_empty": gettext_noop("JAVA_HOME is %(home)s, where there is no bin/java."),
-    "java_broken": gettext_noop("%(path)s does not say which Java it is: %(reason)s."),
-    "room_small": gettext_noop(
-        "%(place)s, where Spark keeps temporary files, has %(free)s free, and a run may need %(needed)s."
-    ),
-    "room_refused": gettext_noop("%(place)s, where Spark keeps temporary files, cannot be written: %(reason)s."),
-    "user_unnamed": gettext_noop(
-        "User %(uid)s has no name on this machine, and Java starts Spark for nobody without one."
-    ),
-    "memory_small": gettext_noop("%(free)s of memory are free, and a run needs %(needed)s."),
-}
-HOWS: dict[str, str] = {
-    "user": gettext_noop("run as a user that has a name, or add a line for this one to /etc/passwd"),
-    "python": gettext_noop("install a newer Python, remove .venv, and start again"),
-    "checkout": gettext_noop(
-        "stop this server and start it with script/server --reports, which installs Java and Spark once"
-    ),
-    "image": gettext_noop("use the image that docker build --target reports makes; it has Java and Spark"),
-    "one_file": gettext_noop(
-        "the one-file program has no Spark in it: run RocketBox from a checkout, or install it with pip"
-    ),
-    "pip": gettext_noop("pip install 'rocketbox[console,reports]', and install Java 17 or newer"),
-    "java_home": gettext_noop("set JAVA_HOME to the directory of Java 17 or newer, or unset it, and start again"),
-    "java": gettext_noop("install Java 17 or newer, and set JAVA_HOME to its directory"),
-    "room": gettext_noop("make room, or set TMPDIR to a place with more and start again"),
-    "right": gettext_noop("make it writable for this user, or set TMPDIR to another place and start again"),
-    "memory": gettext_noop("give this machine or container more memory, or stop something"),
-}
-
-
-def note(key: str, values: Mapping[str, str]) -> str:
-    """Return the sentence of a note; for an unknown note, its key and values made readable."""
+def note(key: str, values: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> str:
+    """Return the sentence of a note; for an unknown note, its key and values made readable. numbers: those of the
+    values that are numbers, to choose between singular and plural."""
     if key in NOTES:
         try:
-            return _(NOTES[key]) % values
+            template = NOTES[key]
+            if isinstance(template, str):
+                return _(template) % values
+            return ngettext(template.one, template.many, (numbers or {}).get(template.number, 0)) % values
         except KeyError:
             pass
     told = ", ".join(f"{plainly(name)}: {text}" for name, text in values.items())
@@ -218,11 +181,13 @@ def note(key: str, values: Mapping[str, str]) -> str:
 
 def failure(run: RunRecord) -> str:
     """Return the reason why a run failed, in the reader's language; "" if it did not fail."""
-    return _filled(FAILURES, run.why, run.values, run.error)
+    return _filled(failures.SENTENCES, run.why, run.values, run.error)
 
 
 def missing(one: Missing) -> tuple[str, str]:
     """Return two sentences: what is missing, and how to mend that."""
+    from spark_reports.machine import HOWS, WHATS
+
     return _filled(WHATS, one.code, one.args, one.what), _filled(HOWS, one.mend, one.args, one.how)
 
 

@@ -390,7 +390,8 @@ def _note(one: dict[str, Any], zone: tzinfo, day: str) -> str:
             values[name] = value(found, sentences.UNITS.get(name, "count"), zone, day)
         else:
             values[name] = "—" if found is None else str(found)
-    return sentences.note(str(one["key"]), values)
+    numbers = {name: found for name, found in one["values"] if isinstance(found, int)}
+    return sentences.note(str(one["key"]), values, numbers)
 
 
 def day_words(day: str) -> str:

@@ -1,4 +1,4 @@
-"""Tags and filters of the pages that show the engine: `{% load pages %}`."""
+"""Tags and filters of the pages that show the engine; they are built in, so no template loads them."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from urllib.parse import urlencode
 from django import template
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.html import conditional_escape, format_html
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.text import Truncator
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ..access import allows
 from ..scope import admits, may_move
@@ -33,7 +35,12 @@ def translated(sentence: Any) -> str:
     """Translate a sentence of the engine into the reader's language; "" for None."""
     if sentence is None:
         return ""
-    template = _(sentence.template)
+    template = sentence.template
+    if isinstance(template, str):
+        template = _(template)
+    else:
+        one, many, number = template
+        template = ngettext(one, many, sentence.args[number])
     sizes = set(_SIZE.findall(template))
     wholes = set(_WHOLE.findall(template))
     args = {
@@ -172,6 +179,15 @@ def id_code(text: str) -> SafeString:
     if text == ending(text):
         return format_html("<code>{}</code>", text)
     return format_html('<code class="cut" title="{}"><span>{}</span>{}</code>', text, text[:-12], text[-12:])
+
+
+@register.filter
+def id_link(row: Any) -> SafeString:
+    """Return the id of a message as a link to it."""
+    named = row.offset_id if row.unique_id is None else row.unique_id
+    return format_html(
+        '<a href="{}">{}</a>', reverse("message", args=[row.offset_id]), id_code(Truncator(named).chars(66))
+    )
 
 
 @register.filter
@@ -359,26 +375,4 @@ def as_time_ms(at_ms: int | None) -> SafeString | str:
         return _("not known")
     return format_html(
         '<span class="tight">{}<span class="faint">.{}</span></span>', as_time(at_ms), f"{at_ms % 1000:03d}"
-    )
-
-
-@register.simple_tag(takes_context=True)
-def sort_header(context: template.Context, key: str, label: str, kind: str = "") -> SafeString:
-    """Return a column's <th> with a link that sorts by it. kind "num": the column has figures; the largest come
-    first."""
-    request = context["request"]
-    present = context["sort"]
-    down = present == f"-{key}"
-    here = present.lstrip("-") == key
-    query = request.GET.copy()
-    query.pop("page", None)
-    query.pop("format", None)
-    first = f"-{key}" if kind == "num" else key
-    query["sort"] = (key if down else f"-{key}") if here else first
-    return format_html(
-        '<th{}{}><a href="?{}">{}</a></th>',
-        format_html(' class="{}"', kind) if kind else "",
-        format_html(' aria-sort="{}"', "descending" if down else "ascending") if here else "",
-        query.urlencode(),
-        conditional_escape(label),
     )

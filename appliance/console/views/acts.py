@@ -12,22 +12,10 @@ from urllib.parse import urlencode
 from django.http import HttpRequest
 from django.urls import reverse
 
-from ..words import SENTENCES
+from ..jobs.job import Told
 
 #: Most single results that are kept; all are counted.
 MOST_SHOWN = 100
-
-
-@dataclass(frozen=True, slots=True)
-class Told:
-    """A sentence of the engine, read back from the session."""
-
-    code: str
-    args: dict[str, Any]
-
-    @property
-    def template(self) -> str:
-        return SENTENCES[self.code]
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +41,7 @@ def keep(request: HttpRequest, key: str, facts: dict[str, Any], lines: Iterable[
     shown = list(lines)[:MOST_SHOWN]
     request.session[key] = facts | {
         "lines": [
-            [one.what, one.address, one.outcome, *([] if one.why is None else [one.why.code, one.why.args])]
+            [one.what, one.address, one.outcome, *([] if one.why is None else [[one.why.template, one.why.args]])]
             for one in shown
         ]
     }
@@ -69,7 +57,8 @@ def kept(request: HttpRequest, key: str) -> dict[str, Any] | None:
 
 
 def _sentence(parts: list[Any]) -> Told | None:
-    return Told(*parts) if parts and parts[0] in SENTENCES else None
+    """Return the reason; None without one, or if an older version kept the line."""
+    return Told(*parts[0]) if len(parts) == 1 else None
 
 
 def counted(counts: dict[str, int]) -> list[tuple[str, int]]:

@@ -43,7 +43,7 @@ class ArchiveForm(LettersForm):
 def archive_create(request: HttpRequest, name: str) -> HttpResponse:
     """Choose the dead letters for the file, then start the job. It changes nothing in the broker."""
     admin = runtime.window()
-    admin.dead_letters(name, limit=1)  # raises if there are none; the group itself may be deleted
+    admin.dead_letters.page(name, limit=1)  # raises if there are none; the group itself may be deleted
     picked = request.GET.getlist("pick")
     if "ticked" in request.GET and not picked:  # none was ticked, which must not mean all of them
         messages.warning(request, _("No dead letter is ticked."))
@@ -59,7 +59,7 @@ def archive_create(request: HttpRequest, name: str) -> HttpResponse:
         try:
             found = form.cleaned_data
             wanted = letters_asked(request.POST)
-            admin.dead_letters(name, from_ms=found["from_ms"], to_ms=found["to_ms"], wanted=wanted, limit=1)
+            admin.dead_letters.page(name, from_ms=found["from_ms"], to_ms=found["to_ms"], wanted=wanted, limit=1)
         except InvalidInput as error:
             form.add_error(None, refusal_text(error))
         else:

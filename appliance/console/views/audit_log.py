@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.core.paginator import Paginator
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
@@ -15,7 +14,8 @@ from .. import jobs, wire_entries
 from ..audit import look
 from ..jobs import audit_check as checking
 from ..models import AuditEntry
-from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_number, time_asked, time_shown, wants_csv
+from .rows import page_of
+from .window import CSV_ROWS, asks_the_engine, csv_answer, page_number, time_asked, time_shown, wants_csv
 
 
 @require_safe
@@ -38,11 +38,10 @@ def audit(request: HttpRequest) -> HttpResponse:
                 for one in entries[:CSV_ROWS]
             ),
         )  # fmt: skip
-    pages = Paginator(entries, PAGE_SIZE)
-    found = pages.get_page(page_number(request))
+    page = page_of(entries, page_number(request))
     context: dict[str, Any] = {
-        "entries": [(one, _changes(one), *_marks(one)) for one in found],
-        "page": {"total": pages.count, "page": found.number, "pages": pages.num_pages},
+        "entries": [(one, _changes(one), *_marks(one)) for one in page.rows],
+        "page": page,
         "asked": asked,
         "verdict": look(),
     }

@@ -41,7 +41,7 @@ def clean_up(request: HttpRequest) -> HttpResponse:
     if request.method == "POST":
         try:
             with failure_audited(request, "clean_up.apply", kind):
-                done = runtime.window().clean_up(
+                done = runtime.window().clean_ups.clean(
                     **wanted, revision=asked.get("revision") or None, by=request.user.label
                 )
         except Conflict:
@@ -54,7 +54,7 @@ def clean_up(request: HttpRequest) -> HttpResponse:
             query = QueryDict(mutable=True)
             query.update({"kind": kind, "idle_hours": str(hours), "q": q})
             return redirect(f"{reverse('clean_up')}?{query.urlencode()}")
-    found = runtime.window().clean_up(**wanted, dry_run=True)
+    found = runtime.window().clean_ups.clean(**wanted, dry_run=True)
     context |= {"found": found, "hidden": found.count - len(found.items)}
     return render(request, "groups/clean_up.html", context, status=409 if "changed" in context else 200)
 

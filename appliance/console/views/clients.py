@@ -11,7 +11,7 @@ from django.views.decorators.http import require_POST, require_safe
 from ... import runtime
 from ...engine.errors import Conflict, NotFound, Unavailable
 from ..audit import audit
-from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
+from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, refusal_text, wants_csv
 
 #: Most rows of a table from a client's answer.
 _MOST_ROWS = 500
@@ -27,19 +27,15 @@ def clients(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort", "client_id")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.window().clients(q=q, role=role, group=group, sort=sort, page=page, page_size=size)
+        return runtime.window().clients.page(q=q, role=role, group=group, sort=sort, page=page, page_size=size)
 
     if wants_csv(request):
-        return csv_answer(
+        return csv_of(
             "clients",
-            ("client_id", "address", "language", "version", "producer_groups", "consumer_groups", "heartbeat_at_ms",
-             "connected_ms", "waiting_pulls"),
-            (
-                (row.client_id, row.address, row.language, row.version, " ".join(row.producer_groups),
-                 " ".join(row.consumer_groups), row.heartbeat_at_ms, row.connected_ms, row.parked_pulls)
-                for row in all_rows(fetch)
-            ),
-        )  # fmt: skip
+            "client_id address language version producer_groups consumer_groups heartbeat_at_ms connected_ms "
+            "waiting_pulls=parked_pulls",
+            all_rows(fetch),
+        )
     context = {"page": fetch(page_number(request), PAGE_SIZE), "sort": sort, "q": q, "role": role, "group": group}
     return render(request, "clients/list.html", context)
 
@@ -61,7 +57,7 @@ def client_ask(request: HttpRequest, client_id: str) -> HttpResponse:
     context = _context(client_id) | {"asked": group}
     status = 200
     try:
-        found = runtime.window().running_info(group, client_id, stack=stack, by=request.user.label)
+        found = runtime.window().asking.running_info(group, client_id, stack=stack, by=request.user.label)
     except Unavailable as error:
         audit(request, "client.ask", client_id, None, {"reason": str(error)}, "failed")
         context["error"], status = refusal_text(error), 503
@@ -75,7 +71,7 @@ def client_ask(request: HttpRequest, client_id: str) -> HttpResponse:
 
 
 def _context(client_id: str) -> dict[str, Any]:
-    rows = runtime.window().client(client_id)
+    rows = runtime.window().clients.named(client_id)
     if not rows:
         raise NotFound("client", client_id)
     groups = sorted({name for row in rows for name in row.consumer_groups})

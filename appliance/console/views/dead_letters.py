@@ -24,6 +24,7 @@ from .window import (
     all_rows,
     asks_the_engine,
     csv_answer,
+    csv_of,
     page_number,
     refusal_text,
     time_asked,
@@ -61,20 +62,14 @@ def dead_letter_groups(request: HttpRequest) -> HttpResponse:
     admin = runtime.window()
 
     def fetch(page: int, size: int) -> Any:
-        return admin.dead_letter_groups(q, sort, page, size)
+        return admin.dead_letters.groups(q, sort, page, size)
 
     fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
-        return csv_answer(
-            "dead-letters",
-            ("group", "dead_letters", "oldest_ms", "newest_ms", "expires_not_before_ms", "replay"),
-            (
-                (row.group, row.count, row.oldest_ms, row.newest_ms, row.expires_not_before_ms, row.job)
-                for row in all_rows(fetch_cut)
-            ),
-        )
-    found = admin.replay_jobs()
-    expiring = admin.expiring_dead_letters()
+        columns = "group dead_letters=count oldest_ms newest_ms expires_not_before_ms replay=job"
+        return csv_of("dead-letters", columns, all_rows(fetch_cut))
+    found = admin.replays.jobs()
+    expiring = admin.dead_letters.expiring()
     names = names_for(request.user)
     context = {"page": fetch_cut(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
     context |= {"expiring_total": sum(one.count for one in expiring.groups if names.has_group(one.group))}
@@ -119,21 +114,21 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
         if wants_csv(request):
             return _csv(name, _all_letters(name, from_ms, to_ms, wanted))
         cursor = request.GET.get("cursor") or None
-        context["page"] = admin.dead_letters(
+        context["page"] = admin.dead_letters.page(
             name, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=PAGE_SIZE
         )
         context["filtered"] = bool(wanted) or from_ms is not None or to_ms is not None
     except InvalidInput as error:
         context["error"] = refusal_text(error)
         status = 422
-    summary = admin.dead_letter_summary(name)
+    summary = admin.dead_letters.summary(name)
     hours, rows, more = grid(summary.cells)
     context |= {"summary": summary, "hours": hours, "grid": rows, "more_kinds": more}
     context["origins"] = sorted({cell.topic for cell in summary.cells if cell.topic})[:200]
-    context["expiring"] = next((one for one in admin.expiring_dead_letters().groups if one.group == name), None)
-    jobs = admin.replay_jobs(name).jobs
+    context["expiring"] = next((one for one in admin.dead_letters.expiring().groups if one.group == name), None)
+    jobs = admin.replays.jobs(name).jobs
     context |= {"jobs": jobs[:10], "job_times": {job.id: job.created_ms for job in jobs}}
-    context["ladder"] = admin.retry_ladder(name) if not summary.total else None
+    context["ladder"] = admin.waiting.ladder(name) if not summary.total else None
     return render(request, "dead_letters/group.html", context, status=status)
 
 
@@ -159,7 +154,7 @@ def _all_letters(name: str, from_ms: int | None, to_ms: int | None, wanted: dict
     """Yield the dead letters of the filter: CSV_ROWS at most, and only those found within CSV_S."""
     cursor, count, end = None, 0, time.monotonic() + CSV_S
     while count < CSV_ROWS and time.monotonic() < end:
-        page = runtime.window().dead_letters(
+        page = runtime.window().dead_letters.page(
             name, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=500
         )
         yield from page.rows

@@ -124,16 +124,16 @@ def delayed(request: HttpRequest) -> HttpResponse:
         context["asked"] |= {"from": time_shown(wanted.from_ms), "to": time_shown(wanted.to_ms)}
         context |= {"wanted": wanted, "query": wanted.query(), "carried": wanted.fields | {"q": q}}
         if q:
-            context["page"] = admin.find_waiting(q, PAGE_SIZE)
+            context["page"] = admin.waiting.by_name(q, PAGE_SIZE)
         else:
             cursor = request.GET.get("cursor") or None
-            context["page"] = admin.waiting(**wanted.asked, cursor=cursor, limit=PAGE_SIZE)
+            context["page"] = admin.waiting.page(**wanted.asked, cursor=cursor, limit=PAGE_SIZE)
         bucket_ms, buckets = SPANS[span]
         chosen = {name: value for name, value in wanted.asked.items() if name not in ("from_ms", "to_ms")}
-        found = admin.pending_by_due(bucket_ms, buckets, **chosen)
+        found = admin.waiting.by_due(bucket_ms, buckets, **chosen)
         context |= {"histogram": found, "bars": _bars(found, wanted, span), "ticks": _ticks(found)}
         context |= {"most": max(found.counts), "width": WIDTH, "height": HEIGHT}
-        context["levels"] = admin.delay_levels()
+        context["levels"] = admin.waiting.levels()
     except InvalidInput as error:
         context["error"] = refusal_text(error)
         status = 422
@@ -190,13 +190,13 @@ def delayed_act(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and is_final(request):
         return _apply(request, what, places, chosen, wanted)
     try:
-        plan = admin.act_on_waiting(what, places, **chosen, dry_run=True, by=request.user.label)
+        plan = admin.waiting_commands.run(what, places, **chosen, dry_run=True, by=request.user.label)
     except InvalidInput:
         raise
     except AdminError as error:  # the only ticked message is gone
         messages.warning(request, refusal_text(error))
         return redirect("delayed")
-    rows = [row for row in admin.waiting_at(places) if row is not None]
+    rows = [row for row in admin.waiting.rows_at(places) if row is not None]
     context = {"plan": plan, "counts": counted(plan.counts), "possible": plan.counts.get("possible", 0), "rows": rows}
     context |= {"what": what, "picked": picked, "wanted": wanted, "places": bool(places)}
     context["impossible"] = [one for one in plan.results if one.why is not None][:20]
@@ -238,7 +238,7 @@ def carried_out(
         with failure_audited(request, action, target):
             while more and sum(counts.values()) < MOST_HANDLED and time.monotonic() - begin < LONGEST_S:
                 step: dict[str, Any] = chosen if places else chosen | {"cursor": cursor}
-                act: WaitingAct = admin.act_on_waiting(what, places, **step, by=request.user.label)
+                act: WaitingAct = admin.waiting_commands.run(what, places, **step, by=request.user.label)
                 done += act.done
                 for outcome, count in act.counts.items():
                     counts[outcome] = counts.get(outcome, 0) + count

@@ -9,10 +9,10 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..access import RANKS, Rule
 from ..database import is_damage
 from ..identity import AnonymousUser
 from ..models import Role
+from ..roles import RANKS, Rule
 
 
 def _answer(request: HttpRequest, status: int, code: str, heading: str, sentence: str) -> HttpResponse:

@@ -24,7 +24,7 @@ from .sign_in import remember_language
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def language(request: HttpRequest, secret: str) -> HttpResponse:
+def setup(request: HttpRequest, secret: str) -> HttpResponse:
     """Step 1: choose the language."""
     _require_setup_link(secret)
     chosen = request.POST.get("language", "")
@@ -36,7 +36,7 @@ def language(request: HttpRequest, secret: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def administrator(request: HttpRequest, secret: str) -> HttpResponse:
+def setup_administrator(request: HttpRequest, secret: str) -> HttpResponse:
     """Step 2: create the administrator, which ends the link."""
     _require_setup_link(secret)
     form = AdministratorForm(request.POST or None)
@@ -54,7 +54,7 @@ def administrator(request: HttpRequest, secret: str) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def address(request: HttpRequest) -> HttpResponse:
+def setup_address(request: HttpRequest) -> HttpResponse:
     """Step 3: choose the address that clients get, and check it. `?host=` checks one; htmx gets only the findings."""
     running = runtime.running()
     addresses = runtime.window().addresses()
@@ -84,7 +84,7 @@ def address(request: HttpRequest) -> HttpResponse:
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
-def message(request: HttpRequest) -> HttpResponse:
+def setup_message(request: HttpRequest) -> HttpResponse:
     """Step 4: send a first message with a program that has the right address in it. POST ends the wizard."""
     if request.method == "POST":
         set_up.go_to(set_up.DONE)
@@ -109,7 +109,7 @@ def message(request: HttpRequest) -> HttpResponse:
 
 
 @require_safe
-def message_count(request: HttpRequest) -> HttpResponse:
+def setup_message_count(request: HttpRequest) -> HttpResponse:
     """Return only the counter, which the page loads once a second until a message has come."""
     return render(request, "setup/_message_count.html", {"count": _count()})
 

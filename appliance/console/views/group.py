@@ -10,7 +10,7 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ..identity import names_for
-from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
+from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, wants_csv
 
 TABS = ("lag", "clients", "subscriptions", "settings")
 #: Most clients in one table; further ones are only counted.
@@ -23,15 +23,8 @@ def group(request: HttpRequest, name: str) -> HttpResponse:
     """Show the group; `tab` chooses the part below its figures. `format=csv` for all its queues, sorted and filtered as
     on the page."""
     if wants_csv(request):
-        return csv_answer(
-            f"group-{name}",
-            ("topic", "queue", "committed", "min_offset", "max_offset", "lag", "lag_ms", "held_by"),
-            (
-                (queue.topic, queue.queue_id, queue.committed, queue.min_offset, queue.max_offset, queue.lag,
-                 queue.lag_ms, queue.held_by)
-                for queue in all_rows(lambda page, size: _queues(request, name, page, size))
-            ),
-        )  # fmt: skip
+        rows = all_rows(lambda page, size: _queues(request, name, page, size))
+        return csv_of(f"group-{name}", "topic queue=queue_id committed min_offset max_offset lag lag_ms held_by", rows)
     return render(request, "groups/group.html", _context(request, name))
 
 
@@ -48,8 +41,8 @@ def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
     """Show the whole diagnosis: findings with their figures, checks that are in order, and those that could not be
     made, with reasons."""
     admin = runtime.window()
-    found = admin.diagnosis(name, names_for(request.user).has_topic)
-    detail = admin.group(name, queues=False)
+    found = admin.diagnosis.of(name, names_for(request.user).has_topic)
+    detail = admin.groups.detail(name, queues=False)
     return render(request, "groups/diagnosis.html", {"name": name, "found": found, "row": detail.row})
 
 
@@ -57,19 +50,19 @@ def _queues(request: HttpRequest, name: str, page: int, page_size: int) -> Any:
     """Return a page of the group's queues, sorted and filtered as in the address."""
     request.GET.get("tab")  # read, so that it is not reported as unsupported: a file always has the queues
     asked = {"sort": request.GET.get("sort", "-lag"), "q": request.GET.get("q", "")}
-    return runtime.window().group_queues(name, **asked, page=page, page_size=page_size)
+    return runtime.window().group_now.queues(name, **asked, page=page, page_size=page_size)
 
 
 def _context(request: HttpRequest, name: str) -> dict[str, Any]:
     admin = runtime.window()
-    detail = admin.group(name, queues=False)
-    diagnosis = admin.diagnosis(name)
+    detail = admin.groups.detail(name, queues=False)
+    diagnosis = admin.diagnosis.of(name)
     tab = request.GET.get("tab", "lag")
     context: dict[str, Any] = {
         "group": detail,
         "row": detail.row,
         "name": name,
-        "pace": admin.group_pace(name),
+        "pace": admin.group_now.pace(name),
         "findings": diagnosis.findings,
         "tab": tab if tab in TABS else "lag",
         "query": request.GET.urlencode(),

@@ -28,7 +28,7 @@ from .window import asks_the_engine, not_found_sentence, refusal_text
 def group_pause(request: HttpRequest, name: str) -> HttpResponse:
     """Pause or resume a group: show what that does to its clients, then do it."""
     admin = runtime.window()
-    detail = admin.group(name, queues=False)
+    detail = admin.groups.detail(name, queues=False)
     if detail.settings is None:
         raise NotFound("group", name)
     resume = not detail.settings.consume_enable
@@ -37,7 +37,7 @@ def group_pause(request: HttpRequest, name: str) -> HttpResponse:
         action = "group.resume" if wanted else "group.pause"
         try:
             with failure_audited(request, action, name):
-                change = admin.edit_group(name, consume_enable=wanted, by=request.user.label)
+                change = admin.group_commands.edit(name, consume_enable=wanted, by=request.user.label)
         except Conflict as error:
             messages.warning(request, refusal_text(error))
         else:
@@ -87,7 +87,7 @@ class CloneForm(Form):
 @asks_the_engine
 def group_clone(request: HttpRequest, name: str) -> HttpResponse:
     """Show what the other group would take over, queue by queue and setting by setting; then do it."""
-    detail = runtime.window().group(name)
+    detail = runtime.window().groups.detail(name)
     form = CloneForm(request.POST or None, initial={"offsets": True})
     context: dict[str, Any] = {
         "name": name,

@@ -26,6 +26,7 @@ from .window import (
     asks_the_engine,
     carry_moment,
     csv_answer,
+    csv_of,
     not_found_sentence,
     refusal_text,
     topic_names,
@@ -100,7 +101,7 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
     """Show the form, then its preview queue by queue, then do it. `to=latest&step=preview` in the address skips the
     form."""
     names = names_for(request.user)
-    detail = runtime.window().group(name)
+    detail = runtime.window().groups.detail(name)
     asked = {key: request.GET.get(key, "") for key in ("topic", "queues", "to", "at_ms", "offset", "by")}
     quick = request.method == "GET" and request.GET.get("step") == "preview"
     form = ResetForm(request.POST if request.method == "POST" else asked if quick else None, initial=asked)
@@ -140,10 +141,10 @@ def _reset(request: HttpRequest, name: str, asked: dict[str, Any], final: bool) 
     options: dict[str, Any] = {"queue_id": queues, "by": request.user.label}
     topic = asked["topic"] or None
     if not final:
-        return admin.reset_offsets(name, topic, target, dry_run=True, **options)
+        return admin.offset_commands.reset(name, topic, target, dry_run=True, **options)
     revision = request.POST.get("revision") or None
     with failure_audited(request, "group.reset", name):
-        done = admin.reset_offsets(name, topic, target, revision=revision, **options)
+        done = admin.offset_commands.reset(name, topic, target, revision=revision, **options)
     note_reset(request, "group.reset", done)
     return done
 
@@ -159,7 +160,7 @@ def _topics_of(detail: Any) -> list[str]:
 def group_resets(request: HttpRequest, name: str) -> HttpResponse:
     """Show the group's resets of the last day, newest first; `format=csv` as a file."""
     admin = runtime.window()
-    found = admin.offset_resets(name)
+    found = admin.offsets.of_group(name)
     if wants_csv(request):
         return csv_answer(
             f"resets-{name}",
@@ -178,14 +179,8 @@ def group_reset_done(request: HttpRequest, name: str, number: int) -> HttpRespon
     """Show one reset and the progress of each queue; `format=csv` for all queues."""
     found = _of(name, number)
     if wants_csv(request):
-        return csv_answer(
-            f"reset-{number}",
-            ("topic", "queue", "before", "to", "now", "replays", "skips", "state"),
-            (
-                (move.topic, move.queue_id, move.before, move.to, move.now, move.replays, move.skips, move.state)
-                for move in found.moves
-            ),
-        )
+        columns = "topic queue=queue_id before to now replays skips state"
+        return csv_of(f"reset-{number}", columns, found.moves)
     return render(request, "groups/reset.html", {"name": name, **_progress(found)})
 
 
@@ -207,14 +202,14 @@ def group_reset_undo(request: HttpRequest, name: str, number: int) -> HttpRespon
         revision = request.POST.get("revision") or None
         try:
             with failure_audited(request, "group.undo_reset", name):
-                done = admin.undo_reset(number, revision=revision, by=request.user.label)
+                done = admin.offset_commands.undo(number, revision=revision, by=request.user.label)
         except Conflict as error:
             messages.warning(request, refusal_text(error))
             return redirect("group_reset_done", name, number)
         note_reset(request, "group.undo_reset", done)
         return redirect("group_reset_done", name, done.id)
     try:
-        preview = admin.undo_reset(number, dry_run=True, by=request.user.label)
+        preview = admin.offset_commands.undo(number, dry_run=True, by=request.user.label)
     except Conflict as error:
         messages.warning(request, refusal_text(error))
         return redirect("group_reset_done", name, number)
@@ -226,7 +221,7 @@ def group_reset_undo(request: HttpRequest, name: str, number: int) -> HttpRespon
 
 def _of(name: str, number: int) -> Any:
     """Return a reset of this group. Raises NotFound."""
-    found = runtime.window().offset_reset(number)
+    found = runtime.window().offsets.one(number)
     if found.group != name:
         raise NotFound("reset", str(number))
     return found

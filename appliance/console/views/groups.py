@@ -28,7 +28,7 @@ from .changes import (
     is_forced,
     is_submitted,
 )  # fmt: skip
-from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
+from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, wants_csv
 
 #: Most offsets that the page to delete a group shows.
 _OFFSETS_SHOWN = 50
@@ -81,22 +81,17 @@ def groups(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort", "name")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.window().groups(
+        return runtime.window().groups.page(
             q=q, system=system, online=_ONLINE.get(online), sort=sort, page=page, page_size=size
         )
 
     fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
-        return csv_answer(
+        return csv_of(
             "groups",
-            ("group", "model", "clients", "topics", "lag", "lag_ms", "out_per_s", "retries",
-             "retries_ready", "dead_letters", "conflict"),
-            (
-                (row.name, row.model, row.clients, row.topics, row.lag, row.lag_ms, row.out_rate, row.retries,
-                 row.retries_ready, row.dead_letters, row.conflict)
-                for row in all_rows(fetch_cut)
-            ),
-        )  # fmt: skip
+            "group=name model clients topics lag lag_ms out_per_s=out_rate retries retries_ready dead_letters conflict",
+            all_rows(fetch_cut),
+        )
     context = {
         "page": fetch_cut(page_number(request), PAGE_SIZE),
         "sort": sort,
@@ -111,13 +106,13 @@ def groups(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def group_create(request: HttpRequest) -> HttpResponse:
     """Create a group, before its first consumer connects."""
-    form = GroupForm(request.POST or None, initial=defaults(runtime.window().group_setting_list()), new=True)
+    form = GroupForm(request.POST or None, initial=defaults(runtime.window().group_settings), new=True)
     if is_submitted(request) and form.is_valid():
         settings = dict(form.cleaned_data)
         name = settings.pop("name")
         try:
             with failure_audited(request, "group.create", name):
-                change = runtime.window().create_group(
+                change = runtime.window().group_commands.create(
                     name, **settings, dry_run=not is_final(request), by=request.user.label
                 )
         except Conflict:
@@ -151,7 +146,7 @@ def group_edit(request: HttpRequest, name: str) -> HttpResponse:
     if is_submitted(request) and form.is_valid():
         try:
             with failure_audited(request, "group.edit", name):
-                change = runtime.window().edit_group(
+                change = runtime.window().group_commands.edit(
                     name, revision=revision, **form.cleaned_data, dry_run=not is_final(request), by=request.user.label
                 )
         except Conflict:
@@ -177,9 +172,9 @@ def group_edit(request: HttpRequest, name: str) -> HttpResponse:
 def group_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a group once its name was typed, with its offsets unless they are to stay."""
     offsets = request.POST.get("offsets") != "keep"
-    context = {"name": name, "change": runtime.window().delete_group(name, offsets=offsets, dry_run=True)}
+    context = {"name": name, "change": runtime.window().group_commands.delete(name, offsets=offsets, dry_run=True)}
     context |= {"heading": _("Delete %(name)s?") % {"name": name}, "offsets": offsets}
-    page = runtime.window().group_queues(name, sort="queue", page_size=_OFFSETS_SHOWN)
+    page = runtime.window().group_now.queues(name, sort="queue", page_size=_OFFSETS_SHOWN)
     context |= {"page": page, "hidden": page.total - len(page.rows)}
     if request.method != "POST":
         return render(request, "groups/delete.html", context)
@@ -191,7 +186,7 @@ def group_delete(request: HttpRequest, name: str) -> HttpResponse:
     force = is_forced(request)
     try:
         with failure_audited(request, "group.delete", name):
-            done = runtime.window().delete_group(
+            done = runtime.window().group_commands.delete(
                 name, offsets=offsets, revision=revision, force=force, by=request.user.label
             )
     except Blocked as error:
@@ -205,7 +200,7 @@ def group_delete(request: HttpRequest, name: str) -> HttpResponse:
 
 def _stored_settings(name: str) -> Any:
     """Return a group's settings. Raises NotFound for a group that is known only by its offsets or clients."""
-    settings = runtime.window().group(name).settings
+    settings = runtime.window().groups.detail(name).settings
     if settings is None:
         raise NotFound("group", name)
     return settings

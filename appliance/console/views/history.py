@@ -70,7 +70,7 @@ def broker_history(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def topic_history(request: HttpRequest, name: str) -> HttpResponse:
     """Show a topic's figures; `format=csv` for the values."""
-    runtime.window().topic_settings(name)
+    runtime.window().topics.settings(name)
     return _page(request, TOPIC, name, {"heading": _("History of %(name)s") % {"name": name}, "topic": name})
 
 
@@ -78,7 +78,7 @@ def topic_history(request: HttpRequest, name: str) -> HttpResponse:
 @asks_the_engine
 def group_history(request: HttpRequest, name: str) -> HttpResponse:
     """Show a group's figures; `format=csv` for the values."""
-    runtime.window().group(name)
+    runtime.window().groups.detail(name)
     return _page(request, GROUP, name, {"heading": _("History of %(name)s") % {"name": name}, "group": name})
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
@@ -23,11 +22,10 @@ from .. import jobs as jobs_
 from .. import streams
 from ..audit import audit
 from . import errors
+from .rows import page_of
 from .window import (
-    CSV_ROWS,
-    PAGE_SIZE,
     asks_the_engine,
-    csv_answer,
+    csv_of,
     page_number,
     refusal_text,
     wants_csv,
@@ -45,21 +43,17 @@ def jobs(request: HttpRequest) -> HttpResponse:
     kind, state = request.GET.get("kind", ""), request.GET.get("state", "")
     found = jobs_.seen(request.user, kind, state)
     if wants_csv(request):
-        return csv_answer(
+        return csv_of(
             "jobs",
-            ("job", "kind", "target", "state", "who", "created_ms", "started_ms", "ended_ms", "done", "total", "unit"),
-            (
-                (one.id, one.kind, one.target, one.state, one.who, one.created_at_ms, one.started_at_ms,
-                 one.ended_at_ms, one.done, one.total, one.unit)
-                for one in found[:CSV_ROWS]
-            ),
-        )  # fmt: skip
-    pages = Paginator(found, PAGE_SIZE)
-    shown = pages.get_page(page_number(request))
+            "job=id kind target state who created_ms=created_at_ms started_ms=started_at_ms ended_ms=ended_at_ms "
+            "done total unit",
+            found,
+        )
+    page = page_of(found, page_number(request))
     offered = {one.name: one.title for one in jobs_.kinds().values() if one.fetch.admits(request.user)}
     context = {
-        "rows": [(one, jobs_.kind_of(one.kind)) for one in shown],
-        "page": {"total": pages.count, "page": shown.number, "pages": pages.num_pages},
+        "rows": [(one, jobs_.kind_of(one.kind)) for one in page.rows],
+        "page": page,
         "kind": kind, "state": state, "kinds": offered, "states": jobs_.STATES,
     }  # fmt: skip
     return render(request, "jobs/list.html", context)

@@ -30,7 +30,7 @@ SHOWN_BYTES = 64 << 10
 @asks_the_engine
 def message(request: HttpRequest, ref: str) -> HttpResponse:
     """Show a message's story and the groups that have it, and its body to users who may read bodies."""
-    detail = runtime.window().message(ref)
+    detail = runtime.window().messages.detail(ref)
     context: dict[str, Any] = {
         "detail": detail,
         "row": detail.row,
@@ -52,7 +52,7 @@ def message_content(request: HttpRequest, ref: str) -> HttpResponse:
     """Show a message's body, decompressed as its sys flag says, in the form `as`: json, text, hex or base64; by default
     in the one that suits it."""
     admin = runtime.window()
-    detail = admin.message(ref, story=False)
+    detail = admin.messages.detail(ref, story=False)
     context = {"detail": detail, "row": detail.row, "tab": "content"} | _body(request, ref)
     audit(request, "message.read", _place(detail.row))
     return render(request, "message/content.html", context)
@@ -63,8 +63,8 @@ def message_content(request: HttpRequest, ref: str) -> HttpResponse:
 def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
     """Show the record as it is stored in the log."""
     admin = runtime.window()
-    detail = admin.message(ref, story=False)
-    context = {"detail": detail, "row": detail.row, "tab": "raw", "raw": admin.message_raw(ref)}
+    detail = admin.messages.detail(ref, story=False)
+    context = {"detail": detail, "row": detail.row, "tab": "raw", "raw": admin.messages.raw(ref)}
     audit(request, "message.read_raw", _place(detail.row))
     return render(request, "message/raw.html", context)
 
@@ -74,8 +74,8 @@ def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
 def message_download(request: HttpRequest, ref: str) -> HttpResponse:
     """Download the body as it is stored."""
     admin = runtime.window()
-    row = admin.message(ref, story=False).row
-    body = admin.message_bytes(ref)
+    row = admin.messages.detail(ref, story=False).row
+    body = admin.messages.body_bytes(ref)
     audit(request, "message.export", _place(row))
     response = HttpResponse(body, content_type="application/octet-stream")
     name = f"{row.topic}-{row.queue_id}-{row.queue_offset}.bin"
@@ -85,7 +85,7 @@ def message_download(request: HttpRequest, ref: str) -> HttpResponse:
 
 def _body(request: HttpRequest, ref: str) -> dict[str, Any]:
     """Return the body for a page in the form `?as=`, or if that does not fit, in the one that suits the body."""
-    body = runtime.window().message_body(ref, SHOWN_BYTES)
+    body = runtime.window().messages.body(ref, SHOWN_BYTES)
     forms = [form for form in FORMS if getattr(body, form) is not None]
     form = request.GET.get("as", "")
     if form not in forms:

@@ -76,7 +76,7 @@ def message_export(request: HttpRequest) -> HttpResponse:
     if asked is not None and asked["topic"]:
         try:
             parameters = _parameters(request, asked)
-            page = runtime.window().messages(
+            page = runtime.window().messages.page(
                 parameters["topic"], queue_id=parameters["queue_id"], from_ms=parameters["from_ms"],
                 to_ms=parameters["to_ms"], limit=1,
             )  # fmt: skip
@@ -115,7 +115,7 @@ def start_export(request: HttpRequest, parameters: dict[str, Any], whole: bool) 
     """Start the job. The caller has checked the user's rights."""
     kind = exports.EXPORT
     if not whole:
-        reads_bodies = runtime.window().filter_reads_bodies(parameters["filter"])
+        reads_bodies = runtime.window().messages.filter_reads_bodies(parameters["filter"])
         kind = exports.BODY_SEARCH if reads_bodies else exports.SEARCH
     return jobs.start(request, kind, parameters, target=parameters["topic"], names=(parameters["topic"],))
 
@@ -153,7 +153,7 @@ def message_import(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid():
         topic, data = form.cleaned_data["topic"].strip(), form.cleaned_data["file"].read()
         try:
-            runtime.window().import_messages(topic, (), dry_run=True)
+            runtime.window().imports.send(topic, (), dry_run=True)
         except AdminError as error:
             form.add_error("topic", refusal_text(error))
         else:

@@ -49,7 +49,7 @@ def messages(request: HttpRequest) -> HttpResponse:
             asked["from"], asked["to"] = time_shown(begin), time_shown(end)
             cursor = request.GET.get("cursor") or None
             filter_text = filter_asked(request, topic, asked["filter"], first=cursor is None)
-            page = runtime.window().messages(
+            page = runtime.window().messages.page(
                 topic,
                 queue_id=queue_asked(asked["queue"]),
                 from_ms=begin,
@@ -85,7 +85,7 @@ def filter_asked(request: HttpRequest, topic: str, text: str, first: bool = True
     text = text.strip()
     if not text:
         return None
-    if runtime.window().filter_reads_bodies(text):
+    if runtime.window().messages.filter_reads_bodies(text):
         user: Any = request.user
         if not user.may_read_bodies:
             raise InvalidInput("filter", _("You may not read message bodies, so a filter cannot look into them."))

@@ -43,7 +43,7 @@ def overview(request: HttpRequest) -> HttpResponse:
         "uptime_s": running.uptime_s,
     }
     try:
-        shown = admin.overview()
+        shown = admin.overview.snapshot()
     except Unavailable as error:
         health = admin.health()
         context |= {"why": refusal_text(error), "health": sorted(health.items()), "well": _well(health)}
@@ -66,7 +66,7 @@ def overview(request: HttpRequest) -> HttpResponse:
 def history() -> str:
     """Return the last ten minutes as JSON: [[seconds since 1970], [received a second], [delivered a second]]."""
     admin = runtime.window()
-    came, went = admin.series("in", HISTORY_S), admin.series("out", HISTORY_S)
+    came, went = admin.charts.series("in", HISTORY_S), admin.charts.series("out", HISTORY_S)
     delivered = dict(zip(went.times_at_ms, went.values, strict=True))
     times = [at // 1000 for at in came.times_at_ms]
     return json.dumps([times, came.values, [delivered.get(at) for at in came.times_at_ms]])
@@ -83,7 +83,7 @@ async def overview_live(request: HttpRequest) -> HttpResponse:
     if stream is None:
         return errors.too_many_streams(request)
     try:
-        runtime.window().live_frame()
+        runtime.window().live.frame()
     except AdminError as error:
         stream.end()
         return HttpResponse(str(error), status=503, content_type="text/plain; charset=utf-8")

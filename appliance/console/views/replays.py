@@ -127,7 +127,7 @@ def may_send(request: HttpRequest, target: str, topic: str | None) -> bool:
 @asks_the_engine
 def replay_create(request: HttpRequest, name: str) -> HttpResponse:
     """Start a replay: a form with the dead letters and their target, a preview, then the start."""
-    runtime.window().dead_letters(name, limit=1)  # raises if there are none; the group itself may be deleted
+    runtime.window().dead_letters.page(name, limit=1)  # raises if there are none; the group itself may be deleted
     picked = request.GET.getlist("pick")
     back = way_back(request, FILTER, "dead_letters", name)
     if "ticked" in request.GET and not picked:  # none was ticked, which must not mean all of them
@@ -153,7 +153,7 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
         try:
             asked["wanted"] = letters_asked(request.POST)
             with failure_audited(request, "replay.start", name):
-                plan = runtime.window().start_replay(
+                plan = runtime.window().replay_commands.start(
                     name, **asked, offsets=picked or None, dry_run=not is_final(request), by=request.user.label
                 )
         except NotFound as error:
@@ -181,10 +181,10 @@ def replay(request: HttpRequest, job: str) -> HttpResponse:
     """Show a replay: its progress, and the result of each message."""
     admin = runtime.window()
     result = request.GET.get("result") or "chosen"
-    found = admin.replay_job(job)
+    found = admin.replays.job(job)
     if not may_see(request, found):
         return errors.outside_pattern(request, str(names_for(request.user)))
-    page = admin.replay_results(job, result=result, cursor=request.GET.get("cursor") or None, limit=PAGE_SIZE)
+    page = admin.replays.results(job, result=result, cursor=request.GET.get("cursor") or None, limit=PAGE_SIZE)
     context = {"job": found, "page": page, "result": result, "results": RESULTS}
     return render(request, "dead_letters/replay.html", context)
 
@@ -194,7 +194,7 @@ def replay(request: HttpRequest, job: str) -> HttpResponse:
 def replay_progress(request: HttpRequest, job: str) -> HttpResponse:
     """Return the replay's progress, which the page loads every second; after its end the page loads again, with the
     results."""
-    found = runtime.window().replay_job(job)
+    found = runtime.window().replays.job(job)
     if not may_see(request, found):
         return errors.outside_pattern(request, str(names_for(request.user)))
     response = render(request, "dead_letters/_progress.html", {"job": found})
@@ -210,9 +210,9 @@ async def replay_results_file(request: HttpRequest, job: str) -> HttpResponse | 
     kind = "ndjson" if request.GET.get("format") == "ndjson" else "csv"
     result = request.GET.get("result") or "chosen"
     try:
-        if not may_see(request, await asyncio.to_thread(admin.replay_job, job)):
+        if not may_see(request, await asyncio.to_thread(admin.replays.job, job)):
             return errors.outside_pattern(request, str(names_for(request.user)))
-        first = await asyncio.to_thread(admin.replay_results, job, result=result, limit=STEP)
+        first = await asyncio.to_thread(admin.replays.results, job, result=result, limit=STEP)
     except AdminError as error:
         status = 404 if isinstance(error, NotFound) else 400 if isinstance(error, InvalidInput) else 503
         return HttpResponse(refusal_text(error), status=status, content_type="text/plain; charset=utf-8")
@@ -239,7 +239,7 @@ async def _results(stream: streams.Stream, job: str, result: str, first: Any, ki
                 return
             await asyncio.sleep(REST_S)
             page = await asyncio.to_thread(
-                runtime.window().replay_results, job, result=result, cursor=page.next_cursor, limit=STEP
+                runtime.window().replays.results, job, result=result, cursor=page.next_cursor, limit=STEP
             )
     finally:
         stream.end()
@@ -284,11 +284,15 @@ def replay_act(request: HttpRequest, job: str) -> HttpResponse:
     """Pause, resume or cancel a replay."""
     admin = runtime.window()
     what = request.POST.get("what", "")
-    acts = {"pause": admin.pause_replay, "resume": admin.resume_replay, "cancel": admin.cancel_replay}
+    acts = {
+        "pause": admin.replay_commands.pause,
+        "resume": admin.replay_commands.resume,
+        "cancel": admin.replay_commands.cancel,
+    }
     act = acts.get(what)
     if act is None:
         raise InvalidInput("what", _("There is no such act."))
-    found = admin.replay_job(job)
+    found = admin.replays.job(job)
     if not may_see(request, found) or not may_send(request, found.target, found.topic):
         return errors.outside_pattern(request, str(names_for(request.user)))
     try:

@@ -54,7 +54,7 @@ def set_switch(request: HttpRequest) -> HttpResponse:
     final = request.method == "POST" and is_final(request)
     try:
         with failure_audited(request, "set.switch", to):
-            change = runtime.window().switch_leader(to, dry_run=not final, by=request.user.label)
+            change = runtime.window().member.switch(to, dry_run=not final, by=request.user.label)
     except (Conflict, Blocked, NotFound) as error:
         if final:
             audit(request, "set.switch", to, None, {"reason": str(error)}, "refused")
@@ -77,7 +77,7 @@ def set_adopt(request: HttpRequest) -> HttpResponse:
     view = _set_here()
     context: dict[str, Any] = {"name": view.set, "heading": _("Adopt the set %(name)s?") % {"name": view.set}}
     try:
-        context["change"] = admin.adopt_set(view.uuid, view.set, dry_run=True, by=request.user.label)
+        context["change"] = admin.member.adopt(view.uuid, view.set, dry_run=True, by=request.user.label)
         if request.method != "POST":
             return render(request, "replication/adopt.html", context)
         context["typed"] = request.POST.get("name", "")
@@ -85,7 +85,7 @@ def set_adopt(request: HttpRequest) -> HttpResponse:
             context["error"] = _("This is not the set's name.")
             return render(request, "replication/adopt.html", context, status=422)
         with failure_audited(request, "set.adopt", view.set):
-            done = admin.adopt_set(view.uuid, context["typed"], by=request.user.label)
+            done = admin.member.adopt(view.uuid, context["typed"], by=request.user.label)
     except InvalidInput as error:
         context |= {"error": refusal_text(error)}
         return render(request, "replication/adopt.html", context, status=422)
@@ -106,7 +106,7 @@ def quarantine(request: HttpRequest, name: str) -> HttpResponse:
     """Show the messages in one file of those cut from this log, page by page, without bodies."""
     text = request.GET.get("offset", "")
     offset = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else None
-    page = runtime.window().quarantined(name, offset=offset, limit=PAGE_SIZE)
+    page = runtime.window().quarantine.page(name, offset=offset, limit=PAGE_SIZE)
     running = [job for job in jobs.seen(request.user, sending.NAME) if job.target == name][:5]
     return render(request, "replication/quarantine.html", {"page": page, "name": name, "sent": running})
 
@@ -135,7 +135,7 @@ def _context(request: HttpRequest) -> dict[str, Any]:
     view = admin.replica_set()
     context: dict[str, Any] = {"set": view, "shown": None, "why": ""}
     try:
-        context["shown"] = shown = admin.replication()
+        context["shown"] = shown = admin.replication.snapshot()
     except Unavailable as error:
         if view is None:
             raise

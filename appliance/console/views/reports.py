@@ -11,7 +11,6 @@ from typing import Any
 
 from asgiref.sync import sync_to_async
 from django.contrib import messages
-from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, StreamingHttpResponse
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
@@ -28,7 +27,8 @@ from ..models import now_ms
 from ..reports import schedule, sentences, shown, words
 from ..template_tags import as_time, thousands
 from . import errors
-from .window import CSV_ROWS, PAGE_SIZE, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
+from .rows import page_of
+from .window import asks_the_engine, csv_answer, csv_of, page_number, refusal_text, wants_csv
 
 #: Longest wait of a page for a run's progress, seconds between two looks, and the shortest wait: many browsers may
 #: watch one run, which reports progress twice a second.
@@ -124,26 +124,13 @@ def report_runs(request: HttpRequest) -> HttpResponse:
     """Show every run that is kept, newest first; `format=csv` for all of them."""
     found = reports_.runs()
     if wants_csv(request):
-        names = (
-            "id",
-            "day",
-            "state",
-            "started_ms",
-            "ended_ms",
-            "who",
-            "engine",
-            "rows",
-            "bytes_read",
-            "gaps",
-            "corrupt",
-            "error",
+        return csv_of(
+            "report-runs",
+            "id day state started_ms ended_ms who engine rows bytes_read gaps corrupt error",
+            found,
         )
-        return csv_answer("report-runs", names, ([getattr(run, name) for name in names] for run in found[:CSV_ROWS]))
-    pages = Paginator(found, PAGE_SIZE)
-    page = pages.get_page(page_number(request))
-    context = {"runs": [_run_row(run) for run in page], "page": {"total": pages.count, "page": page.number,
-               "pages": pages.num_pages}}  # fmt: skip
-    return render(request, "reports/runs.html", context)
+    page = page_of(found, page_number(request))
+    return render(request, "reports/runs.html", {"runs": [_run_row(run) for run in page.rows], "page": page})
 
 
 @require_POST

@@ -16,7 +16,7 @@ from ...engine.errors import AdminError, InvalidInput
 from .acts import counted, keep, kept, way_back
 from .changes import is_final
 from .delayed import ACTIONS, MOST_PICKED, carried_out, line_of, place_of
-from .window import PAGE_SIZE, asks_the_engine, csv_answer, refusal_text, wants_csv
+from .window import PAGE_SIZE, asks_the_engine, csv_of, refusal_text, wants_csv
 
 #: Most rows of a CSV, which reads one page of the window after the other.
 CSV_ROWS = 10_000
@@ -27,7 +27,7 @@ CSV_ROWS = 10_000
 def group_retries(request: HttpRequest, name: str) -> HttpResponse:
     """Show how many messages wait at each level, and a list, those due first at the top; `format=csv` for the list."""
     admin = runtime.window()
-    ladder = admin.retry_ladder(name)
+    ladder = admin.waiting.ladder(name)
     context: dict[str, Any] = {"group": name, "ladder": ladder, "asked_level": request.GET.get("level", "")}
     status = 200
     try:
@@ -35,13 +35,13 @@ def group_retries(request: HttpRequest, name: str) -> HttpResponse:
         if wants_csv(request):
             return _csv(name, level)
         cursor = request.GET.get("cursor") or None
-        context["page"] = admin.waiting(group=name, level=level, cursor=cursor, limit=PAGE_SIZE)
+        context["page"] = admin.waiting.page(group=name, level=level, cursor=cursor, limit=PAGE_SIZE)
         context |= {"level": level, "carried": {"level": level}}
         context["act_on_all"] = f"{reverse('group_retries_act', args=[name])}?level={'' if level is None else level}"
     except InvalidInput as error:
         context["error"] = refusal_text(error)
         status = 422
-    letters: tuple[Any, ...] = admin.dead_letter_groups(name, page_size=500).rows
+    letters: tuple[Any, ...] = admin.dead_letters.groups(name, page_size=500).rows
     context["dead"] = next((row.count for row in letters if row.group == name), 0)
     return render(request, "retries/list.html", context, status=status)
 
@@ -57,20 +57,17 @@ def _csv(name: str, level: int | None) -> HttpResponse:
     rows: list[Any] = []
     cursor = None
     while len(rows) < CSV_ROWS:
-        page = runtime.window().waiting(group=name, level=level, cursor=cursor, limit=500)
+        page = runtime.window().waiting.page(group=name, level=level, cursor=cursor, limit=500)
         rows += page.rows
         cursor = page.next_cursor
         if cursor is None:
             break
-    return csv_answer(
+    return csv_of(
         f"retries-{name}",
-        ("due_ms", "level", "offset", "origin_topic", "retries", "unique_id", "keys", "tag", "sent_back_ms"),
-        (
-            (row.due_ms, row.level, row.queue_offset, row.origin_topic, row.reconsume_times, row.unique_id,
-             " ".join(row.keys), row.tags, row.stored_at_ms)
-            for row in rows[:CSV_ROWS]
-        ),
-    )  # fmt: skip
+        "due_ms level offset=queue_offset origin_topic retries=reconsume_times unique_id keys tag=tags "
+        "sent_back_ms=stored_at_ms",
+        rows,
+    )
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -90,8 +87,8 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
         raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
     level = _level(values.get("level", ""))
     places = [place_of(word) for word in picked]
-    rows = admin.waiting_at(places)
-    admin.check_retries(name, places)
+    rows = admin.waiting.rows_at(places)
+    admin.waiting.check_retries(name, places)
     chosen: dict[str, Any] = {} if places else {"group": name} | ({} if level is None else {"level": level})
     if request.method == "POST" and is_final(request):
         named: dict[str, Any] = {"filter": chosen}
@@ -105,7 +102,7 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
         keep(request, "retries_done", facts, (line_of(one) for one in results))
         return redirect("group_retries_done", name)
     try:
-        plan = admin.act_on_waiting(what, places, **chosen, dry_run=True, by=request.user.label)
+        plan = admin.waiting_commands.run(what, places, **chosen, dry_run=True, by=request.user.label)
     except InvalidInput:
         raise
     except AdminError as error:  # the only ticked message is gone

@@ -1,7 +1,8 @@
-"""Pages of rows of the settings database, as the pager below a table shows them."""
+"""Pages of rows that the console itself has, as the pager below a table shows them."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,9 +22,9 @@ class RowPage:
     pages: int
 
 
-def page_of(rows: QuerySet[Any], number: int) -> RowPage:
+def page_of(rows: QuerySet[Any] | Sequence[Any], number: int) -> RowPage:
     """Return one page; the last one if `number` is larger."""
-    total = rows.count()
+    total = rows.count() if isinstance(rows, QuerySet) else len(rows)
     pages = max(1, -(-total // PAGE_SIZE))
     number = min(max(1, number), pages)
     return RowPage(tuple(rows[(number - 1) * PAGE_SIZE : number * PAGE_SIZE]), total, number, pages)

@@ -58,8 +58,8 @@ class RunForm(Form):
 def message_run(request: HttpRequest, ref: str) -> HttpResponse:
     """Run a message: choose a client, see a preview, run it; the message's page then shows the result."""
     admin = runtime.window()
-    row = admin.message(ref, story=False).row
-    members = list(admin.consumers_for(row.offset_id))
+    row = admin.messages.detail(ref, story=False).row
+    members = list(admin.asking.consumers_for(row.offset_id))
     if wanted := request.GET.get("group"):
         members.sort(key=lambda member: member[0] != wanted)
     form = RunForm(request.POST or None, members=members)
@@ -77,7 +77,7 @@ def _run(request: HttpRequest, row: MessageRow, group: str, client: str) -> Http
     what: dict[str, Any] = {"group": group, "client_id": client}
     answer = HttpResponseRedirect(reverse("message", args=[row.offset_id]))
     try:
-        done = runtime.window().consume_directly(group, client, row.offset_id, by=request.user.label)
+        done = runtime.window().asking.consume_directly(group, client, row.offset_id, by=request.user.label)
     except NotFound as error:
         if error.kind != "client":
             raise

@@ -41,7 +41,7 @@ def search(request: HttpRequest) -> HttpResponse:
         asked["from"], asked["to"] = time_shown(begin), time_shown(end)
         if text:
             cursor = request.GET.get("cursor") or None
-            found = runtime.window().search(
+            found = runtime.window().search.page(
                 text, topic=topic or None, from_ms=begin, to_ms=end, cursor=cursor, limit=LIMIT, copies=copies
             )
             # Many messages may share a key, so a single hit by key is not opened at once.
@@ -64,7 +64,7 @@ def named(text: str) -> dict[str, Any]:
     if len(text) > 255:
         return {"topics": [], "groups": [], "more_topics": 0, "more_groups": 0}
     window = runtime.window()
-    topics: Any = window.topics(q=text, show="all", page_size=NAMES)
-    groups: Any = window.groups(q=text, system=True, page_size=NAMES)
+    topics: Any = window.topics.page(q=text, show="all", page_size=NAMES)
+    groups: Any = window.groups.page(q=text, system=True, page_size=NAMES)
     shown = {"topics": [row.name for row in topics.rows], "groups": [row.name for row in groups.rows]}
     return shown | {"more_topics": topics.total - len(topics.rows), "more_groups": groups.total - len(groups.rows)}

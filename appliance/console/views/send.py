@@ -100,7 +100,7 @@ class SendForm(Form):
         # Times are read in the user's zone.
         self.fields["deliver_at"].help_text = _("times in %(zone)s") % {"zone": timezone.get_current_timezone_name()}
         levels = [(0, "—")]
-        for level in runtime.window().delay_levels():
+        for level in runtime.window().waiting.levels():
             if level.delay_ms is not None:
                 levels.append((level.level, f"{level.level} · {ms_as_duration(level.delay_ms)}"))
         self.fields["delay_level"].choices = levels
@@ -175,7 +175,7 @@ def _send(request: HttpRequest, form: SendForm) -> SentMessage | None:
     what = {"bytes": len(body), "tags": values["tags"], "keys": values["keys"], "kind": values["kind"]}
     what |= {name: value for name, value in options.items() if value is not None}
     try:
-        sent = runtime.window().send_test_message(
+        sent = runtime.window().sender.send(
             values["topic"],
             body,
             tags=values["tags"],
@@ -215,7 +215,7 @@ def _tell(request: HttpRequest, sent: SentMessage, kind: str, waits: bool) -> No
 def _like(request: HttpRequest, ref: str, context: dict[str, Any]) -> dict[str, Any]:
     """Return the initial values of the form for a message like another one."""
     may_read = allows(request.user, "message_content")
-    draft = runtime.window().message_draft(ref, body=may_read)
+    draft = runtime.window().messages.draft(ref, body=may_read)
     if may_read:
         audit(request, "message.read", ref)
     body, body_is = _body_of(draft)

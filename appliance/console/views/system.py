@@ -30,7 +30,7 @@ def system(request: HttpRequest) -> HttpResponse:
     admin = runtime.window()
     context: dict[str, Any] = {"info": admin.system(), "tab": "about"}
     with contextlib.suppress(Unavailable):
-        kept = admin.retention()
+        kept = admin.retention.snapshot()
         shares = [round(share * 100) for share in (kept.clean_share, kept.force_share, kept.refuse_share)]
         context |= {"kept": kept, "shares": shares}
     return render(request, "system/about.html", context)
@@ -43,7 +43,7 @@ def system_clean(request: HttpRequest) -> HttpResponse:
     """Delete expired messages now, at any hour."""
     what = request.POST.get("what", "log")
     with failure_audited(request, "system.clean", what):
-        runtime.window().clean(what, by=request.user.label)
+        runtime.window().retention.clean(what, by=request.user.label)
     audit(request, "system.clean", what)
     messages.success(request, _("Expired messages are being deleted."))
     return HttpResponseRedirect(reverse("system"))
@@ -65,7 +65,7 @@ def system_config(request: HttpRequest) -> HttpResponse:
     q = request.GET.get("q", "").strip()
     wanted = q.casefold()
     changed = request.GET.get("changed") == "yes"
-    configuration = runtime.window().configuration()
+    configuration = runtime.window().options.listing()
     from ..option_texts import option_text  # first used here, as below
 
     told = [(option, option_text(option.name)) for option in configuration.options]
@@ -83,7 +83,7 @@ def system_config(request: HttpRequest) -> HttpResponse:
 def system_config_change(request: HttpRequest) -> HttpResponse:
     """Change the options that may change while the broker runs: a form, a preview, then the change."""
     admin = runtime.window()
-    configuration = admin.configuration()
+    configuration = admin.options.listing()
     hot = [option for option in configuration.options if option.hot]
     posted = request.method == "POST"
     values = {option.name: request.POST.get(option.name, option.value) if posted else option.value for option in hot}
@@ -93,7 +93,7 @@ def system_config_change(request: HttpRequest) -> HttpResponse:
         wanted = {option.name: values[option.name] for option in hot if values[option.name] != option.value}
         try:
             with failure_audited(request, "config.change", ", ".join(wanted)):
-                change = admin.change_configuration(
+                change = admin.option_commands.change(
                     wanted, revision=context["revision"], dry_run=not is_final(request), by=request.user.label
                 )
         except InvalidInput as error:
@@ -128,6 +128,6 @@ def system_logs(request: HttpRequest) -> HttpResponse:
     """Show the newest lines of this process's log that match the filter, the newest first."""
     level = request.GET.get("level", "INFO")
     q = request.GET.get("q", "")
-    lines = runtime.window().log_lines(level if level in LEVELS else "INFO", q, limit=LOG_LINES)
+    lines = runtime.window().log.lines(level if level in LEVELS else "INFO", q, limit=LOG_LINES)
     context = {"lines": lines[::-1], "level": level, "levels": LEVELS, "q": q, "limit": LOG_LINES, "tab": "logs"}
     return render(request, "system/logs.html", context)

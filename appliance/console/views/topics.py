@@ -29,7 +29,7 @@ from .changes import (
     is_forced,
     is_submitted,
 )  # fmt: skip
-from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, wants_csv
+from .window import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, wants_csv
 
 SHOWN = ("user", "system", "retry", "dlq", "all")
 KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
@@ -104,18 +104,16 @@ def topics(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort", "name")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.window().topics(q=q, kind=kind, show=show, sort=sort, page=page, page_size=size)
+        return runtime.window().topics.page(q=q, kind=kind, show=show, sort=sort, page=page, page_size=size)
 
     fetch_cut = cut(request, "topic", fetch)
     if wants_csv(request):
-        return csv_answer(
+        return csv_of(
             "topics",
-            ("topic", "type", "read_queues", "write_queues", "permission", "messages", "in_per_s", "out_per_s",
-             "bytes", "bytes_estimated", "oldest_at_ms", "consumer_groups"),
-            ((row.name, row.kind, row.read_queues, row.write_queues, row.perm, row.messages, row.in_rate,
-              row.out_rate, row.bytes, row.bytes_estimated, row.oldest_at_ms, row.consumers)
-             for row in all_rows(fetch_cut)),
-        )  # fmt: skip
+            "topic=name type=kind read_queues write_queues permission=perm messages in_per_s=in_rate "
+            "out_per_s=out_rate bytes bytes_estimated oldest_at_ms consumer_groups=consumers",
+            all_rows(fetch_cut),
+        )
     context = {
         "page": fetch_cut(page_number(request), PAGE_SIZE),
         "sort": sort,
@@ -131,20 +129,20 @@ def topics(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def topic(request: HttpRequest, name: str) -> HttpResponse:
     """Show one topic: queues, consumers, producers, settings."""
-    return render(request, "topics/topic.html", {"topic": runtime.window().topic(name)})
+    return render(request, "topics/topic.html", {"topic": runtime.window().topics.detail(name)})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
 @asks_the_engine
 def topic_create(request: HttpRequest) -> HttpResponse:
     """Create a topic. The form begins with the type and its consequences for producers and consumers."""
-    form = TopicForm(request.POST or None, initial=defaults(runtime.window().topic_setting_list()), new=True)
+    form = TopicForm(request.POST or None, initial=defaults(runtime.window().topic_settings), new=True)
     if is_submitted(request) and form.is_valid():
         settings = dict(form.cleaned_data)
         name = settings.pop("name")
         try:
             with failure_audited(request, "topic.create", name):
-                change = runtime.window().create_topic(
+                change = runtime.window().topic_commands.create(
                     name, **settings, force=is_forced(request), dry_run=not is_final(request), by=request.user.label
                 )
         except Conflict:
@@ -168,7 +166,7 @@ def topic_create(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
     """Change a topic's settings. Removing queues that hold messages has to be confirmed."""
-    settings = runtime.window().topic_settings(name)
+    settings = runtime.window().topics.settings(name)
     form = TopicForm(request.POST or None, initial=settings.values, new=False)
     revision = request.POST.get("revision") or settings.revision
     context: dict[str, Any] = {"name": name, "revision": revision}
@@ -177,7 +175,7 @@ def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
     if is_submitted(request) and form.is_valid():
         try:
             with failure_audited(request, "topic.edit", name):
-                change = runtime.window().edit_topic(
+                change = runtime.window().topic_commands.edit(
                     name, revision=revision, **form.cleaned_data, force=is_forced(request),
                     dry_run=not is_final(request), by=request.user.label,
                 )  # fmt: skip
@@ -204,7 +202,7 @@ def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
 @asks_the_engine
 def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a topic with its queues and every group's offsets in it, once its name was typed."""
-    context = {"name": name, "change": runtime.window().delete_topic(name, dry_run=True)}
+    context = {"name": name, "change": runtime.window().topic_commands.delete(name, dry_run=True)}
     context |= {"heading": _("Delete %(name)s?") % {"name": name}}
     if request.method != "POST":
         return render(request, "topics/delete.html", context)
@@ -216,7 +214,7 @@ def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
     force = is_forced(request)
     try:
         with failure_audited(request, "topic.delete", name):
-            done = runtime.window().delete_topic(name, revision=revision, force=force, by=request.user.label)
+            done = runtime.window().topic_commands.delete(name, revision=revision, force=force, by=request.user.label)
     except Blocked as error:
         audit(request, "topic.delete", name, result="refused")
         context |= {"change": error.change, "error": _("It is in use. Tick “Delete anyway” to delete it.")}

@@ -64,13 +64,13 @@ def transactions(request: HttpRequest) -> HttpResponse:
     wanted |= {"cursor": request.GET.get("cursor") or None, "limit": PAGE_SIZE}
     context: dict[str, Any] = {"show": show, "asked": asked, "how": HOW, "by": BY, "topics": topic_names()}
     context |= {"filtered": any(asked.values()), "carried": {name: asked[name] for name in _FILTER}}
-    context["counts"] = admin.transaction_counts()
+    context["counts"] = admin.transactions.counts()
     status = 200
     try:
         if show == "open":
-            context["page"] = admin.open_transactions(**wanted)
+            context["page"] = admin.transactions.open(**wanted)
         elif show == "discarded":
-            context["page"] = admin.discarded_transactions(**wanted)
+            context["page"] = admin.transactions.discarded(**wanted)
         else:
             since = int(time.time() * 1000) - DAY_MS
             # The pages behind a cursor need the same `since`.
@@ -78,7 +78,7 @@ def transactions(request: HttpRequest) -> HttpResponse:
             if text.isascii() and text.isdigit() and len(text) < 16:
                 since = int(text)
             context["since"] = since
-            context["page"] = admin.resolved_transactions(
+            context["page"] = admin.transactions.ended(
                 **wanted, how=asked["how"] or None, by=asked["by"] or None, from_ms=since
             )
     except InvalidInput as error:
@@ -101,7 +101,7 @@ def transaction_check(request: HttpRequest) -> HttpResponse:
     final = request.method == "POST" and is_final(request)
     try:
         with failure_audited(request, "transaction.check", _target(places, wanted)):
-            act = runtime.window().act_on_transactions(
+            act = runtime.window().transaction_commands.act(
                 "check", places, **chosen, dry_run=not final, by=request.user.label
             )
     except InvalidInput:
@@ -135,13 +135,13 @@ def transaction_decide(request: HttpRequest) -> HttpResponse:
         if is_submitted(request) and form.is_valid():
             reason = form.cleaned_data["reason"]
             with failure_audited(request, f"transaction.{what}", _target(places, {})):
-                act = admin.act_on_transactions(
+                act = admin.transaction_commands.act(
                     what, places, reason=reason, dry_run=not is_final(request), by=request.user.label
                 )
             if not act.dry_run:
                 return _told(request, act, places, {}, reason)
             return _preview(request, act, places, {"what": what, "form": form, "reason": reason})
-        look = admin.act_on_transactions(what, places, reason="-", dry_run=True, by=request.user.label)
+        look = admin.transaction_commands.act(what, places, reason="-", dry_run=True, by=request.user.label)
     except InvalidInput as error:
         if error.field not in form.fields:
             raise
@@ -160,11 +160,11 @@ def transaction_decide(request: HttpRequest) -> HttpResponse:
 def transaction_resume(request: HttpRequest, ref: str) -> HttpResponse:
     """Resume a discarded transaction: its producers are checked again, from the beginning."""
     form = ReasonForm(request.POST or None)
-    found = runtime.window().message(ref)
+    found = runtime.window().messages.detail(ref)
     if is_submitted(request) and form.is_valid():
         try:
             with failure_audited(request, "transaction.resume", ref):
-                done = runtime.window().resume_transaction(
+                done = runtime.window().transaction_commands.resume(
                     ref, reason=form.cleaned_data["reason"], by=request.user.label
                 )
         except InvalidInput as error:
@@ -198,7 +198,7 @@ def _preview(
     context: dict[str, Any],
     status: int = 200,
 ) -> HttpResponse:
-    rows = runtime.window().open_transactions_at([offset for offset, _id in places])
+    rows = runtime.window().transactions.open_at([offset for offset, _id in places])
     context |= {"plan": act, "rows": [row for row in rows if row is not None], "places": places}
     context["picked"] = [f"{offset}-{unique_id or ''}" for offset, unique_id in places]
     if act is not None:

@@ -19,7 +19,7 @@ from ..forms import SecondFactorRuleForm, UserForm
 from ..models import Role, User
 from ..recent_login import recent_login_required
 from .rows import RowPage, page_of
-from .window import CSV_ROWS, csv_answer, iso, page_number, wants_csv
+from .window import csv_of, page_number, wants_csv
 
 SORTS = {
     "name": "username",
@@ -36,14 +36,12 @@ def users(request: HttpRequest) -> HttpResponse:
     sort = request.GET.get("sort", "name")
     rows = sorted_rows(filtered(q, role, state), sort)
     if wants_csv(request):
-        header = ("name", "role", "may_read_bodies", "may_export", "topics", "groups", "second_factor", "last_sign_in",
-                  "active")  # fmt: skip
-        lines = (
-            (one.username, one.role, one.may_read_bodies, one.may_export, one.topic_pattern, one.group_pattern,
-             one.has_second_factor, iso(one.last_login), one.is_active)
-            for one in rows[:CSV_ROWS]
-        )  # fmt: skip
-        return csv_answer("users", header, lines)
+        return csv_of(
+            "users",
+            "name=username role may_read_bodies may_export topics=topic_pattern groups=group_pattern "
+            "second_factor=has_second_factor last_sign_in=last_login active=is_active",
+            rows,
+        )
     page: RowPage = page_of(rows, page_number(request))
     context = {"page": page, "q": q, "role": role, "state": state, "sort": sort, "roles": Role.choices}
     context |= {"yes_no": _("yes,no"), "required": second_factor.required_roles()}

@@ -28,6 +28,8 @@ from ..templatetags.pages import translated
 from .errors import base_of
 
 if TYPE_CHECKING:
+    from django.db.models import QuerySet
+
     from ...engine.window.snapshots import Page
 
 PAGE_SIZE = 50
@@ -110,7 +112,7 @@ def page_number(request: HttpRequest) -> int:
 
 def topic_names() -> list[str]:
     """Return the first topics by name, for the list of an input."""
-    rows: tuple[Any, ...] = runtime.window().topics(page_size=200).rows
+    rows: tuple[Any, ...] = runtime.window().topics.page(page_size=200).rows
     return [row.name for row in rows]
 
 
@@ -144,6 +146,20 @@ def csv_answer(name: str, header: Sequence[str], rows: Iterable[Sequence[object]
     response = HttpResponse(text.getvalue(), content_type="text/csv; charset=utf-8")
     response.headers["Content-Disposition"] = content_disposition_header(True, f"{name}.csv")
     return response
+
+
+def csv_of(name: str, columns: str, rows: Sequence[Any] | QuerySet[Any]) -> HttpResponse:
+    """Return rows as a CSV, CSV_ROWS at most. columns: names of attributes with spaces between them, HEADER=ATTRIBUTE
+    if the two differ. The members of a value that has several stand in one cell."""
+    pairs = [column.rpartition("=") for column in columns.split()]
+
+    def shown(value: Any) -> Any:
+        if isinstance(value, datetime):
+            return iso(value)
+        return " ".join(value) if isinstance(value, tuple | list) else value
+
+    header = [title or attribute for title, _equals, attribute in pairs]
+    return csv_answer(name, header, ([shown(getattr(row, one)) for *_title, one in pairs] for row in rows[:CSV_ROWS]))
 
 
 def iso(moment: datetime | int | None) -> str | None:

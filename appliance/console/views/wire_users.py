@@ -28,7 +28,16 @@ from ..forms import Form
 from ..recent_login import recent_login_required
 from ..words import WORDS
 from .changes import add_refusal, before_and_after, failure_audited, form_status
-from .window import CSV_ROWS, PAGE_SIZE, all_rows, asks_the_engine, csv_answer, page_number, refusal_text, wants_csv
+from .window import (
+    PAGE_SIZE,
+    all_rows,
+    asks_the_engine,
+    csv_answer,
+    csv_of,
+    page_number,
+    refusal_text,
+    wants_csv,
+)
 
 if TYPE_CHECKING:
     from ...engine.window.access.snapshots import WireUser, WireUserChange
@@ -201,12 +210,12 @@ def wire_users(request: HttpRequest) -> HttpResponse:
         return render(request, "wire_users/off.html")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.window().wire_users(q, sort, page, size)
+        return runtime.window().users.page(q, sort, page, size)
 
     if wants_csv(request):
         header = ("name", "type", "enabled", "secrets", "entries")
         rows = ((one.name, one.user_type, one.enabled, one.secrets, len(one.entries)) for one in all_rows(fetch))
-        return csv_answer("wire-users", header, list(rows)[:CSV_ROWS])
+        return csv_answer("wire-users", header, rows)
     context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort, "mode": mode}
     return render(request, "wire_users/list.html", context)
 
@@ -223,13 +232,11 @@ def wire_access(request: HttpRequest) -> HttpResponse:
         resource = form.cleaned_data["resource"]
 
         def fetch(page: int, size: int) -> Any:
-            return runtime.window().who_may(resource, sort, page, size)
+            return runtime.window().users.who_may(resource, sort, page, size)
 
         try:
             if wants_csv(request):
-                header = ("user", "type", "actions", "some")
-                rows = ((one.user, one.user_type, " ".join(one.actions), " ".join(one.some)) for one in all_rows(fetch))
-                return csv_answer("wire-access", header, list(rows)[:CSV_ROWS])
+                return csv_of("wire-access", "user type=user_type actions some", all_rows(fetch))
             context["page"] = fetch(page_number(request), PAGE_SIZE)
         except InvalidInput as error:
             add_refusal(form, error)
@@ -245,25 +252,11 @@ def wire_refusals(request: HttpRequest) -> HttpResponse:
     q, sort = request.GET.get("q", ""), request.GET.get("sort", "-last")
 
     def fetch(page: int, size: int) -> Any:
-        return runtime.window().wire_refusals(q, sort, page, size)
+        return runtime.window().users.refusals(q, sort, page, size)
 
     if wants_csv(request):
-        header = ("user", "resource", "actions", "reason", "request", "address", "count", "first_at_ms", "last_at_ms")
-        rows = (
-            (
-                one.user,
-                one.resource,
-                " ".join(one.actions),
-                one.reason,
-                one.request,
-                one.address,
-                one.count,
-                one.first_at_ms,
-                one.last_at_ms,
-            )
-            for one in all_rows(fetch)
-        )
-        return csv_answer("wire-refusals", header, list(rows)[:CSV_ROWS])
+        columns = "user resource actions reason request address count first_at_ms last_at_ms"
+        return csv_of("wire-refusals", columns, all_rows(fetch))
     context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
     return render(request, "wire_users/refusals.html", context | {"mode": runtime.window().access_mode()})
 
@@ -282,7 +275,7 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
                 request,
                 SET,
                 name,
-                lambda: runtime.window().create_wire_user(name, user_type=user_type, by=request.user.label),
+                lambda: runtime.window().users.create(name, user_type=user_type, by=request.user.label),
             )
         except InvalidInput as error:
             add_refusal(form, error)
@@ -302,7 +295,7 @@ def wire_user(request: HttpRequest, name: str) -> HttpResponse:
     begins as a default where an own entry denies something else, which would be gone."""
     resource, actions = request.GET.get("for", "")[:300], request.GET.getlist("give")[:1]
     given: dict[str, Any] = {"resource": resource}
-    known = {one.policy: one for one in runtime.window().wire_user(name).entries if one.resource == resource}
+    known = {one.policy: one for one in runtime.window().users.one(name).entries if one.resource == resource}
     for policy in ("Custom", "Default"):
         entry = known.get(policy)
         if entry is None:
@@ -322,7 +315,7 @@ def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
     """Do one of BUTTONS. A secret that is made is shown once."""
     act = request.POST.get("act", "")
     try:
-        change = _done(request, SET, name, lambda: runtime.window().act_on_wire_user(name, act, **_of_page(request)))
+        change = _done(request, SET, name, lambda: runtime.window().users.act(name, act, **_of_page(request)))
     except (Conflict, InvalidInput) as error:
         messages.error(request, refusal_text(error))
     else:
@@ -347,7 +340,7 @@ def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a user and its entries, once its name was typed."""
     context: dict[str, Any] = {"name": name, "heading": _("Delete %(name)s?") % {"name": name}}
     try:
-        context["change"] = runtime.window().delete_wire_user(name, dry_run=True)
+        context["change"] = runtime.window().users.delete(name, dry_run=True)
     except Conflict as error:
         messages.error(request, refusal_text(error))
         return redirect("wire_user", name)
@@ -357,7 +350,7 @@ def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
     if context["typed"] != name:
         context["error"] = _("This is not the user's name.")
         return render(request, "wire_users/delete.html", context, status=422)
-    _done(request, DELETED, name, lambda: runtime.window().delete_wire_user(name, **_of_page(request)))
+    _done(request, DELETED, name, lambda: runtime.window().users.delete(name, **_of_page(request)))
     messages.success(request, _("Wire user %(name)s deleted.") % {"name": name})
     return redirect("wire_users")
 
@@ -373,7 +366,9 @@ def wire_user_entry(request: HttpRequest, name: str) -> HttpResponse:
         given = form.cleaned_data | {"sources": re.split(r"[\s,]+", form.cleaned_data["sources"].strip(", \t"))}
         given["sources"] = [source for source in given["sources"] if source]
         try:
-            _done(request, ENTRY_SET, name, lambda: runtime.window().put_entry(name, **given, **_of_page(request)))
+            _done(
+                request, ENTRY_SET, name, lambda: runtime.window().users.put_entry(name, **given, **_of_page(request))
+            )
         except InvalidInput as error:
             add_refusal(form, error)
         except Conflict as error:
@@ -396,7 +391,7 @@ def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
             request,
             ENTRY_DELETED,
             name,
-            lambda: runtime.window().remove_entry(name, resource, policy, **_of_page(request)),
+            lambda: runtime.window().users.remove_entry(name, resource, policy, **_of_page(request)),
         )
     except (Conflict, InvalidInput) as error:
         messages.error(request, refusal_text(error))
@@ -434,14 +429,14 @@ def _show_once(request: HttpRequest, name: str, change: WireUserChange) -> HttpR
 
 
 def _page(request: HttpRequest, name: str, form: EntryForm) -> HttpResponse:
-    user = runtime.window().wire_user(name)
+    user = runtime.window().users.one(name)
     buttons = [(act, button) for act, button in BUTTONS.items() if button.fits(user)]
     context: dict[str, Any] = {"wire_user": user, "buttons": buttons, "form": form, "decision": None}
     context["mode"] = runtime.window().access_mode()
     question = QuestionForm(request.GET if "action" in request.GET else None, auto_id="ask_%s")
     if question.is_bound and question.is_valid():
         try:
-            context["decision"] = runtime.window().decide(name, **question.cleaned_data)
+            context["decision"] = runtime.window().users.decide(name, **question.cleaned_data)
         except InvalidInput as error:
             add_refusal(question, error)
     status = max(form_status(form), form_status(question))

@@ -19,8 +19,8 @@ from pathlib import Path
 
 import msgspec
 
-from ..config_journal import JournalCalls
 from ..crc_lines import line_of, text_of
+from ..disk import Disk
 from ..errors import RefusedRequest, StartError
 from ..journal_file import JournalFile
 from ..protocol.codes import ResponseCode
@@ -94,7 +94,7 @@ def _bad_secret(text: str) -> RefusedRequest:
 class Book:
     """Read by any thread; changed by any but remoting-io, one at a time."""
 
-    def __init__(self, path: Path, calls: JournalCalls | None = None) -> None:
+    def __init__(self, path: Path, disk: Disk | None = None) -> None:
         """Open and read the journal. Raises OSError, and StartError for a file that is damaged."""
         # Constant after construction.
         self._path = path
@@ -107,7 +107,7 @@ class Book:
         self._anew_at = _ANEW_BYTES
         #: Grows with every change.
         self.generation = 0
-        self._file = JournalFile("users", path, MOST_BYTES, self._content, calls)
+        self._file = JournalFile("users", path, MOST_BYTES, self._content, disk)
         self._file.load(self._take)
 
     def _take(self, raw: bytes) -> bool:

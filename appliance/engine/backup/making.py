@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 from ..config import StoreConfig
-from ..store.disk import disk_usage
+from ..disk import disk_usage
 from ..store.retention.clean_rules import full_share
 from ..store.retention.deleted_topics import NAME as DELETED_TOPICS
 from .archive import BackupError, Sink, Step, disk_error, sink_for

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..clock import Clock
 from ..config import BrokerConfig, EngineConfig, StoreConfig, broker_properties
 from ..config_journal import ConfigJournal
+from ..disk import Disk
 from ..errors import RefusedRequest, StartError
 from ..host_port import host_of, split_host_port
 from ..loop_calls import run_on_loop
@@ -32,7 +33,6 @@ from ..remoting.server import RemotingServer
 from ..replication.acknowledged import ReplicatedPosition
 from ..replication.roles import slaves_needed
 from ..service_thread import ServiceThread
-from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.message_store import MessageStore, StoreSettings
 from ..store.paths import StorePaths
@@ -411,7 +411,7 @@ class Broker:
         except OSError as error:
             raise StartError(f"The store cannot be opened: {error}.") from None
         try:
-            self.journal = ConfigJournal(own_dir / "config.journal", clock=self._clock)
+            self.journal = ConfigJournal(own_dir / "config.journal", self.store.disk, self._clock)
         except OSError as error:
             raise StartError(f"{own_dir / 'config.journal'} cannot be opened: {error.strerror}.") from None
         # A message in a topic that was made for it is acknowledged only when the topic's entry is durable, too.
@@ -420,20 +420,24 @@ class Broker:
     def _load_tables(self, network: Network) -> None:
         """Load topics, groups and offsets; make the tables of clients and locks, and the registration. Raises
         StartError."""
-        broker, directory, clock = self._config.broker, self._config_dir, self._clock
+        broker, directory, clock, disk = self._config.broker, self._config_dir, self._clock, self.store.disk
         role = self.role
-        self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, clock)
-        self.groups = SubscriptionGroupManager(directory / "subscriptionGroup.json", broker, self.journal, clock)
+        self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, clock, disk)
+        path = directory / "subscriptionGroup.json"
+        self.groups = SubscriptionGroupManager(path, broker, self.journal, clock, disk)
         self.offsets = ConsumerOffsetManager(
-            directory / "consumerOffset.json", lambda: self._config.broker.flush_consumer_offset_interval_ms, clock
+            directory / "consumerOffset.json",
+            lambda: self._config.broker.flush_consumer_offset_interval_ms,
+            clock,
+            disk,
         )
         self.offsets.end_of, self.offsets.cuts = self.store.end_of, not role.appends
         self.store.cleaner.on_raised.append(lambda raised: self.deleted_unread.deleted(raised))
-        self.filters = ConsumerFilters(directory / FILTERS_FILE, broker, clock)
+        self.filters = ConsumerFilters(directory / FILTERS_FILE, broker, clock, disk)
         self.clients = ClientManager(broker, self.groups, clock, self._loop.call_soon, self.filters)
         path = self._config.data_dir / "rocketbox" / "offset-resets.journal"
         try:
-            self._reset_journal = ResetJournal(path, clock)
+            self._reset_journal = ResetJournal(path, clock, disk)
         except OSError as error:
             raise StartError(f"{path} cannot be opened: {error.strerror}.") from None
         self.store.begin_queues(config.topic_name for config in self.topics.all())
@@ -529,10 +533,10 @@ class Broker:
 
     def _build_delays(self, levels: DelayLevels) -> None:
         """Build the delivery of delayed messages, and the files of its progress. Raises StartError."""
-        self.delay_progress = DelayProgress(self._config_dir / DELAY_PROGRESS, lambda: self.store.lasting, self._clock)
-        self.settled_delays = settled = SettledDelays(
-            self.store.paths.own / SETTLED_DELAYS, self.store.disk, self._report_settled
-        )
+        path, disk = self._config_dir / DELAY_PROGRESS, self.store.disk
+        self.delay_progress = DelayProgress(path, lambda: self.store.lasting, self._clock, disk)
+        path = self.store.paths.own / SETTLED_DELAYS
+        self.settled_delays = settled = SettledDelays(path, disk, self._report_settled)
         settled.load(lambda one: is_in_log(one, self.store.records))
         self.deliver_delayed = DeliverDelayed(
             self.store,
@@ -639,7 +643,7 @@ class Broker:
         self.decisions.on_ended = self.resolved.note
         path = directory / "decisions.journal"
         try:
-            journal = DecisionJournal(path, self._clock)
+            journal = DecisionJournal(path, self._clock, disk)
         except OSError as error:
             raise StartError(f"{path} cannot be opened: {error.strerror or error}.") from None
         self.transaction_acts = AdminActs(
@@ -831,7 +835,7 @@ class Broker:
         from .standing_queues import StandingQueues
 
         path = self.store.paths.own / STANDING_QUEUES
-        return StandingQueues(path, self.offsets, self.sampler, self.clients.attendance, self._clock)
+        return StandingQueues(path, self.offsets, self.sampler, self.clients.attendance, self._clock, self.store.disk)
 
     def _save_standing_queues(self) -> None:
         if self.clients.attendance.knows_any:

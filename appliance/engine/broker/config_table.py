@@ -16,10 +16,11 @@ import msgspec
 
 from ..clock import Clock
 from ..config_journal import ConfigJournal
+from ..disk import Disk
 from ..errors import RefusedRequest
 from ..fastjson import encode_pretty, encode_text, pretty_document
 from ..hotpath import TableState
-from ..json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
+from ..json_file import load_at_start, save_json_atomically
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
 from ..shares import LastingShares
@@ -54,10 +55,10 @@ class ConfigTable(TableState, Generic[T]):
     #: Entries that may be made; those of a file are all taken, whatever their number. Apache has no such limit.
     most = 0
 
-    def __init__(self, path: Path, journal: ConfigJournal, clock: Clock, files: FileCalls = OS_FILE_CALLS) -> None:
+    def __init__(self, path: Path, journal: ConfigJournal, clock: Clock, disk: Disk | None = None) -> None:
         # Constant after construction.
         self._path = path
-        self._files = files
+        self._disk = disk
         self._journal = journal
         self._clock = clock
         #: Entries that each client had made since the start; guarded by _lock.
@@ -130,7 +131,7 @@ class ConfigTable(TableState, Generic[T]):
 
     def load(self, from_the_start: dict[str, T]) -> None:
         """Read the file and the journal, then add the entries of every broker that they lack. Raises StartError."""
-        load_at_start(self._path, self.field, self._take_document, self._files)
+        load_at_start(self._path, self.field, self._take_document, self._disk)
         self._replay()
         for name, config in from_the_start.items():
             if name not in self._configs:
@@ -306,7 +307,7 @@ class ConfigTable(TableState, Generic[T]):
                 configs = list(self._configs.values())
                 other = self._other_fields()
             try:
-                save_json_atomically(self._path, self._document(configs, version, other), self._files)
+                save_json_atomically(self._path, self._document(configs, version, other), self._disk)
             except BaseException:
                 with self._lock:
                     self._dirty = True

@@ -15,8 +15,8 @@ from msgspec import UNSET
 from ..clock import Clock
 from ..config import BrokerConfig
 from ..config_journal import ConfigJournal
+from ..disk import Disk
 from ..errors import RefusedRequest
-from ..json_file import OS_FILE_CALLS, FileCalls
 from ..protocol.codes import ResponseCode
 from ..protocol.names import is_legal_derived_topic, is_legal_group, is_word
 from .config_table import ConfigTable, without_nulls
@@ -63,9 +63,9 @@ class SubscriptionGroupManager(ConfigTable[SubscriptionGroupConfig]):
         config: BrokerConfig,
         journal: ConfigJournal,
         clock: Clock,
-        files: FileCalls = OS_FILE_CALLS,
+        disk: Disk | None = None,
     ) -> None:
-        super().__init__(path, journal, clock, files)
+        super().__init__(path, journal, clock, disk)
         # Replaced whole by take_options().
         self._config = config
         # group -> topic -> bits, kept as the file has it: nothing here sets or reads it yet.

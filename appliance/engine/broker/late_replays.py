@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ..store.disk import Disk
+from ..disk import Disk
 
 if TYPE_CHECKING:
     from .replay.service import ReplayService

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from ..clock import Clock
+from ..disk import Disk
 from ..errors import RefusedRequest
 from ..fastjson import encode_pretty, encode_text, pretty_document
-from ..json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
+from ..json_file import load_at_start, save_json_atomically
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
 from ..protocol.names import CHECK_GROUP
@@ -82,13 +83,13 @@ class ConsumerOffsetManager:
         path: Path,
         flush_interval_ms: int | Callable[[], int],
         clock: Clock | None = None,
-        files: FileCalls = OS_FILE_CALLS,
+        disk: Disk | None = None,
     ) -> None:
         """Read the file. Raises StartError."""
         interval_ms = flush_interval_ms if callable(flush_interval_ms) else lambda: flush_interval_ms
         # Constant after construction.
         self._path = path
-        self._files = files
+        self._disk = disk
         self._clock = clock or Clock()
         self._saver = TableSaver("offsets", self.persist, lambda: interval_ms() / 1000)
         # Each step on the dict is one C call; no lock is needed.
@@ -130,7 +131,7 @@ class ConsumerOffsetManager:
         self._removed = False
         # Any thread; each step is one C call.
         self._gone: deque[tuple[str, str]] = deque()
-        load_at_start(self._path, "offsetTable", self._take, self._files)
+        load_at_start(self._path, "offsetTable", self._take, self._disk)
 
     def _take(self, document: dict[str, Any]) -> None:
         """Take the offsets of a document. Its groupTopicMap contains nothing new and is not read."""
@@ -370,7 +371,7 @@ class ConsumerOffsetManager:
             return
         removed, self._removed = self._removed, False
         try:
-            save_json_atomically(self._path, self._document(), self._files)
+            save_json_atomically(self._path, self._document(), self._disk)
         except BaseException:
             self._removed = removed
             raise

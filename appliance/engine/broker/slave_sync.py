@@ -350,7 +350,7 @@ class SlaveSync(ServiceThread):
             raise ValueError("there is no offsetTable")
         path = self._store_dir / "config" / DELAY_PROGRESS
         if self._saved.get(path) != body and self._is_ripe(address):
-            save_json_atomically(path, encode_pretty(document))
+            save_json_atomically(path, encode_pretty(document), self._disk)
             self._saved[path] = body
             if self._settled is not None:
                 for level, offset in document["offsetTable"].items():

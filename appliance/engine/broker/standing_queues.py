@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 
 from ..clock import Clock
+from ..disk import Disk
 from ..errors import CorruptFile
-from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomically
+from ..json_file import load_json_with_backup, save_json_atomically
 from .attendance import Attendance, Spell
 from .offsets import ConsumerOffsetManager
 from .sampler import Sampler
@@ -51,9 +52,11 @@ class StandingQueues:
         sampler: Sampler,
         attendance: Attendance,
         clock: Clock,
+        disk: Disk,
     ) -> None:
         # Constant after construction.
         self._path = path
+        self._disk = disk
         self._offsets = offsets
         self._sampler = sampler
         self._attendance = attendance
@@ -66,7 +69,7 @@ class StandingQueues:
         """Pass the file of an earlier process to sampler and attendance, before sampling and clients begin. A file that
         cannot be read is logged: nothing else depends on it."""
         try:
-            document = load_json_with_backup(self._path, OWN_FILE_CALLS)
+            document = load_json_with_backup(self._path, self._disk)
             if document is None:
                 return
             found = msgspec.convert(document, _File)
@@ -97,7 +100,7 @@ class StandingQueues:
         self._due_at = self._clock.monotonic() + SAVE_S
         rows = list(self._rows())
         if rows or self._holds_any:
-            save_json_atomically(self._path, self._encoded(rows), OWN_FILE_CALLS)
+            save_json_atomically(self._path, self._encoded(rows), self._disk)
             self._holds_any = bool(rows)
 
     def _rows(self) -> Iterator[tuple[str, str, int, int, float]]:

@@ -12,6 +12,7 @@ from datetime import date
 
 from ..clock import Clock
 from ..named_tuple import NamedTuple
+from ..plain_text import size_text
 from ..remoting.dispatcher import WorkerPool
 from ..remoting.server import RemotingServer
 from ..store.message_store import MessageStore
@@ -132,10 +133,10 @@ class BrokerStats:
             "consumeQueueDiskRatio": str(disk.share),
             "commitLogMinOffset": str(log.min_offset),
             "commitLogMaxOffset": str(store.published),
-            "commitLogDirCapacity": f"Total : {_size(disk.total_bytes)}, Free : {_size(disk.free_bytes)}.",
+            "commitLogDirCapacity": f"Total : {size_text(disk.total_bytes)}, Free : {size_text(disk.free_bytes)}.",
             "earliestMessageTimeStamp": str(store.earliest_time_ms()),
             "dispatchBehindBytes": str(store.index.behind),  # queue entries are made with the append
-            "remainHowManyDataToFlush": _size(log.written - log.durable),
+            "remainHowManyDataToFlush": size_text(log.written - log.durable),
             "timerCongestNum": str(self._timers.pending),
             "timerEnqueueTps": self._rates("timed").split()[0],
             "timerDequeueTps": self._rates("timed_out").split()[0],
@@ -166,13 +167,3 @@ class BrokerStats:
 def _day_of(wall_ms: int) -> int:
     """Return the local day's number."""
     return date.fromtimestamp(wall_ms / 1000).toordinal()
-
-
-def _size(count: int) -> str:
-    """Return a size as Apache prints it: 1536 -> "1.5 KiB"."""
-    value = float(count)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if value < 1024:
-            return f"{value:g} {unit}" if unit == "B" else f"{value:.1f} {unit}"
-        value /= 1024
-    return f"{value:.1f} TiB"

@@ -19,8 +19,8 @@ import msgspec
 from ..clock import Clock
 from ..config import BrokerConfig
 from ..config_journal import ConfigJournal
+from ..disk import Disk
 from ..errors import RefusedRequest
-from ..json_file import OS_FILE_CALLS, FileCalls
 from ..protocol.codes import ResponseCode
 from ..protocol.names import (
     HALF_TOPIC,
@@ -87,9 +87,9 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         config: BrokerConfig,
         journal: ConfigJournal,
         clock: Clock,
-        files: FileCalls = OS_FILE_CALLS,
+        disk: Disk | None = None,
     ) -> None:
-        super().__init__(path, journal, clock, files)
+        super().__init__(path, journal, clock, disk)
         # Replaced whole by take_options().
         self._config = config
         # Guarded by _lock: topics whose deletion is under way; they cannot be made again before it is done.

@@ -12,9 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
+from ..disk import DiskUsage
 from ..errors import QueueBroken
 from ..protocol.names import HALF_TOPIC
-from ..store.disk import DiskUsage
 from ..store.dispatch import SCHEDULE_TOPIC
 from ..store.message_store import MessageStore
 from ..store.queues.consume_queue import ENTRY_BYTES, unpack_entries

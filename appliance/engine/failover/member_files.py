@@ -22,8 +22,8 @@ from typing import NamedTuple, TypeVar
 from zlib import crc32
 
 from ..crc_lines import line_of, text_of
+from ..disk import Disk
 from ..errors import CorruptFile, StartError
-from ..store.disk import Disk
 from ..store.paths import StorePaths
 from .parts import Known
 from .set_state import EpochStart

@@ -14,11 +14,11 @@ from ... import __version__
 from ..broker.broker import RunningOptions, own_store_settings
 from ..broker.role import Kind, Role
 from ..clock import Clock
+from ..disk import Disk
 from ..errors import StartError
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..seat import Seat
-from ..store.disk import Disk
 from ..store.dispatch import parse_delay_levels
 from ..store.paths import StorePaths
 from .brokers import BrokersSettings, OwnBrokers

@@ -16,12 +16,12 @@ from typing import Any
 
 from ..broker.delays.progress import FILE_NAME as DELAY_PROGRESS
 from ..broker.timers.apache_files import checkpoint_of, checkpoint_path, read_checkpoint, remove_schedule
+from ..disk import Disk
 from ..fastjson import encode_pretty, loads
 from ..protocol.names import CHECK_GROUP, HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from ..protocol.properties import REAL_TOPIC, TIMER_OUT_MS, TIMER_WAS_OUT_MS, UNIQUE_KEY, find_property
 from ..protocol.record import Record
 from ..store.closed_store import ClosedStore
-from ..store.disk import Disk
 from ..store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from ..store.queues.consume_queue_table import ConsumeQueueTable
 from ..store.queues.queue_inspector import QueueInspector

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from ..disk import Disk
 from ..errors import CorruptFile
 from ..protocol.record import FIXED_BYTES, MAGIC_BLANK, SIZE_MAGIC, Record, decode_record
-from ..store.disk import Disk
 from ..store.log.log_scan import check_place
 from ..store.log.raw_log import RECORD_MAGICS, WINDOW_BYTES, RawLog, is_whole
 

@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 from ..broker.timers.schedule import DIRECTORY as TIMERS
 from ..crc_lines import line_of, text_of
+from ..disk import Disk
 from ..errors import RocketBoxError, StartError
 from ..store.checkpoint import RecoveryPosition
 from ..store.clock_steps import NAME as CLOCK_STEPS
 from ..store.closed_store import ClosedStore
-from ..store.disk import Disk
 from ..store.index.index_recovery import NAME as INDEX_POSITION
 from ..store.paths import StorePaths
 from ..store.queues.queue_ledger import PREFIX as LEDGER_PREFIX

@@ -7,14 +7,15 @@ from importlib.util import find_spec
 from types import ModuleType
 
 from ..named_tuple import NamedTuple
+from ..translatable import gettext_noop
 from .building import mark_of_sources
 
 #: Reasons to run the pure twin: code -> sentence without a full stop.
 REASONS = {
-    "pure_asked": "ROCKETBOX_PURE is set",
-    "pure_not_built": "the compiled part was not built",
-    "pure_other_sources": "the compiled part was built from other sources",
-    "pure_not_loaded": "the compiled part cannot be loaded: %(error)s",
+    "pure_asked": gettext_noop("ROCKETBOX_PURE is set"),
+    "pure_not_built": gettext_noop("the compiled part was not built"),
+    "pure_other_sources": gettext_noop("the compiled part was built from other sources"),
+    "pure_not_loaded": gettext_noop("the compiled part cannot be loaded: %(error)s"),
 }
 
 

@@ -58,5 +58,5 @@ cdef extern from *:
 
 
 def cached_pages(int fd, uint64_t position, uint64_t size):
-    """`_cached_pages` of store/disk.py. Keeps the GIL: the call takes no longer than giving it up would."""
+    """`_cached_pages` of engine/disk.py. Keeps the GIL: the call takes no longer than giving it up would."""
     return pages_in_cache(fd, position, size)

@@ -14,9 +14,9 @@ from typing import Any
 
 import msgspec
 
+from ..disk import Disk
 from ..errors import CorruptFile, RefusedRequest
-from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomically
-from ..own_files import DIRECTORY_MODE
+from ..json_file import load_json_with_backup, save_json_atomically
 from ..protocol.codes import ResponseCode
 from .route_data import encode_json, encode_object
 
@@ -35,6 +35,7 @@ class KVConfigManager:
     def __init__(self, path: Path) -> None:
         # Constant after construction.
         self._path = path
+        self._disk = Disk(path.parent.parent)
         # Written by one thread; the inner tables are replaced whole.
         self._table: dict[str, dict[str, str]] = {}
         self._chars = 0
@@ -44,8 +45,8 @@ class KVConfigManager:
 
         Raises CorruptFile when neither file can be read as one, OSError when reading fails.
         """
-        _make_directory(self._path.parent)
-        document = load_json_with_backup(self._path, field="configTable")
+        self._disk.make_directory(self._path.parent)
+        document = load_json_with_backup(self._path, self._disk, "configTable")
         table = {} if document is None else _checked(document, self._path)
         self._chars = sum(_chars(namespace, values) for namespace, values in table.items())
         self._table = table
@@ -77,21 +78,10 @@ class KVConfigManager:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the KV configuration would exceed {MAX_CHARS} characters")
         table = self._table | {namespace: values}
         text = encode_object({name: encode_json(inner) for name, inner in table.items()})
-        save_json_atomically(self._path, (b'{"configTable":', text, b"}"), OWN_FILE_CALLS)
+        save_json_atomically(self._path, (b'{"configTable":', text, b"}"), self._disk)
         assert chars >= 0, "every value that was removed had been counted"
         self._table = table
         self._chars = chars
-
-
-def _make_directory(path: Path, ours: int = 2) -> None:
-    """Make a directory and the missing ones above it, each synced before the next is made.
-
-    ours: number of names at the end of the path that only this user may read; 2 for `rocketbox/namesrv`.
-    """
-    if not path.is_dir():
-        _make_directory(path.parent, ours - 1)
-        path.mkdir(DIRECTORY_MODE if ours > 0 else 0o777, exist_ok=True)
-        OWN_FILE_CALLS.sync_directory(path.parent)
 
 
 def _chars(namespace: str, values: dict[str, str]) -> int:

@@ -14,8 +14,9 @@ from typing import Any
 
 from ..config import EngineConfig, NamesrvConfig, namesrv_properties, options_of, parse_option
 from ..config_file import parse_properties
+from ..disk import Disk
 from ..errors import RefusedRequest
-from ..json_file import OWN_FILE_CALLS, save_json_atomically
+from ..json_file import save_json_atomically
 from ..protocol.codes import ResponseCode
 from ..upstream_options import NAMESRV as UPSTREAM_NAMES
 
@@ -90,7 +91,7 @@ class NamesrvSettings:
             return
         changed = self._changed | {name: _text(value) for name, value in values.items()}
         text = "".join(f"{name}={changed[name]}\n" for name in sorted(changed))
-        save_json_atomically(self._path, text, OWN_FILE_CALLS)
+        save_json_atomically(self._path, text, Disk(self._path.parent))
         self._changed = changed
         self._apply(values)
         logger.info("namesrv: settings changed %s", known)

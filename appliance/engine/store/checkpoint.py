@@ -13,9 +13,9 @@ from pathlib import Path
 
 from zlib_ng.zlib_ng import crc32
 
+from ..disk import Disk
 from ..named_tuple import NamedTuple
 from ..protocol.record import Record
-from .disk import Disk
 
 _TIMES = struct.Struct(">qqq")
 CHECKPOINT_BYTES = 4096

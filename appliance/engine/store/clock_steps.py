@@ -24,8 +24,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..crc_lines import line_of, text_of
+from ..disk import Disk
 from ..named_tuple import NamedTuple
-from .disk import Disk
 
 logger = logging.getLogger(__name__)
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..disk import Disk
 from .checkpoint import RecoveryPosition
-from .disk import Disk
 from .log.commit_log import CommitLog
 from .log.log_scan import LogScan
 from .log.raw_log import RawLog

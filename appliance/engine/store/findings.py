@@ -9,8 +9,8 @@ import json
 import logging
 import threading
 
+from ..disk import Disk
 from ..named_tuple import NamedTuple
-from .disk import Disk
 from .paths import StorePaths
 
 logger = logging.getLogger(__name__)

@@ -19,13 +19,13 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
 from ..clock import SYSTEM, Clock
+from ..disk import Disk
 from ..errors import QueueBroken, StartError, StoreBroken
 from ..loop_calls import run_on_loop
 from .appender import Appender, Tick
 from .clock_steps import NAME as CLOCK_STEPS
 from .clock_steps import ClockSteps
 from .cold_reader import ColdReader
-from .disk import Disk
 from .index.index_recovery import IndexSettings
 from .index.index_service import IndexService
 from .log.block_checksums import BlockChecksumService

@@ -13,9 +13,9 @@ import logging
 import os
 from collections.abc import Callable
 
+from ..disk import Disk
 from ..errors import StartError
 from .checkpoint import Checkpoint, RecoveryPositionFile
-from .disk import Disk
 from .findings import Finding, Findings
 from .paths import StorePaths
 from .retention.deleted_topics import DeletedTopics

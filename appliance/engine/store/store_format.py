@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
+from ..disk import Disk
 from ..errors import StartError
-from .disk import Disk
 from .paths import StorePaths
 
 FORMAT = 1

@@ -20,7 +20,7 @@ import logging
 from pathlib import Path
 
 from ..crc_lines import line_of, text_of
-from .disk import Disk
+from ..disk import Disk
 
 logger = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from ..disk import Disk
 from ..errors import StartError
-from ..store.disk import Disk
 from ..store.log.raw_log import RawLog
 from ..store.paths import StorePaths, queue_id_of, segment_offset
 from ..store.queues.queue_files import QueueFiles

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -16,7 +15,8 @@ from ..remoting.server import RemotingServer
 from .admin_pool import POOL, AdminPool
 from .clients.asking import Asking
 from .clients.views import ClientViews
-from .dead_letters.replays import ReplayCommands
+from .dead_letters.replay_commands import ReplayCommands
+from .dead_letters.replays import ReplayViews
 from .dead_letters.views import DeadLetterViews
 from .figures.charts import Charts
 from .figures.lag import ConsumerLag
@@ -25,7 +25,7 @@ from .figures.live import BrokerSource, LiveFrames
 from .figures.look_ahead import LookAhead
 from .figures.measurements import Measurements
 from .figures.measures import Measures
-from .figures.traffic import TrafficFigures, broker_metrics
+from .figures.traffic import BrokerFigures, Reading
 from .figures.upstream_metrics import BrokerNames, UpstreamMetrics
 from .groups.commands import GroupCommands
 from .groups.diagnosis import GroupDiagnosis
@@ -46,6 +46,7 @@ from .messages.story import MessageStories
 from .messages.tail import Tails
 from .messages.views import MessageViews
 from .offsets.commands import OffsetCommands
+from .offsets.views import OffsetViews
 from .options import OptionCommands, Options
 from .process.backups import Backups
 from .process.report_inputs import ReportInputsView
@@ -68,7 +69,7 @@ from .waiting.views import WaitingViews
 
 @dataclass(frozen=True, slots=True)
 class BrokerParts:
-    """The parts behind EngineAdmin's methods. No part receives this object."""
+    """The window's subjects while a broker runs. No part receives this object."""
 
     is_slave: bool
     replication: ReplicationView
@@ -86,6 +87,7 @@ class BrokerParts:
     group_now: GroupNow
     group_commands: GroupCommands
     clean_ups: CleanUps
+    offsets: OffsetViews
     offset_commands: OffsetCommands
     clients: ClientViews
     asking: Asking
@@ -93,14 +95,15 @@ class BrokerParts:
     messages: MessageViews
     search: SearchViews
     dead_letters: DeadLetterViews
-    replays: ReplayCommands
+    replays: ReplayViews
+    replay_commands: ReplayCommands
     sender: TestSender
     imports: MessageImport
     waiting: WaitingViews
     waiting_commands: WaitingCommands
     transactions: TransactionViews
     transaction_commands: TransactionCommands
-    options: OptionCommands
+    option_commands: OptionCommands
     retention: RetentionPart
     tails: Tails
     backups: Backups
@@ -118,11 +121,12 @@ def build(
     options: Options,
     system: SystemView,
     process_checks: Checks,
+    leader: Callable[[], str | None],
     frames_before: int = 0,
     replica_set: ReplicaSet | None = None,
 ) -> tuple[BrokerParts, Checks]:
-    """Build the parts, and the checks including the broker's. frames_before: number of live frames that earlier brokers
-    of this process made."""
+    """Build the parts, and the checks including the broker's. leader: as `Window.leader_address`. frames_before: number
+    of live frames that earlier brokers of this process made."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
     sampler = broker.sampler
@@ -164,7 +168,7 @@ def build(
         broker.settled_delays.holds,
         transactions,
     )
-    messages = MessageViews(topics, store, sampler.index, stories)
+    messages = MessageViews(topics, store, sampler.index, stories, lag)
     dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
     replication = ReplicationView(
         store,
@@ -178,38 +182,40 @@ def build(
     )
     checks = process_checks.including(_checks(broker, options, replication))
     disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
-    traffic = TrafficFigures(store, broker.pull, server, sampler)
+    reading = partial(
+        Reading,
+        store=store,
+        topics=topics,
+        groups=groups,
+        pull=broker.pull,
+        server=server,
+        sampler=sampler,
+        disk=disk,
+        delayed=broker.deliver_delayed,
+        timers=broker.deliver_timers,
+        rolls=broker.roll_timers,
+        send_backs=broker.send_backs,
+        sends=broker.send_path,
+        deliveries=broker.delivery_events,
+        halves=broker.open_halves,
+        counts=transactions.counts,
+        clock=broker.check_transactions.clock,
+    )
+    figures = BrokerFigures(reading, sampler)
     stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
     lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
     unread = UnreadDeletion(lateness, sampler, store, topics, disk, options)
     needs = Needs(lateness, stuck, store, topics, groups, measures, lag_times, disk, options, replication, unread)
     standing = Standing(lag, group_views, clients, checks, needs)
-    live = LiveFrames(BrokerSource(traffic, standing, disk), frames_before)
+    live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)
 
-    def metrics() -> dict[str, float]:
-        return (
-            broker_metrics(
-                store,
-                topics,
-                groups,
-                broker.pull,
-                broker.deliver_delayed,
-                broker.send_backs,
-                broker.send_path,
-                broker.delivery_events,
-                transactions.counts,
-                broker.check_transactions.clock.wall_ms,
-                broker.deliver_timers,
-                broker.roll_timers,
-            )
-            | replication.metrics()
-        )
+    replays = ReplayViews(broker.replays, dead_letters, store)
 
     parts = BrokerParts(
         is_slave=not broker.role.appends,
         replication=replication,
-        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.deliver_delayed.clock),
+        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.deliver_delayed.clock, leader),
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(
@@ -218,16 +224,12 @@ def build(
             lag_times,
             measures,
             store,
-            traffic,
-            disk,
-            lambda: broker.open_halves.count,
-            broker.deliver_delayed,
-            broker.deliver_timers,
+            figures,
             broker.clients.rebalances.copy,
             unread,
         ),
         live=live,
-        overview=OverviewView(traffic, standing, disk, system, store, topics, groups),
+        overview=OverviewView(figures, standing, disk, system, store, topics, groups),
         lag=lag,
         look_ahead=LookAhead(sampler.index, store, measures),
         topics=TopicViews(topics, broker.offsets, broker.clients, store, lag, sampler, measures),
@@ -248,6 +250,7 @@ def build(
         ),
         group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
         clean_ups=CleanUps(broker.clean_up, waiting, transactions, pool, _forget_routes(namesrv, pools)),
+        offsets=OffsetViews(broker.offset_resets, groups, topics, offsets, store, lag),
         offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
         clients=clients,
         asking=Asking(broker.member_questions, messages.record),
@@ -267,7 +270,8 @@ def build(
         messages=messages,
         search=SearchViews(topics, store, messages, copies, waiting.still_wait, transactions),
         dead_letters=dead_letters,
-        replays=ReplayCommands(broker.replays, dead_letters, topics, groups, store),
+        replays=replays,
+        replay_commands=ReplayCommands(broker.replays, replays, dead_letters, topics, groups, store),
         waiting=waiting,
         waiting_commands=WaitingCommands(waiting, broker.early_acts, broker.early_timer_acts),
         transactions=transactions,
@@ -278,7 +282,7 @@ def build(
             messages.record,
             store.store_host,
         ),
-        options=OptionCommands(options, topics, pool),
+        option_commands=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool, lambda: broker.deleted_unread.rows),
         imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
         sender=TestSender(
@@ -294,7 +298,7 @@ def build(
         tails=Tails(store, topics, sampler.index),
         backups=Backups(store),
         report_inputs=ReportInputsView(store, topics, lag, options, lambda: broker.deleted_unread.rows),
-        metrics=metrics,
+        metrics=lambda: figures.metrics() | replication.metrics(),
         upstream_metrics=UpstreamMetrics(
             partial(_names, broker, options, system),
             store,
@@ -306,10 +310,8 @@ def build(
             measures,
             broker.offsets.pulled,
             broker.stats.runtime_info,
-            lambda: (
-                metrics()
-                | {"broker_permission": options.config.broker.broker_permission, "wall_ms": time.time() * 1000}
-            ),
+            figures,
+            lambda: options.config.broker.broker_permission,
             replication,
         ),
         system=lambda: system.snapshot(store, broker.registration),

@@ -23,8 +23,9 @@ from ..config import (
     parse_option,
 )
 from ..digests import sha256
+from ..disk import Disk
 from ..errors import Conflict, CorruptFile, InvalidInput, NotFound, StartError, Unavailable
-from ..json_file import OWN_FILE_CALLS, load_json_with_backup, save_json_atomically
+from ..json_file import load_json_with_backup, save_json_atomically
 from ..own_files import make_directory
 from ..protocol.names import TEMPLATE_TOPIC
 from .sentences import Sentence, say
@@ -215,7 +216,7 @@ class Options:
     # --- changing
 
     def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
-        """See EngineAdmin.change_configuration."""
+        """See OptionCommands.change."""
         from . import snapshots as s
 
         before = self.listing()
@@ -256,7 +257,7 @@ class Options:
         try:
             make_directory(self._path.parent)
             document = {f"{section}.{name}": text for (section, name), text in sorted(kept.items())}
-            save_json_atomically(self._path, json.dumps(document, indent=1), OWN_FILE_CALLS)
+            save_json_atomically(self._path, json.dumps(document, indent=1), Disk(self._path.parent))
         except OSError as error:
             raise Unavailable(say("not_saved", reason=error.strerror)) from None
         with self._lock:
@@ -277,8 +278,15 @@ class OptionCommands:
         self._topics = topics
         self._pool = pool
 
-    def change(self, values: Mapping[str, object], revision: str | None, dry_run: bool, by: str) -> s.Change:
-        """See EngineAdmin.change_configuration."""
+    def change(
+        self, values: Mapping[str, object], *, revision: str | None = None, dry_run: bool = False, by: str = ""
+    ) -> s.Change:
+        """Change hot options (upstream name -> text or value; None: back to the configured value).
+
+        In force and durable when it returns; kept over restarts in RocketBox's own directory, where it overrides the
+        configuration file. All or none. NotFound (option), InvalidInput (field: the option; also if it is not hot),
+        Conflict (revision).
+        """
         from . import snapshots as s
 
         def job() -> s.Change:

@@ -1,7 +1,7 @@
 """The window's sentences: one table of English templates with named placeholders.
 
-A page shows `str(sentence)`, or translates `template` and fills in `args`. Every template is in this table, so that a
-catalogue of translations can be checked against it.
+`str(sentence)` is English. A page translates `template` and fills in `args`; the marks `_` and `ngettext_lazy` bring
+each template into the console's catalogue.
 """
 
 from __future__ import annotations
@@ -10,473 +10,605 @@ import time
 from dataclasses import dataclass, field
 
 from ..hotpath.choice import REASONS
+from ..translatable import Plural, english, ngettext_lazy
+from ..translatable import gettext_noop as _
 
 #: code -> template.
-TEMPLATES: dict[str, str] = {
+TEMPLATES: dict[str, str | Plural] = {
     # checks
-    "io_running": "The network thread is running.",
-    "io_ended": "The network thread has stopped. Restart the broker.",
-    "store_writable": "The message log accepts messages.",
-    "store_broken": "The message log is read-only because a write failed: %(reason)s. Restart the broker.",
-    "queues_written": "Queue files are being written.",
-    "queues_failing": "Queue files cannot be written; trying again: %(reason)s.",
-    "index_current": "The key index is up to date.",
-    "index_behind": "The key index is %(size)d bytes behind the log; queries by key miss the newest messages.",
-    "index_failing": "The key index cannot be written; trying again: %(reason)s.",
-    "index_off": "messageIndexEnable is off: messages cannot be found by key.",
-    "tables_saved": "Topics, groups and offsets are saved.",
-    "transactions_checked": "Producers are asked how open transactions end.",
-    "transactions_failing": "Transactions wait for their end: %(reason)s.",
-    "transactions_unrecorded": "How transactions end cannot be written down; dropped so far: %(count)d: %(reason)s.",
-    "delays_delivered": "Delayed messages come when they are due.",
-    "delays_failing": "Delayed messages that are due wait: %(reason)s.",
-    "tables_failing": "The table of %(table)s cannot be saved: %(reason)s.",
-    "deliveries_recorded": "Deliveries are being recorded.",
-    "deliveries_off": "maxDeliveryEventBytes is 0: deliveries are not recorded.",
-    "deliveries_failing": "Deliveries cannot be recorded; dropped so far: %(count)d: %(reason)s.",
-    "wire_audit_failing": "What admin tools did cannot be saved; it is kept in memory for now: %(reason)s.",
-    "namesrv_registered": "Registered with name server %(address)s.",
-    "namesrv_lost": "The last registration with name server %(address)s failed; its clients may not find this broker.",
-    "slave_follows": "This broker is a slave and copies its master at %(address)s.",
-    "slave_alone": "This broker is a slave and does not follow its master: %(reason)s.",
-    "slave_changes_at": (
+    "io_running": _("The network thread is running."),
+    "io_ended": _("The network thread has stopped. Restart the broker."),
+    "store_writable": _("The message log accepts messages."),
+    "store_broken": _("The message log is read-only because a write failed: %(reason)s. Restart the broker."),
+    "queues_written": _("Queue files are being written."),
+    "queues_failing": _("Queue files cannot be written; trying again: %(reason)s."),
+    "index_current": _("The key index is up to date."),
+    "index_behind": _("The key index is %(size)d bytes behind the log; queries by key miss the newest messages."),
+    "index_failing": _("The key index cannot be written; trying again: %(reason)s."),
+    "index_off": _("messageIndexEnable is off: messages cannot be found by key."),
+    "tables_saved": _("Topics, groups and offsets are saved."),
+    "transactions_checked": _("Producers are asked how open transactions end."),
+    "transactions_failing": _("Transactions wait for their end: %(reason)s."),
+    "transactions_unrecorded": ngettext_lazy(
+        "How transactions end cannot be written down (%(reason)s). %(count)d entry has been dropped so far.",
+        "How transactions end cannot be written down (%(reason)s). %(count)d entries have been dropped so far.",
+    ),
+    "delays_delivered": _("Delayed messages come when they are due."),
+    "delays_failing": _("Delayed messages that are due wait: %(reason)s."),
+    "tables_failing": _("The table of %(table)s cannot be saved: %(reason)s."),
+    "deliveries_recorded": _("Deliveries are being recorded."),
+    "deliveries_off": _("maxDeliveryEventBytes is 0: deliveries are not recorded."),
+    "deliveries_failing": ngettext_lazy(
+        "Deliveries cannot be recorded (%(reason)s). %(count)d record has been dropped so far.",
+        "Deliveries cannot be recorded (%(reason)s). %(count)d records have been dropped so far.",
+    ),
+    "wire_audit_failing": _("What admin tools did cannot be saved; it is kept in memory for now: %(reason)s."),
+    "namesrv_registered": _("Registered with name server %(address)s."),
+    "namesrv_lost": _(
+        "The last registration with name server %(address)s failed; its clients may not find this broker."
+    ),
+    "slave_follows": _("This broker is a slave and copies its master at %(address)s."),
+    "slave_alone": _("This broker is a slave and does not follow its master: %(reason)s."),
+    "slave_changes_at": _(
         "This broker is a slave: what it has comes from its master at %(address)s, and is changed there."
     ),
-    "slave_lags": "The slave at %(address)s is %(late_span)s behind: %(size)d bytes.",
-    "slave_lags_far": "The slave at %(address)s is %(size)d bytes behind: it does not count as in sync.",
-    "slave_gone": "The slave at %(address)s is gone since %(since_at_ms)s.",
-    "slave_behind": "This slave is %(late_span)s behind its master at %(address)s: %(size)d bytes.",
-    "slaves_missing": (
-        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for slaves, and too few follow. "
-        "Needed: %(needed)d, connected: %(count)d."
+    "slave_lags": _("The slave at %(address)s is %(late_span)s (%(size)d bytes) behind."),
+    "slave_lags_far": _("The slave at %(address)s is %(size)d bytes behind: it does not count as in sync."),
+    "slave_gone": _("The slave at %(address)s is gone since %(since_at_ms)s."),
+    "slave_behind": _("This slave is %(late_span)s (%(size)d bytes) behind its master at %(address)s."),
+    "slaves_missing": ngettext_lazy(
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for %(needed)d slaves, and "
+        "only %(count)d is connected.",
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for %(needed)d slaves, and "
+        "only %(count)d are connected.",
     ),
-    "slaves_follow": "Slaves that follow this broker: %(count)d.",
-    "slaves_none": "No slave follows this broker.",
-    "slave_silent": "The slave has not said yet how far it is.",
-    "master_not_asked": "The master has not been asked yet how far it is.",
-    "lag_before_start": "It is longer than this broker has looked.",
-    "set_store_answers": "The store that decides who leads answers: %(store)s.",
-    "set_store_silent": "The store that decides who leads does not answer: %(store)s. Nobody can be elected meanwhile.",
-    "set_store_short": "The store that decides who leads runs out of room: %(reason)s.",
-    "set_leads": "This broker leads its set in epoch %(epoch)d.",
-    "set_follows": "This broker follows the leader of its set at %(address)s in epoch %(epoch)d.",
-    "set_no_leader": "The set %(set)s has no leader: sends are refused until one is elected.",
-    "set_fenced": "This broker is fenced: it neither leads nor follows.",
-    "set_frozen": (
+    "slaves_follow": ngettext_lazy("%(count)d slave follows this broker.", "%(count)d slaves follow this broker."),
+    "slaves_none": _("No slave follows this broker."),
+    "slave_silent": _("The slave has not said yet how far it is."),
+    "master_not_asked": _("The master has not been asked yet how far it is."),
+    "lag_before_start": _("It is longer than this broker has looked."),
+    "set_store_answers": _("The store that decides who leads answers: %(store)s."),
+    "set_store_silent": _(
+        "The store that decides who leads does not answer: %(store)s. Nobody can be elected meanwhile."
+    ),
+    "set_store_short": _("The store that decides who leads runs out of room: %(reason)s."),
+    "set_leads": _("This broker leads its set in epoch %(epoch)d."),
+    "set_follows": _("This broker follows the leader of its set at %(address)s in epoch %(epoch)d."),
+    "set_no_leader": _("The set %(set)s has no leader: sends are refused until one is elected."),
+    "set_fenced": _("This broker is fenced: it neither leads nor follows."),
+    "set_frozen": _(
         "This broker is frozen: the store contradicts what this member has seen. Find out why, then adopt the set."
     ),
-    "set_too_few": (
-        "Sends are refused: minInSyncReplicas is %(needed)d, and members that have all messages: %(count)d."
+    "set_too_few": ngettext_lazy(
+        "Sends are refused: minInSyncReplicas is %(needed)d, and %(count)d member has all messages.",
+        "Sends are refused: minInSyncReplicas is %(needed)d, and %(count)d members have all messages.",
     ),
-    "set_one_copy": "Acknowledged messages are on this broker only: no other member of the set is in sync.",
-    "set_copies": "Members that have every acknowledged message: %(count)d.",
-    "set_contradicts": (
+    "set_one_copy": _("Acknowledged messages are on this broker only: no other member of the set is in sync."),
+    "set_copies": ngettext_lazy(
+        "%(count)d member has every acknowledged message.", "%(count)d members have every acknowledged message."
+    ),
+    "set_contradicts": _(
         "The member at %(address)s has other settings than this one, and would lead by them: %(settings)s."
     ),
-    "set_member_slow": (
+    "set_member_slow": _(
         "The member at %(address)s takes %(late_span)s to acknowledge: it is left out and may not be elected until its "
         "disk and its network are quick again."
     ),
-    "set_member_slow_kept": (
+    "set_member_slow_kept": _(
         "Each message waits for the member at %(address)s, which takes %(late_span)s to acknowledge. It is not left "
         "out, since too few others are in sync."
     ),
-    "set_member_lost": "The member at %(address)s does not follow.",
-    "set_member_lost_since": "The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s.",
-    "set_quarantined": (
-        "Messages that were cut from this broker's log, and are kept: %(messages)d, in files: %(count)d. Look which of "
-        "them were promised to somebody."
+    "set_member_lost": _("The member at %(address)s does not follow."),
+    "set_member_lost_since": _("The member at %(address)s does not follow; it was last heard of at %(since_at_ms)s."),
+    "set_quarantined": ngettext_lazy(
+        "%(count)d file keeps messages that were cut from this broker's log, %(messages)d in all. Check "
+        "whether any of them had been acknowledged to a producer.",
+        "%(count)d files keep messages that were cut from this broker's log, %(messages)d in all. Check "
+        "whether any of them had been acknowledged to a producer.",
     ),
-    "quarantine_unreadable": "The file cannot be read: %(reason)s.",
-    "quarantine_of_the_broker": "%(topic)s is the broker's own: what was stored there is not sent again.",
-    "quarantine_refused": "The leader refuses it: %(reason)s.",
-    "quarantine_nowhere": "No leader is known, so there is no broker to send it to.",
-    "leader_silent": "The leader at %(address)s does not take it now: %(reason)s.",
-    "follower_changes": "This broker follows %(address)s, which leads the set: changes are made there.",
-    "follower_changes_nowhere": "This broker does not lead its set, and no leader is known: nothing can be changed.",
-    "slave_changes": "This broker is a slave: what it has comes from its master, and is changed there.",
-    "no_set": "This broker is in no set with fail-over: haStore is not set.",
-    "set_begins": "Fail-over has not begun yet; this process has just started.",
-    "set_store_fails": "The store where it is decided who leads cannot be asked: %(reason)s.",
-    "member_waits": "This member neither leads nor follows: %(reason)s.",
-    "switch_elsewhere": "This member does not lead. Ask the one that does: %(leader)s.",
-    "switch_nobody": "There is no other member that is connected and in sync, so nobody could lead instead.",
-    "switch_leads": "%(member)s leads already.",
-    "switch_gone": "%(member)s is not connected to the leader, so it cannot take over.",
-    "switch_behind": "%(member)s is connected but not in sync: what was acknowledged would be missing there.",
-    "adopt_elsewhere": "A member is adopted on its own machine: ask %(address)s.",
-    "adopt_confirm": "Type the name of the set to confirm: %(set)s.",
-    "adopt_leads": "This member leads already: there is nothing to adopt.",
-    "adopt_may_lose": (
+    "quarantine_unreadable": _("The file cannot be read: %(reason)s."),
+    "quarantine_of_the_broker": _("%(topic)s is the broker's own: what was stored there is not sent again."),
+    "quarantine_refused": _("The leader refuses it: %(reason)s."),
+    "quarantine_nowhere": _("No leader is known, so there is no broker to send it to."),
+    "leader_silent": _("The leader at %(address)s does not take it now: %(reason)s."),
+    "follower_changes": _("This broker follows %(address)s, which leads the set: changes are made there."),
+    "follower_changes_nowhere": _("This broker does not lead its set, and no leader is known: nothing can be changed."),
+    "slave_changes": _("This broker is a slave: what it has comes from its master, and is changed there."),
+    "no_set": _("This broker is in no set with fail-over: haStore is not set."),
+    "set_begins": _("Fail-over has not begun yet; this process has just started."),
+    "set_store_fails": _("The store where it is decided who leads cannot be asked: %(reason)s."),
+    "member_waits": _("This member neither leads nor follows: %(reason)s."),
+    "switch_elsewhere": _("This member does not lead. Ask the one that does: %(leader)s."),
+    "switch_nobody": _("There is no other member that is connected and in sync, so nobody could lead instead."),
+    "switch_leads": _("%(member)s leads already."),
+    "switch_gone": _("%(member)s is not connected to the leader, so it cannot take over."),
+    "switch_behind": _("%(member)s is connected but not in sync: what was acknowledged would be missing there."),
+    "adopt_elsewhere": _("A member is adopted on its own machine: ask %(address)s."),
+    "adopt_confirm": _("Type the name of the set to confirm: %(set)s."),
+    "adopt_leads": _("This member leads already: there is nothing to adopt."),
+    "adopt_may_lose": _(
         "Up to %(bytes)d bytes that others hold or acknowledged are not in this member's log, and are lost to the set."
     ),
-    "set_act_takes_long": "It was not done in 15 s. It may be done yet: look at the set again.",
-    "set_act_refused": "Nothing was changed: %(reason)s.",
-    "slaves_behind": "Sends are refused: %(reason)s.",
-    "no_namesrv": "This broker is not registered with any name server: clients cannot find it.",
-    "disk_roomy": "%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used).",
-    "disk_filling": "The disk is %(used_percent).1f %% full; diskMaxUsedSpaceRatio is %(limit_percent)d %%.",
-    "disk_deletes": (
+    "set_act_takes_long": _("It was not done in 15 s. It may be done yet: look at the set again."),
+    "set_act_refused": _("Nothing was changed: %(reason)s."),
+    "slaves_behind": _("Sends are refused: %(reason)s."),
+    "no_namesrv": _("This broker is not registered with any name server: clients cannot find it."),
+    "disk_roomy": _("%(free_bytes)d bytes of the disk are free (%(used_percent).1f %% used)."),
+    "disk_filling": _("The disk is %(used_percent).1f %% full; diskMaxUsedSpaceRatio is %(limit_percent)d %%."),
+    "disk_deletes": _(
         "The disk is %(used_percent).1f %% full: the oldest messages are deleted whatever their age. From "
         "%(limit_percent)d %% on sends are refused."
     ),
-    "disk_full": "The disk is %(used_percent).1f %% full: sends are refused until it is below %(limit_percent)d %%.",
-    "cleaning_well": "Expired files are being deleted.",
-    "cleaning_failing": "Expired files cannot be deleted: %(reason)s.",
-    "clock_ahead": "The clock jumped %(hours).1f h ahead. Nothing expires until it has stayed there for an hour.",
-    "disk_unreadable": "Free disk space cannot be read: %(reason)s.",
-    "sync_flush": "Every acknowledged message is on disk.",
-    "async_flush": "flushDiskType is ASYNC_FLUSH: a power cut can take the last half second of acknowledged messages.",
-    "advertised_loopback": "Clients are given %(address)s, which works on this machine only.",
-    "advertised_elsewhere": (
+    "disk_full": _("The disk is %(used_percent).1f %% full: sends are refused until it is below %(limit_percent)d %%."),
+    "cleaning_well": _("Expired files are being deleted."),
+    "cleaning_failing": _("Expired files cannot be deleted: %(reason)s."),
+    "clock_ahead": _("The clock jumped %(hours).1f h ahead. Nothing expires until it has stayed there for an hour."),
+    "disk_unreadable": _("Free disk space cannot be read: %(reason)s."),
+    "sync_flush": _("Every acknowledged message is on disk."),
+    "async_flush": _(
+        "flushDiskType is ASYNC_FLUSH: a power cut can take the last half second of acknowledged messages."
+    ),
+    "advertised_loopback": _("Clients are given %(address)s, which works on this machine only."),
+    "advertised_elsewhere": _(
         "Clients are told %(address)s, but the ports listen on %(bind)s only, so they cannot connect. Restart with "
         "--bind 0.0.0.0 or --bind %(host)s."
     ),
-    "advertised": "Clients are given %(address)s.",
-    "back_pressure": "The disk cannot keep up with the producers; nothing more is read from them until it catches up.",
-    "flow_free": "The disk keeps up with the producers.",
-    "nothing_found": "Nothing in the store was cut off, quarantined or set aside in the last week.",
-    "found_lately": "Problems found in the store in the last week: %(count)d, the latest in %(place)s: %(reason)s",
-    "bytes_changed": "Parts of closed log files that have changed since: %(count)d, the first in %(place)s.",
-    "replay_well": "Replay jobs are kept.",
-    "replay_failing": "Replay jobs cannot be kept on disk: %(reason)s.",
+    "advertised": _("Clients are given %(address)s."),
+    "back_pressure": _(
+        "The disk cannot keep up with the producers; nothing more is read from them until it catches up."
+    ),
+    "flow_free": _("The disk keeps up with the producers."),
+    "nothing_found": _("Nothing in the store was cut off, quarantined or set aside in the last week."),
+    "found_lately": ngettext_lazy(
+        "%(count)d problem was found in the store in the last week, in %(place)s. %(reason)s",
+        "%(count)d problems were found in the store in the last week, the latest in %(place)s. %(reason)s",
+    ),
+    "bytes_changed": ngettext_lazy(
+        "%(count)d part of the closed log files has changed since, in %(place)s.",
+        "%(count)d parts of the closed log files have changed since, the first in %(place)s.",
+    ),
+    "replay_well": _("Replay jobs are kept."),
+    "replay_failing": _("Replay jobs cannot be kept on disk: %(reason)s."),
     # users of the wire
-    "access_off": "Access control is off: accessControl is off, and there are no wire users.",
-    "wire_user_name": "A wire user's name has 1 to 64 letters, digits and . _ -, and at least one letter or digit.",
-    "wire_user_exists": "There is already a wire user %(name)s.",
-    "wire_users_most": "There are %(count)d wire users, which is the most.",
-    "entries_most": "A wire user has at most %(count)d entries.",
-    "last_super": (
+    "access_off": _("Access control is off: accessControl is off, and there are no wire users."),
+    "wire_user_name": _("A wire user's name has 1 to 64 letters, digits and . _ -, and at least one letter or digit."),
+    "wire_user_exists": _("There is already a wire user %(name)s."),
+    "wire_users_most": _("There are %(count)d wire users, which is the most."),
+    "entries_most": _("A wire user has at most %(count)d entries."),
+    "last_super": _(
         "This is the last Super user who is enabled: nobody could administer the broker over the wire any more."
     ),
-    "two_secrets": "%(name)s has two secrets already. End the old one first.",
-    "one_secret": "%(name)s has only one secret, and that one stays.",
-    "entry_refused": "The entry is refused: %(reason)s.",
-    "wire_user_hung_up": "Connections on which %(name)s signed are closed; what they asked for is judged anew.",
-    "resource_literal": "Name one topic, group or cluster: Topic:orders, Group:billing, Cluster:DefaultCluster.",
-    "bad_address": "This is no address like 10.0.0.5 or 2001:db8::5.",
-    "decided_super": "%(name)s is a Super user, who may do everything.",
-    "decided_disabled": "%(name)s is disabled: every request is refused.",
-    "decided_allow": "The entry for %(resource)s decides: it allows.",
-    "decided_deny": "The entry for %(resource)s decides: it denies.",
-    "decided_nothing": "No entry fits, so it is refused.",
+    "two_secrets": _("%(name)s has two secrets already. End the old one first."),
+    "one_secret": _("%(name)s has only one secret, and that one stays."),
+    "entry_refused": _("The entry is refused: %(reason)s."),
+    "wire_user_hung_up": _("Connections on which %(name)s signed are closed; what they asked for is judged anew."),
+    "resource_literal": _("Name one topic, group or cluster: Topic:orders, Group:billing, Cluster:DefaultCluster."),
+    "bad_address": _("This is no address like 10.0.0.5 or 2001:db8::5."),
+    "decided_super": _("%(name)s is a Super user, who may do everything."),
+    "decided_disabled": _("%(name)s is disabled: every request is refused."),
+    "decided_allow": _("The entry for %(resource)s decides: it allows."),
+    "decided_deny": _("The entry for %(resource)s decides: it denies."),
+    "decided_nothing": _("No entry fits, so it is refused."),
     # needs you
-    "dead_letters": "Dead letters of %(group)s: %(count)d.",
-    "dead_letters_expire": "Dead letters of %(group)s: %(count)d. The first may be deleted in %(left_span)s.",
-    "nobody_consumes": "%(group)s has a backlog of %(lag)d, and none of its clients is connected.",
-    "nobody_consumes_late": "%(group)s is %(late_span)s behind, and none of its clients is connected. Messages "
-    "waiting: %(lag)d.",
-    "consumption_is_off_behind": "Consumption is switched off for %(group)s. Messages waiting: %(lag)d.",
-    "falls_behind": "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it "
-    "commits %(went)s. Messages waiting: %(lag)d.",
-    "catching_up": "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. Messages waiting: %(lag)d.",
-    "queues_stuck": "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. Messages waiting there: "
-    "%(lag)d.",
-    "queues_unread": "Messages of %(topic)s that nobody can read: %(count)d. They are in queues from %(queues)d on, "
-    "and the topic has %(queues)d read queues.",
-    "queues_unreadable": "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to "
-    "the others cannot be read.",
-    "deleted_unread_soon": (
+    "dead_letters": ngettext_lazy("%(group)s has %(count)d dead letter.", "%(group)s has %(count)d dead letters."),
+    "dead_letters_expire": ngettext_lazy(
+        "%(group)s has %(count)d dead letter. It may be deleted in %(left_span)s.",
+        "%(group)s has %(count)d dead letters. The first may be deleted in %(left_span)s.",
+    ),
+    "nobody_consumes": _("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
+    "nobody_consumes_late": ngettext_lazy(
+        "%(group)s is %(late_span)s behind, and none of its clients is connected. %(lag)d message is waiting.",
+        "%(group)s is %(late_span)s behind, and none of its clients is connected. %(lag)d messages are waiting.",
+        "lag",
+    ),
+    "consumption_is_off_behind": ngettext_lazy(
+        "Consumption is switched off for %(group)s. %(lag)d message is waiting.",
+        "Consumption is switched off for %(group)s. %(lag)d messages are waiting.",
+        "lag",
+    ),
+    "falls_behind": ngettext_lazy(
+        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it commits "
+        "%(went)s. %(lag)d message is waiting.",
+        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it commits "
+        "%(went)s. %(lag)d messages are waiting.",
+        "lag",
+    ),
+    "catching_up": ngettext_lazy(
+        "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. %(lag)d message is waiting.",
+        "%(group)s is %(late_span)s behind and catches up in about %(eta_span)s. %(lag)d messages are waiting.",
+        "lag",
+    ),
+    "queues_stuck": ngettext_lazy(
+        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. %(lag)d message is waiting there.",
+        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. %(lag)d messages are waiting there.",
+        "lag",
+    ),
+    "queues_unread": ngettext_lazy(
+        "%(count)d message of %(topic)s cannot be read: its queue has the number %(queues)d or a higher one, "
+        "and is no read queue of the topic.",
+        "%(count)d messages of %(topic)s cannot be read: their queues have the number %(queues)d or a higher "
+        "one, and are no read queues of the topic.",
+    ),
+    "queues_unreadable": _(
+        "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to the others cannot be read."
+    ),
+    "deleted_unread_soon": _(
         "At this rate messages of %(topic)s will be deleted in %(left_span)s, before %(group)s has read them."
     ),
-    "disk_full_soon": "At the rate of the last ten minutes the disk reaches its limit on %(full_at_ms)s.",
-    "transactions_without_producer": "Open transactions of %(group)s: %(count)d. None of its producers is connected, "
-    "and the oldest one is %(minutes)d minutes old.",
-    "transactions_undecided": "Open transactions whose producers were asked %(checks)d times or more and have not "
-    "decided: %(count)d.",
-    "stuck": "%(group)s has a backlog of %(lag)d, and has committed nothing for %(idle_span)s.",
-    "client_id_twice": "Several clients of %(group)s are called %(client)s; some of its queues are read by nobody.",
-    "subscriptions_differ": "Clients of %(group)s subscribe to different things; some messages may reach nobody.",
-    "more_needs": "More groups that need a look: %(count)d.",
+    "disk_full_soon": _("At the rate of the last ten minutes the disk reaches its limit on %(full_at_ms)s."),
+    "transactions_without_producer": ngettext_lazy(
+        "%(group)s has %(count)d open transaction, and none of its producers is connected. It is %(minutes)d "
+        "minutes old.",
+        "%(group)s has %(count)d open transactions, and none of its producers is connected. The oldest one is "
+        "%(minutes)d minutes old.",
+    ),
+    "transactions_undecided": ngettext_lazy(
+        "%(count)d open transaction is still undecided after its producers were asked %(checks)d times or more.",
+        "%(count)d open transactions are still undecided after their producers were asked %(checks)d times or more.",
+    ),
+    "stuck": _("%(group)s has a backlog of %(lag)d, and has committed nothing for %(idle_span)s."),
+    "client_id_twice": _("Several clients of %(group)s are called %(client)s; some of its queues are read by nobody."),
+    "subscriptions_differ": _("Clients of %(group)s subscribe to different things; some messages may reach nobody."),
+    "more_needs": ngettext_lazy("%(count)d more group needs a look.", "%(count)d more groups need a look."),
     # what is wrong with a group
-    "diag_consumption_off": "Consumption is switched off: its consumers get no messages.",
-    "diag_nobody_pulls": (
-        "Its clients are connected, and have pulled none of the messages that wait for %(seconds)d s; "
-        "messages waiting: %(count)d."
+    "diag_consumption_off": _("Consumption is switched off: its consumers get no messages."),
+    "diag_nobody_pulls": ngettext_lazy(
+        "Its clients are connected, and have not pulled the %(count)d message that has waited for %(seconds)d s.",
+        "Its clients are connected, and have pulled none of the %(count)d messages that have waited for %(seconds)d s.",
     ),
-    "diag_no_consumer": "No consumer is connected; messages waiting: %(count)d.",
-    "diag_expression_wrong": "The filter of its clients on %(topic)s is refused, and so are their pulls: %(reason)s.",
-    "diag_expression_lets_nothing": (
-        "Its expression for %(topic)s let none of the last messages through that were looked at: %(count)d."
+    "diag_no_consumer": ngettext_lazy(
+        "No consumer is connected, and %(count)d message is waiting.",
+        "No consumer is connected, and %(count)d messages are waiting.",
     ),
-    "diag_client_id_twice": (
+    "diag_expression_wrong": _(
+        "The filter of its clients on %(topic)s is refused, and so are their pulls: %(reason)s."
+    ),
+    "diag_expression_lets_nothing": ngettext_lazy(
+        "Its expression for %(topic)s did not let through the last message; %(count)d was checked.",
+        "Its expression for %(topic)s let none of the last %(count)d messages through.",
+    ),
+    "diag_client_id_twice": _(
         "Several clients are called %(client)s, at %(hosts)s: each believes that the other's queues are its own, and "
         "some are read by nobody."
     ),
-    "diag_subscriptions_differ": (
+    "diag_subscriptions_differ": _(
         "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."
     ),
-    "diag_lock_of_nobody": (
-        "%(client)s holds the locks of queues in order, and is not connected; queues: %(queues)d. The "
-        "locks end in %(seconds)d s."
+    "diag_lock_of_nobody": ngettext_lazy(
+        "%(client)s holds the lock of %(queues)d queue in order, and is not connected. The lock ends in %(seconds)d s.",
+        "%(client)s holds the locks of %(queues)d queues in order, and is not connected. The locks end in "
+        "%(seconds)d s.",
+        "queues",
     ),
-    "diag_lock_of_silent": (
-        "%(client)s holds the locks of queues in order, and pulls nothing; queues: %(queues)d, for %(seconds)d s."
+    "diag_lock_of_silent": ngettext_lazy(
+        "%(client)s holds the lock of %(queues)d queue in order, and has pulled nothing for %(seconds)d s.",
+        "%(client)s holds the locks of %(queues)d queues in order, and has pulled nothing for %(seconds)d s.",
+        "queues",
     ),
-    "diag_queue_stuck": (
-        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s; messages waiting in it: "
-        "%(count)d."
+    "diag_queue_stuck": ngettext_lazy(
+        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s, and %(count)d message "
+        "is waiting in it.",
+        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s, and %(count)d "
+        "messages are waiting in it.",
     ),
-    "diag_slow_handler": (
-        "Messages of %(topic)s its consumers have not finished: %(count)d; they consume %(rate).1f a second."
+    "diag_slow_handler": ngettext_lazy(
+        "Its consumers have not finished %(count)d message of %(topic)s; they consume %(rate).1f a second.",
+        "Its consumers have not finished %(count)d messages of %(topic)s; they consume %(rate).1f a second.",
     ),
-    "diag_retries_storming": "%(retries).1f messages a second come back as retries, and %(rate).1f are consumed.",
-    "diag_dead_letters": "New dead letters in the last %(seconds)d s: %(count)d; in all: %(total)d.",
-    "diag_fewer_consumers": (
-        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed; queues: "
-        "%(queues)d, consumers: %(clients)d."
+    "diag_retries_storming": _("%(retries).1f messages a second come back as retries, and %(rate).1f are consumed."),
+    "diag_dead_letters": ngettext_lazy(
+        "%(count)d dead letter came in the last %(seconds)d s, and there are %(total)d in all.",
+        "%(count)d dead letters came in the last %(seconds)d s, and there are %(total)d in all.",
     ),
-    "diag_idle_consumers": (
-        "%(topic)s has %(queues)d queues for %(clients)d consumers; consumers without a queue: %(idle)d."
+    "diag_fewer_consumers": ngettext_lazy(
+        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed: it has %(queues)d "
+        "queues, but only %(clients)d consumer.",
+        "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed: it has %(queues)d "
+        "queues, but only %(clients)d consumers.",
+        "clients",
     ),
-    "diag_uneven_share": (
+    "diag_idle_consumers": ngettext_lazy(
+        "%(topic)s has %(queues)d queues for %(clients)d consumers, so %(idle)d of them has none.",
+        "%(topic)s has %(queues)d queues for %(clients)d consumers, so %(idle)d of them have none.",
+        "idle",
+    ),
+    "diag_uneven_share": _(
         "%(topic)s has %(queues)d queues for %(clients)d consumers: one has %(most)d or more, another "
         "%(least)d or fewer."
     ),
     # why the hot path is pure Python
     **REASONS,
     # the story of a message
-    "copies_no_id": "The message has no unique id, so copies of it cannot be found.",
-    "copies_cut": "Not all topics were searched for copies of the message; there may be more.",
-    "copies_many": "There are %(count)d copies of the message; only the first and the last ones are shown.",
-    "story_long": "Lines left out in the middle: %(count)d.",
-    "deliveries_not_kept": "Deliveries are kept for a limited time: older ones of this message are not known.",
-    "no_deliveries_kept": "No deliveries have been recorded yet.",
-    "deliveries_cut": "Not all delivery records were searched; there may be more deliveries.",
-    "deliveries_lost": "Deliveries that were not recorded since the message was stored: %(count)d.",
-    "story_passed": "Groups whose offset is past the message, beyond those shown here: %(count)d.",
-    "deliveries_many": "Of each copy only the last %(count)d deliveries are shown.",
-    "deliveries_gap": "For some time after it was stored, deliveries were not recorded: maxDeliveryEventBytes was 0.",
-    "deliveries_unreadable": "The delivery records cannot be read: %(reason)s.",
-    "offset_is_past": "The committed offset %(offset)d is past it.",
-    "offset_is_past_retry": "The retry topic's committed offset %(offset)d is past it; retry number %(times)d.",
-    "not_committed_yet": "It was delivered; the group's committed offset is not past it yet.",
-    "delivered_never_committed": "It was delivered; the group has not committed an offset of this queue.",
-    "held_back": "It was delivered; the group's committed offset waits for the message at offset %(offset)d.",
-    "not_reached": "Messages ahead of it: %(count)d.",
-    "nobody_pulls": "No client has pulled queue %(queue)d since the broker started.",
-    "filtered_by_tag": 'The group subscribes to %(expression)s; the tag is "%(tag)s".',
-    "expression_refused": "Its filter is refused, and so are its pulls: %(reason)s.",
-    "filtered_by_expression": "The %(kind)s filter %(expression)s keeps it out.",
-    "consumption_is_off": "Consumption is switched off for the group.",
-    "group_is_gone": "This group no longer exists.",
-    "topic_not_readable": "The topic may not be read.",
-    "queue_not_readable": "Queue %(queue)d is not read: the topic has %(count)d read queues.",
-    "not_subscribed": "The connected clients do not subscribe to the topic.",
-    "waits_delayed": "It waits at delay level %(level)d.",
-    "waits_to_retry": "It was sent back; retry %(times)d waits at delay level %(level)d.",
-    "is_dead_letter": "It is a dead letter; attempts to consume it: %(times)d.",
-    "handled_early": "It was taken out before it was due, and no copy of it was found: it was dropped.",
-    "copy_not_found": "It was due, but its copy was not found: it may have expired or been dropped.",
+    "copies_no_id": _("The message has no unique id, so copies of it cannot be found."),
+    "copies_cut": _("Not all topics were searched for copies of the message; there may be more."),
+    "copies_many": _("There are %(count)d copies of the message; only the first and the last ones are shown."),
+    "story_long": ngettext_lazy(
+        "%(count)d line in the middle is left out.", "%(count)d lines in the middle are left out."
+    ),
+    "deliveries_not_kept": _("Deliveries are kept for a limited time: older ones of this message are not known."),
+    "no_deliveries_kept": _("No deliveries have been recorded yet."),
+    "deliveries_cut": _("Not all delivery records were searched; there may be more deliveries."),
+    "deliveries_lost": ngettext_lazy(
+        "%(count)d delivery has not been recorded since the message was stored.",
+        "%(count)d deliveries have not been recorded since the message was stored.",
+    ),
+    "story_passed": ngettext_lazy(
+        "The offset of %(count)d more group, which is not shown here, is past the message.",
+        "The offsets of %(count)d more groups, which are not shown here, are past the message.",
+    ),
+    "deliveries_many": _("Of each copy only the last %(count)d deliveries are shown."),
+    "deliveries_gap": _(
+        "For some time after it was stored, deliveries were not recorded: maxDeliveryEventBytes was 0."
+    ),
+    "deliveries_unreadable": _("The delivery records cannot be read: %(reason)s."),
+    "offset_is_past": _("The committed offset %(offset)d is past it."),
+    "offset_is_past_retry": _("The retry topic's committed offset %(offset)d is past it; retry number %(times)d."),
+    "not_committed_yet": _("It was delivered; the group's committed offset is not past it yet."),
+    "delivered_never_committed": _("It was delivered; the group has not committed an offset of this queue."),
+    "held_back": _("It was delivered; the group's committed offset waits for the message at offset %(offset)d."),
+    "not_reached": ngettext_lazy("%(count)d message is ahead of it.", "%(count)d messages are ahead of it."),
+    "nobody_pulls": _("No client has pulled queue %(queue)d since the broker started."),
+    "filtered_by_tag": _('The group subscribes to %(expression)s; the tag is "%(tag)s".'),
+    "expression_refused": _("Its filter is refused, and so are its pulls: %(reason)s."),
+    "filtered_by_expression": _("The %(kind)s filter %(expression)s keeps it out."),
+    "consumption_is_off": _("Consumption is switched off for the group."),
+    "group_is_gone": _("This group no longer exists."),
+    "topic_not_readable": _("The topic may not be read."),
+    "queue_not_readable": _("Queue %(queue)d is not read: the topic has %(count)d read queues."),
+    "not_subscribed": _("The connected clients do not subscribe to the topic."),
+    "waits_delayed": _("It waits at delay level %(level)d."),
+    "waits_to_retry": _("It was sent back; retry %(times)d waits at delay level %(level)d."),
+    "is_dead_letter": ngettext_lazy(
+        "It became a dead letter after %(times)d attempt to consume it.",
+        "It became a dead letter after %(times)d attempts to consume it.",
+        "times",
+    ),
+    "handled_early": _("It was taken out before it was due, and no copy of it was found: it was dropped."),
+    "copy_not_found": _("It was due, but its copy was not found: it may have expired or been dropped."),
     # reasons why something is not known
-    "broadcast_keeps_offsets": "A broadcasting group keeps its offsets on its clients.",
-    "never_committed": "The group has not committed an offset yet.",
-    "queue_never_committed": "The group has committed offsets of other queues here, but none of queue %(queue)d.",
-    "filter_depends": (
+    "broadcast_keeps_offsets": _("A broadcasting group keeps its offsets on its clients."),
+    "never_committed": _("The group has not committed an offset yet."),
+    "queue_never_committed": _("The group has committed offsets of other queues here, but none of queue %(queue)d."),
+    "filter_depends": _(
         "Its members subscribe to different things: who has queue %(queue)d decides whether it is kept out."
     ),
-    "past_or_filtered": (
+    "past_or_filtered": _(
         "The committed offset %(offset)d is past it, but its members subscribe to different things: it was "
         "consumed, or kept out by the filter of whoever had queue %(queue)d."
     ),
-    "some_never_committed": (
-        "Queues with messages but without a committed offset yet: %(queues)d; they are not counted."
+    "some_never_committed": ngettext_lazy(
+        "%(queues)d queue has messages but no committed offset yet and is not counted.",
+        "%(queues)d queues have messages but no committed offset yet and are not counted.",
+        "queues",
     ),
-    "not_measured_yet": "Not measured yet.",
-    "no_messages": "There are no messages.",
-    "message_gone": "The message at that offset is no longer in the log.",
-    "entry_unreadable": "The record cannot be read: %(reason)s.",
-    "no_consumer_online": "No consumer of the group is connected.",
-    "never_heard": "This connection has sent no heartbeat.",
-    "producers_name_no_topic": "Producers do not announce their topics; this shows who sent the newest messages.",
-    "disk_not_filling": "The log is not growing at the moment.",
-    "disk_kept_by_retention": "At this rate old messages are deleted before the disk is full.",
-    "latency_not_measured": "The broker does not measure this yet.",
+    "not_measured_yet": _("Not measured yet."),
+    "no_messages": _("There are no messages."),
+    "message_gone": _("The message at that offset is no longer in the log."),
+    "entry_unreadable": _("The record cannot be read: %(reason)s."),
+    "no_consumer_online": _("No consumer of the group is connected."),
+    "never_heard": _("This connection has sent no heartbeat."),
+    "producers_name_no_topic": _("Producers do not announce their topics; this shows who sent the newest messages."),
+    "disk_not_filling": _("The log is not growing at the moment."),
+    "disk_kept_by_retention": _("At this rate old messages are deleted before the disk is full."),
+    "latency_not_measured": _("The broker does not measure this yet."),
     # blockers and warnings of changes
-    "group_unread": "Messages of %(topic)s that %(group)s has not read: %(count)d.",
-    "group_online": "Connected clients of %(group)s: %(count)d.",
-    "topic_has_messages": "Messages that can no longer be read: %(count)d.",
-    "queues_taken_away": "Queues %(first)d to %(last)d can no longer be read; messages in them: %(count)d.",
-    "unreadable_writes": "Messages that are sent to queues %(first)d to %(last)d can be read by nobody.",
-    "fewer_write_queues": "Producers stop using queues %(first)d to %(last)d.",
-    "leftover_topic": "The topic %(topic)s stays; messages in it: %(count)d.",
-    "offsets_removed": "Its offsets are deleted; topics: %(count)d.",
-    "offsets_kept": "Its offsets stay; topics: %(count)d.",
-    "order_one_queue": "Messages are in order within one queue only; clients must consume each queue in order.",
-    "unreadable": "While reading is off, nobody can consume from it.",
-    "unwritable": "While writing is off, nobody can send to it.",
-    "consumption_off": "Its clients get no messages while consumption is switched off.",
-    "template_missing": "The template topic TBW102 is created as well.",
+    "group_unread": ngettext_lazy(
+        "%(group)s has not read %(count)d message of %(topic)s.",
+        "%(group)s has not read %(count)d messages of %(topic)s.",
+    ),
+    "group_online": ngettext_lazy(
+        "%(group)s has %(count)d connected client.", "%(group)s has %(count)d connected clients."
+    ),
+    "topic_has_messages": ngettext_lazy(
+        "%(count)d message can no longer be read.", "%(count)d messages can no longer be read."
+    ),
+    "queues_taken_away": ngettext_lazy(
+        "Queues %(first)d to %(last)d can no longer be read, and %(count)d message is in them.",
+        "Queues %(first)d to %(last)d can no longer be read, and %(count)d messages are in them.",
+    ),
+    "unreadable_writes": _("Messages that are sent to queues %(first)d to %(last)d can be read by nobody."),
+    "fewer_write_queues": _("Producers stop using queues %(first)d to %(last)d."),
+    "leftover_topic": ngettext_lazy(
+        "The topic %(topic)s stays, with %(count)d message in it.",
+        "The topic %(topic)s stays, with %(count)d messages in it.",
+    ),
+    "offsets_removed": ngettext_lazy(
+        "Its offsets in %(count)d topic are deleted.", "Its offsets in %(count)d topics are deleted."
+    ),
+    "offsets_kept": ngettext_lazy("Its offsets in %(count)d topic stay.", "Its offsets in %(count)d topics stay."),
+    "order_one_queue": _("Messages are in order within one queue only; clients must consume each queue in order."),
+    "unreadable": _("While reading is off, nobody can consume from it."),
+    "unwritable": _("While writing is off, nobody can send to it."),
+    "consumption_off": _("Its clients get no messages while consumption is switched off."),
+    "template_missing": _("The template topic TBW102 is created as well."),
     # refusals
-    "no_broker": "No broker is running in this process.",
-    "role_changes": "This broker is changing its role; ask again in a moment.",
-    "no_name_server": "No name server is running in this process.",
-    "too_busy": "The broker is stopping or too busy; try again.",
-    "not_done_in_time": "It was not done within %(seconds)d s; it may still happen.",
-    "no_answer_in_time": "There was no answer within %(seconds)d s; the message may have been stored.",
-    "client_too_old": "%(client)s has version %(version)s, which does not know this question; V3_1_8 or later does.",
-    "client_silent": "%(client)s has left, or has not answered within %(seconds)d s.",
-    "client_being_asked": "%(client)s is being asked already; wait for its answer.",
-    "client_refused": "%(client)s answered with code %(number)d: %(reason)s",
-    "client_unreadable": "The answer of %(client)s cannot be read: %(reason)s.",
-    "out_of_range": "%(field)s must be between %(low)d and %(high)d.",
-    "one_of": "%(field)s must be one of %(choices)s.",
-    "cannot_sort": "It cannot be sorted by %(key)s; choose one of %(choices)s.",
-    "not_a_time": "%(field)s must be milliseconds since 1970.",
-    "times_reversed": "The end time is before the start time.",
-    "bad_cursor": "This page link is no longer valid.",
-    "foreign_cursor": "This page link belongs to another topic.",
-    "cursor_of_another_filter": "This page link belongs to another filter.",
-    "bad_filter": "The filter is wrong at line %(line)d, column %(column)d: %(reason)s.",
-    "bad_place": "A message's place is written topic/queue/offset.",
-    "bad_offset_id": "This is neither an offset id nor a unique id; those have 32 or more hex digits.",
-    "place_no_topic": "There is no topic %(topic)s.",
-    "place_no_queue": "The topic %(topic)s has no queue %(queue)d. Queues: %(count)d.",
-    "place_queue_empty": "Queue %(queue)d of %(topic)s has no messages.",
-    "place_behind_end": "Queue %(queue)d of %(topic)s ends at %(end)d.",
-    "place_expired": "That message has expired: queue %(queue)d of %(topic)s begins at %(begin)d.",
-    "topic_exists": "The topic %(name)s already exists.",
-    "group_exists": "The group %(name)s already exists.",
-    "changed_meanwhile": "%(name)s was changed in the meantime; look again.",
-    "clean_up_unknown": "So many messages wait to be delivered that their topics cannot be listed; try again later.",
-    "changed_since": "It has changed since you looked at it; look again.",
-    "messages_would_be_lost": "Messages of %(name)s would become unreadable.",
-    "in_use": "%(name)s is in use.",
-    "system_topic": "%(name)s is a system topic.",
-    "system_group": "%(name)s is a system group.",
-    "made_with_group": "Retry and dead letter topics are created with their group.",
-    "bad_topic_name": "A topic name has 1 to %(length)d of the characters a-z, A-Z, 0-9, _, -, %% and |.",
-    "bad_group_name": "A group name has 1 to %(length)d of the characters a-z, A-Z, 0-9, _, -, %% and |.",
-    "topic_kept": "This topic is reserved for the broker.",
-    "topic_not_writable": "Writing to this topic is not allowed.",
-    "body_missing": "A message needs a body.",
-    "body_too_long": "The body has %(size)d bytes, maxMessageSize is %(limit)d.",
-    "bad_tag": "A message has one tag, without spaces or |.",
-    "bad_key": "A key must not be empty or contain spaces.",
-    "bad_property": "A property needs a name and a value.",
-    "property_reserved": "%(name)s is reserved for the broker and cannot be set here.",
-    "properties_too_long": "The properties take %(size)d bytes, at most 32 KB are possible.",
-    "separator_inside": "Properties must not contain the control characters 1 and 2.",
-    "no_unicode": "This is not valid Unicode text.",
-    "option_not_hot": "%(name)s cannot be changed while the broker runs.",
-    "option_number": "%(name)s must be a whole number between %(low)d and %(high)d.",
-    "option_choice": "%(name)s must be one of %(choices)s.",
-    "option_refused": "%(name)s %(reason)s.",
-    "not_saved": "The change cannot be saved, and was not made: %(reason)s.",
+    "no_broker": _("No broker is running in this process."),
+    "role_changes": _("This broker is changing its role; ask again in a moment."),
+    "no_name_server": _("No name server is running in this process."),
+    "too_busy": _("The broker is stopping or too busy; try again."),
+    "not_done_in_time": _("It was not done within %(seconds)d s; it may still happen."),
+    "no_answer_in_time": _("There was no answer within %(seconds)d s; the message may have been stored."),
+    "client_too_old": _("%(client)s has version %(version)s, which does not know this question; V3_1_8 or later does."),
+    "client_silent": _("%(client)s has left, or has not answered within %(seconds)d s."),
+    "client_being_asked": _("%(client)s is being asked already; wait for its answer."),
+    "client_refused": _("%(client)s answered with code %(number)d: %(reason)s"),
+    "client_unreadable": _("The answer of %(client)s cannot be read: %(reason)s."),
+    "out_of_range": _("%(field)s must be between %(low)d and %(high)d."),
+    "one_of": _("%(field)s must be one of %(choices)s."),
+    "cannot_sort": _("It cannot be sorted by %(key)s; choose one of %(choices)s."),
+    "not_a_time": _("%(field)s must be milliseconds since 1970."),
+    "times_reversed": _("The end time is before the start time."),
+    "bad_cursor": _("This page link is no longer valid."),
+    "foreign_cursor": _("This page link belongs to another topic."),
+    "cursor_of_another_filter": _("This page link belongs to another filter."),
+    "bad_filter": _("The filter is wrong at line %(line)d, column %(column)d: %(reason)s."),
+    "bad_place": _("A message's place is written topic/queue/offset."),
+    "bad_offset_id": _("This is neither an offset id nor a unique id; those have 32 or more hex digits."),
+    "place_no_topic": _("There is no topic %(topic)s."),
+    "place_no_queue": ngettext_lazy(
+        "The topic %(topic)s has only %(count)d queue, and no queue %(queue)d.",
+        "The topic %(topic)s has only %(count)d queues, and no queue %(queue)d.",
+    ),
+    "place_queue_empty": _("Queue %(queue)d of %(topic)s has no messages."),
+    "place_behind_end": _("Queue %(queue)d of %(topic)s ends at %(end)d."),
+    "place_expired": _("That message has expired: queue %(queue)d of %(topic)s begins at %(begin)d."),
+    "topic_exists": _("The topic %(name)s already exists."),
+    "group_exists": _("The group %(name)s already exists."),
+    "changed_meanwhile": _("%(name)s was changed in the meantime; look again."),
+    "clean_up_unknown": _("So many messages wait to be delivered that their topics cannot be listed; try again later."),
+    "changed_since": _("It has changed since you looked at it; look again."),
+    "messages_would_be_lost": _("Messages of %(name)s would become unreadable."),
+    "in_use": _("%(name)s is in use."),
+    "system_topic": _("%(name)s is a system topic."),
+    "system_group": _("%(name)s is a system group."),
+    "made_with_group": _("Retry and dead letter topics are created with their group."),
+    "bad_topic_name": _("A topic name has 1 to %(length)d of the characters a-z, A-Z, 0-9, _, -, %% and |."),
+    "bad_group_name": _("A group name has 1 to %(length)d of the characters a-z, A-Z, 0-9, _, -, %% and |."),
+    "topic_kept": _("This topic is reserved for the broker."),
+    "topic_not_writable": _("Writing to this topic is not allowed."),
+    "body_missing": _("A message needs a body."),
+    "body_too_long": _("The body has %(size)d bytes, maxMessageSize is %(limit)d."),
+    "bad_tag": _("A message has one tag, without spaces or |."),
+    "bad_key": _("A key must not be empty or contain spaces."),
+    "bad_property": _("A property needs a name and a value."),
+    "property_reserved": _("%(name)s is reserved for the broker and cannot be set here."),
+    "properties_too_long": _("The properties take %(size)d bytes, at most 32 KB are possible."),
+    "separator_inside": _("Properties must not contain the control characters 1 and 2."),
+    "no_unicode": _("This is not valid Unicode text."),
+    "option_not_hot": _("%(name)s cannot be changed while the broker runs."),
+    "option_number": _("%(name)s must be a whole number between %(low)d and %(high)d."),
+    "option_choice": _("%(name)s must be one of %(choices)s."),
+    "option_refused": _("%(name)s %(reason)s."),
+    "not_saved": _("The change cannot be saved, and was not made: %(reason)s."),
     # replay of dead letters
-    "replay_rests": "This broker takes no messages now. The job goes on from here when it takes them again.",
-    "replay_store_refused": "The message log takes no messages: %(reason)s.",
-    "replay_unreadable": "Dead letters cannot be read: %(reason)s.",
-    "replay_journal_failing": "The job's journal cannot be written: %(reason)s.",
-    "replay_journal_damaged": "The job's journal cannot be read: %(reason)s. Nothing is sent for it.",
-    "replay_target_gone": "The topic %(topic)s no longer exists.",
-    "replay_target_changed": "The topic %(topic)s was deleted and made again; what was sent there is not known.",
-    "replay_target_unwritable": "Writing to the topic %(topic)s is not allowed.",
-    "replay_target_unreadable": "The topic %(topic)s cannot be read to see what was sent: %(reason)s.",
-    "replay_start_expired": "The last messages sent to %(topic)s have expired; going on could send messages twice.",
-    "replay_group_gone": "The group %(group)s no longer exists.",
-    "replay_letters_gone": "The topic %(topic)s with the dead letters no longer exists.",
-    "replay_not_reached": "The job has not come to it.",
-    "replay_guarded": "Replays so far: %(count)d or more.",
-    "replay_record_unreadable": "The dead letter cannot be read.",
-    "replay_no_origin": "It does not say which topic it was sent to.",
-    "replay_no_topic": "The topic it was to go to does not exist.",
-    "replay_too_long": "Its properties leave no room for those of the replay.",
-    "replay_refused": "The broker does not take it.",
-    "replay_outcome_unknown": "It was perhaps sent; it can no longer be found out whether it was stored.",
-    "replay_to_everybody": "Every group that consumes the original topic gets these messages again.",
-    "replay_other_topic": "Every group that consumes %(topic)s gets these messages.",
-    "replay_under_way": "Dead letters of %(group)s are being replayed already, by job %(job)s.",
-    "too_many_replays": "There are %(count)d replay jobs that are not finished.",
-    "replay_not_so": "Job %(job)s is %(state)s.",
-    "replay_topic_missing": "Name the topic that the copies go to.",
-    "replay_topic_unused": 'A topic is named only with the target "topic", not with %(target)s.',
-    "replay_offsets_or_times": "Give offsets or times, not both.",
-    "replay_offsets_or_filter": "Give offsets or a filter, not both.",
-    "replay_not_chosen": "The filter leaves it out.",
-    "replay_nothing": "There is nothing to replay.",
-    "replay_too_many": "These are %(count)d messages; one job replays %(limit)d at most.",
-    "replay_no_such_offset": "Queue %(queue)d has no offset %(offset)d; it ends at %(end)d.",
-    "replay_long_list": "A list holds %(limit)d offsets at most.",
-    "queue_or_key": "Give either a queue or a sharding key, which chooses one.",
+    "replay_rests": _("This broker takes no messages now. The job goes on from here when it takes them again."),
+    "replay_store_refused": _("The message log takes no messages: %(reason)s."),
+    "replay_unreadable": _("Dead letters cannot be read: %(reason)s."),
+    "replay_journal_failing": _("The job's journal cannot be written: %(reason)s."),
+    "replay_journal_damaged": _("The job's journal cannot be read: %(reason)s. Nothing is sent for it."),
+    "replay_target_gone": _("The topic %(topic)s no longer exists."),
+    "replay_target_changed": _("The topic %(topic)s was deleted and made again; what was sent there is not known."),
+    "replay_target_unwritable": _("Writing to the topic %(topic)s is not allowed."),
+    "replay_target_unreadable": _("The topic %(topic)s cannot be read to see what was sent: %(reason)s."),
+    "replay_start_expired": _("The last messages sent to %(topic)s have expired; going on could send messages twice."),
+    "replay_group_gone": _("The group %(group)s no longer exists."),
+    "replay_letters_gone": _("The topic %(topic)s with the dead letters no longer exists."),
+    "replay_not_reached": _("The job has not come to it."),
+    "replay_guarded": ngettext_lazy(
+        "It has been replayed %(count)d time or more.", "It has been replayed %(count)d times or more."
+    ),
+    "replay_record_unreadable": _("The dead letter cannot be read."),
+    "replay_no_origin": _("It does not say which topic it was sent to."),
+    "replay_no_topic": _("The topic it was to go to does not exist."),
+    "replay_too_long": _("Its properties leave no room for those of the replay."),
+    "replay_refused": _("The broker does not take it."),
+    "replay_outcome_unknown": _("It was perhaps sent; it can no longer be found out whether it was stored."),
+    "replay_to_everybody": _("Every group that consumes the original topic gets these messages again."),
+    "replay_other_topic": _("Every group that consumes %(topic)s gets these messages."),
+    "replay_under_way": _("Dead letters of %(group)s are being replayed already, by job %(job)s."),
+    "too_many_replays": _("There are %(count)d replay jobs that are not finished."),
+    "replay_not_so": _("Job %(job)s is %(state)s."),
+    "replay_topic_missing": _("Name the topic that the copies go to."),
+    "replay_topic_unused": _('A topic is named only with the target "topic", not with %(target)s.'),
+    "replay_offsets_or_times": _("Give offsets or times, not both."),
+    "replay_offsets_or_filter": _("Give offsets or a filter, not both."),
+    "replay_not_chosen": _("The filter leaves it out."),
+    "replay_nothing": _("There is nothing to replay."),
+    "replay_too_many": _("These are %(count)d messages; one job replays %(limit)d at most."),
+    "replay_no_such_offset": _("Queue %(queue)d has no offset %(offset)d; it ends at %(end)d."),
+    "replay_long_list": _("A list holds %(limit)d offsets at most."),
+    "queue_or_key": _("Give either a queue or a sharding key, which chooses one."),
     # live tail
-    "filter_too_long": "A filter has at most %(limit)d characters.",
-    "expression_wrong": "This is no SQL92 expression: %(reason)s.",
+    "filter_too_long": _("A filter has at most %(limit)d characters."),
+    "expression_wrong": _("This is no SQL92 expression: %(reason)s."),
     # messages that wait
-    "group_or_topic": "Choose a group or a topic, not both.",
-    "level_or_time": "Give either a delay level or a time.",
-    "waiting_record_gone": "Its record is no longer in the log.",
-    "waiting_target_missing": "Its record does not say where it is to go.",
-    "waiting_topic_gone": "The topic %(topic)s that it is for does not exist.",
-    "waiting_places_or_filter": "Name the messages, or choose them by group, topic or level.",
-    "retry_of_another": "One of these messages is not a retry of this group.",
-    "waiting_bad_place": "A waiting message is named by its level and its offset there.",
-    "waiting_delivered": "It is being delivered, or has been.",
-    "waiting_handled": "It has been handled before.",
-    "waiting_taken": "Somebody else is handling it at this moment.",
-    "waiting_another": "Another message waits there by now.",
-    "waiting_no_retry": "It is not a retry of a group, so it cannot become a dead letter.",
-    "waiting_no_topic": "It cannot go there: %(reason)s.",
-    "waiting_refused": "It was not stored: %(reason)s. It will be delivered when it is due.",
-    "waiting_unsure": "It may have been stored; it will also be delivered when it is due.",
-    "waiting_not_saved": "This cannot be saved: %(reason)s. It will be delivered when it is due.",
-    "waiting_done_for_now": "Done; but it may come again, after a restart or at the next leader: %(reason)s.",
+    "group_or_topic": _("Choose a group or a topic, not both."),
+    "level_or_time": _("Give either a delay level or a time."),
+    "waiting_record_gone": _("Its record is no longer in the log."),
+    "waiting_target_missing": _("Its record does not say where it is to go."),
+    "waiting_topic_gone": _("The topic %(topic)s that it is for does not exist."),
+    "waiting_places_or_filter": _("Name the messages, or choose them by group, topic or level."),
+    "retry_of_another": _("One of these messages is not a retry of this group."),
+    "waiting_bad_place": _("A waiting message is named by its level and its offset there."),
+    "waiting_delivered": _("It is being delivered, or has been."),
+    "waiting_handled": _("It has been handled before."),
+    "waiting_taken": _("Somebody else is handling it at this moment."),
+    "waiting_another": _("Another message waits there by now."),
+    "waiting_no_retry": _("It is not a retry of a group, so it cannot become a dead letter."),
+    "waiting_no_topic": _("It cannot go there: %(reason)s."),
+    "waiting_refused": _("It was not stored: %(reason)s. It will be delivered when it is due."),
+    "waiting_unsure": _("It may have been stored; it will also be delivered when it is due."),
+    "waiting_not_saved": _("This cannot be saved: %(reason)s. It will be delivered when it is due."),
+    "waiting_done_for_now": _("Done; but it may come again, after a restart or at the next leader: %(reason)s."),
     # transactions
-    "half_gone": "The half message is no longer in the log.",
-    "half_topic_gone": "The topic %(topic)s that it is for does not exist: it cannot be committed.",
-    "half_too_old": "It was older than the %(hours)d hours for which messages are kept.",
-    "half_checks_used_up": "Its producers were asked, and nobody had decided it. Checks: %(checks)d.",
-    "ends_unreadable": "How transactions ended cannot be read: %(reason)s.",
-    "half_bad_place": "An open transaction is named by the offset of its half message.",
-    "half_places_or_filter": "Name the transactions, or choose them by topic, group or key.",
-    "half_places_needed": "Name the transactions that are to be decided, %(limit)d at most.",
-    "half_reason_missing": "Say why: this may contradict what the producer's own records say.",
-    "half_reason_long": "The reason has %(count)d characters; at most %(limit)d are kept.",
-    "half_another": "Another half message is there by now.",
-    "half_no_producer": "No producer of its group is connected.",
-    "half_busy": "Its producers take no further questions at this moment.",
-    "half_refused": "It was not decided: %(reason)s. It is still open.",
-    "half_unsure": "This is written down, and will be done at the next start at the latest.",
-    "half_not_saved": "The journal of decisions cannot be written: %(reason)s. Nothing was done.",
-    "half_decided": "It was decided before.",
-    "half_committed_by_producer": "Its producer has committed it.",
-    "half_rolled_back_by_producer": "Its producer has rolled it back.",
-    "half_committed_by_admin": "It was committed before by %(admin)s.",
-    "half_rolled_back_by_admin": "It was rolled back before by %(admin)s.",
-    "half_set_aside": "It was set aside before, as nobody had decided it.",
-    "half_no_delay": "A message of a transaction takes neither a delay level nor a time here.",
-    "half_bad_group": "Name the producer group with letters, digits and _-|%% only, 255 at most.",
-    "half_rejected": "rejectTransactionMessage is on: messages of transactions are refused.",
-    "half_open": "The transaction is open: nobody has decided it yet.",
-    "half_not_committed": "The transaction was not committed.",
-    "half_unknown": "The transaction has ended; it is no longer known whether it was committed.",
-    "not_discarded": "This message is no discarded transaction.",
-    "resumed_before": "This transaction was resumed before.",
-    "not_resumed": "It could not be resumed: %(reason)s.",
+    "half_gone": _("The half message is no longer in the log."),
+    "half_topic_gone": _("The topic %(topic)s that it is for does not exist: it cannot be committed."),
+    "half_too_old": _("It was older than the %(hours)d hours for which messages are kept."),
+    "half_checks_used_up": ngettext_lazy(
+        "Its producers were asked %(checks)d time, and nobody had decided it.",
+        "Its producers were asked %(checks)d times, and nobody had decided it.",
+        "checks",
+    ),
+    "ends_unreadable": _("How transactions ended cannot be read: %(reason)s."),
+    "half_bad_place": _("An open transaction is named by the offset of its half message."),
+    "half_places_or_filter": _("Name the transactions, or choose them by topic, group or key."),
+    "half_places_needed": _("Name the transactions that are to be decided, %(limit)d at most."),
+    "half_reason_missing": _("Say why: this may contradict what the producer's own records say."),
+    "half_reason_long": _("The reason has %(count)d characters; at most %(limit)d are kept."),
+    "half_another": _("Another half message is there by now."),
+    "half_no_producer": _("No producer of its group is connected."),
+    "half_busy": _("Its producers take no further questions at this moment."),
+    "half_refused": _("It was not decided: %(reason)s. It is still open."),
+    "half_unsure": _("This is written down, and will be done at the next start at the latest."),
+    "half_not_saved": _("The journal of decisions cannot be written: %(reason)s. Nothing was done."),
+    "half_decided": _("It was decided before."),
+    "half_committed_by_producer": _("Its producer has committed it."),
+    "half_rolled_back_by_producer": _("Its producer has rolled it back."),
+    "half_committed_by_admin": _("It was committed before by %(admin)s."),
+    "half_rolled_back_by_admin": _("It was rolled back before by %(admin)s."),
+    "half_set_aside": _("It was set aside before, as nobody had decided it."),
+    "half_no_delay": _("A message of a transaction takes neither a delay level nor a time here."),
+    "half_bad_group": _("Name the producer group with letters, digits and _-|%% only, 255 at most."),
+    "half_rejected": _("rejectTransactionMessage is on: messages of transactions are refused."),
+    "half_open": _("The transaction is open: nobody has decided it yet."),
+    "half_not_committed": _("The transaction was not committed."),
+    "half_unknown": _("The transaction has ended; it is no longer known whether it was committed."),
+    "not_discarded": _("This message is no discarded transaction."),
+    "resumed_before": _("This transaction was resumed before."),
+    "not_resumed": _("It could not be resumed: %(reason)s."),
     # offsets moved
-    "offsets_nothing": "There is no queue to move.",
-    "offsets_none": "There is no offset yet that could be moved from.",
-    "offsets_no_shift": "A shift needs a number of messages, forward or back.",
-    "offsets_need_time": "Give a date and time to move to.",
-    "offsets_need_offset": "Name the queues and the offset that they move to.",
-    "offsets_too_many": "These are %(count)d queues; at most %(limit)d are moved at once.",
-    "offsets_same_group": "A group cannot take over its own offsets.",
-    "offset_beyond": "Queue %(queue)d of %(topic)s has the offsets %(low)d to %(high)d, not %(offset)d.",
-    "offset_expired": "The messages from %(offset)d on have expired; it goes to the first that is there, %(target)d.",
-    "offset_behind_end": "The queue ends before %(offset)d; it goes to the end, %(target)d.",
-    "offset_moved_on": "It was sent to %(sent)d and is at %(now)d now.",
-    "offset_passed": "The group has gone on: in queue %(queue)d of %(topic)s it is at %(now)d, behind that message.",
-    "offsets_online": "Connected clients, which are notified: %(count)d.",
-    "offsets_undone": "This was taken back before.",
-    "offsets_all_gone": "None of these queues can be moved back.",
-    "offsets_lost_queues": "Queues that are gone since: %(count)d; they are left out.",
-    "offsets_left": "Queues without an offset before, in use since: %(count)d; they are left where they are.",
+    "offsets_nothing": _("There is no queue to move."),
+    "offsets_none": _("There is no offset yet that could be moved from."),
+    "offsets_no_shift": _("A shift needs a number of messages, forward or back."),
+    "offsets_need_time": _("Give a date and time to move to."),
+    "offsets_need_offset": _("Name the queues and the offset that they move to."),
+    "offsets_too_many": _("These are %(count)d queues; at most %(limit)d are moved at once."),
+    "offsets_same_group": _("A group cannot take over its own offsets."),
+    "offset_beyond": _("Queue %(queue)d of %(topic)s has the offsets %(low)d to %(high)d, not %(offset)d."),
+    "offset_expired": _(
+        "The messages from %(offset)d on have expired; it goes to the first that is there, %(target)d."
+    ),
+    "offset_behind_end": _("The queue ends before %(offset)d; it goes to the end, %(target)d."),
+    "offset_moved_on": _("It was sent to %(sent)d and is at %(now)d now."),
+    "offset_passed": _("The group has gone on: in queue %(queue)d of %(topic)s it is at %(now)d, behind that message."),
+    "offsets_online": ngettext_lazy(
+        "%(count)d connected client is notified.", "%(count)d connected clients are notified."
+    ),
+    "offsets_undone": _("This was taken back before."),
+    "offsets_all_gone": _("None of these queues can be moved back."),
+    "offsets_lost_queues": ngettext_lazy(
+        "%(count)d queue is gone since and is left out.", "%(count)d queues are gone since and are left out."
+    ),
+    "offsets_left": ngettext_lazy(
+        "%(count)d queue had no offset before and has been used since; it is left where it is.",
+        "%(count)d queues had no offset before and have been used since; they are left where they are.",
+    ),
     # bodies
-    "library_missing": "The body is %(kind)s; the Python package %(package)s that reads it is not installed.",
-    "bad_compression": "The body is marked as %(kind)s, but cannot be decompressed: %(reason)s.",
-    "bomb": "The body decompresses to more than %(limit)d bytes; the rest is not shown.",
-    "too_long": "The first %(shown)d of %(total)d bytes are shown.",
-    "not_utf8": "The body is not UTF-8 text.",
+    "library_missing": _("The body is %(kind)s; the Python package %(package)s that reads it is not installed."),
+    "bad_compression": _("The body is marked as %(kind)s, but cannot be decompressed: %(reason)s."),
+    "bomb": _("The body decompresses to more than %(limit)d bytes; the rest is not shown."),
+    "too_long": _("The first %(shown)d of %(total)d bytes are shown."),
+    "not_utf8": _("The body is not UTF-8 text."),
 }
 
 
@@ -488,11 +620,12 @@ class Sentence:
     args: dict[str, object] = field(default_factory=dict)
 
     @property
-    def template(self) -> str:
+    def template(self) -> str | Plural:
         return TEMPLATES[self.code]
 
     def __str__(self) -> str:
-        return self.template % {name: _in_words(name, value) for name, value in self.args.items()}
+        text = english(self.template, self.args)
+        return text % {name: _in_words(name, value) for name, value in self.args.items()}
 
 
 def _in_words(name: str, value: object) -> object:

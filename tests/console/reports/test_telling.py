@@ -139,7 +139,7 @@ def test_what_was_lost_and_what_happened_come_before_the_figures(broker, people)
     values = (("refused_sends", 1200), ("forced_deletions", 2), ("starts", 1), ("down", 600_000))
     document = dataclasses.replace(document, notes=(lost, Note("incidents", values), *document.notes))
     lines = notice_of(json.loads(document.to_json()), "en").text.splitlines()
-    assert lines[0].startswith("Retention deleted messages before they were read: messages: 9.")
+    assert lines[0].startswith("Retention deleted 9 messages before they were read.")
     assert lines[1] == (
         "Sends that were refused: 1\u202f200. Log files deleted before their retention was "
         "over: 2. Starts of the broker: 1. Time that it did not run: 10 min."

@@ -17,7 +17,7 @@ from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_offset_id
 from appliance.engine.protocol.request_kinds import BROKER, KINDS
-from appliance.engine.window.engine_admin import EngineAdmin
+from appliance.engine.window.window import Window
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields
 from tests.support.waiting import wait_for
 
@@ -262,7 +262,7 @@ def test_no_answer_file_or_page_shows_a_secret(site, tmp_path, caplog):
     ]
     assert b"ann" in answers[0].body
     seen = [repr(answer).encode() + answer.body for answer in answers]
-    seen += [repr(site.running.window.configuration()).encode(), repr(site.running.engine.config).encode()]
+    seen += [repr(site.running.window.options.listing()).encode(), repr(site.running.engine.config).encode()]
     seen.append(caplog.text.encode())
     site.stop()
     seen += [
@@ -295,10 +295,10 @@ def test_report_mode_lets_everything_through_and_tells_what_would_not_be(start, 
     window = site.running.window
     assert kinds(window) == {("", "", (), "no_user"), ("bob", "", (), "not_proved"), MISSING}
     asked = "bob", "Pub", "Topic:Orders", "127.0.0.1"
-    assert (window.decide(*asked).allowed, window.decide(*asked).passes) == (False, True)
-    window.put_entry("bob", "Topic:Orders", ["Pub"])
+    assert (window.users.decide(*asked).allowed, window.users.decide(*asked).passes) == (False, True)
+    window.users.put_entry("bob", "Topic:Orders", ["Pub"])
     assert MISSING not in kinds(window), "the entry allows it by now"
-    window.delete_wire_user("bob")
+    window.users.delete("bob")
     assert {user for user, *_ in kinds(window)} == {""}, "rows of a user go with it"
 
 
@@ -306,29 +306,29 @@ def test_report_mode_lets_everything_through_and_tells_what_would_not_be(start, 
 MISSING = "bob", "Topic:Orders", ("Pub",), "no_entry"
 
 
-def kinds(window: EngineAdmin) -> set[tuple[str, str, tuple[str, ...], str]]:
+def kinds(window: Window) -> set[tuple[str, str, tuple[str, ...], str]]:
     """Return what was refused, or would have been."""
-    return {(row.user, row.resource, row.actions, row.reason) for row in window.wire_refusals(page_size=500).rows}
+    return {(row.user, row.resource, row.actions, row.reason) for row in window.users.refusals(page_size=500).rows}
 
 
 def test_who_may_do_something_on_a_topic_is_told_with_what(site):
     site.make(ANN, "Topic:Orders Pub,Sub", "Group:readers Sub")
     site.make(BOB, "Group:* All")
     window = site.running.window
-    window.create_wire_user("off")
-    window.put_entry("off", "*", ["All"])
-    window.act_on_wire_user("off", "disable")
-    window.create_wire_user("near")
-    window.put_entry("near", "Topic:*", ["Get"], ["10.0.0.0/8"])
+    window.users.create("off")
+    window.users.put_entry("off", "*", ["All"])
+    window.users.act("off", "disable")
+    window.users.create("near")
+    window.users.put_entry("near", "Topic:*", ["Get"], ["10.0.0.0/8"])
     every = ("Get", "Pub", "Sub", "Update", "Create", "Delete")
-    found = {(row.user, row.actions, row.some) for row in window.who_may("Topic:Orders").rows}
+    found = {(row.user, row.actions, row.some) for row in window.users.who_may("Topic:Orders").rows}
     assert found == {("root", every, ()), ("ann", ("Pub", "Sub"), ()), ("near", (), ("Get",))}
     # The retry topic is the group's: who may consume for the group may send there.
-    found = {(row.user, row.actions) for row in window.who_may("Topic:%RETRY%readers").rows}
+    found = {(row.user, row.actions) for row in window.users.who_may("Topic:%RETRY%readers").rows}
     assert found == {("root", every), ("bob", every), ("ann", ("Pub", "Sub"))}
-    assert [row.user for row in window.who_may("Group:other", sort="-user").rows] == ["root", "bob"]
+    assert [row.user for row in window.users.who_may("Group:other", sort="-user").rows] == ["root", "bob"]
     with pytest.raises(InvalidInput):
-        window.who_may("Topic:Ord*")
+        window.users.who_may("Topic:Ord*")
 
 
 def test_what_was_refused_is_told_by_user_resource_and_reason(site):
@@ -339,7 +339,7 @@ def test_what_was_refused_is_told_by_user_resource_and_reason(site):
     assert ann.ask(CODE.AUTH_LIST_USER).code == 16
     assert site.peer(("nobody at all", "a secret of nobody")).ask(CODE.GET_BROKER_RUNTIME_INFO).code == 16
     window = site.running.window
-    rows = {(row.user, row.resource): row for row in window.wire_refusals(sort="-count").rows}
+    rows = {(row.user, row.resource): row for row in window.users.refusals(sort="-count").rows}
     assert {key: (row.count, row.actions, row.reason, row.request) for key, row in rows.items()} == {
         ("ann", "Topic:Orders"): (2, ("Pub",), "no_entry", "SEND_MESSAGE_V2"),
         ("ann", "Topic:Secret"): (1, ("Pub",), "denied", "SEND_MESSAGE_V2"),
@@ -347,9 +347,9 @@ def test_what_was_refused_is_told_by_user_resource_and_reason(site):
         ("ann", ""): (1, (), "not_super", "AUTH_LIST_USER"),
         ("", ""): (1, (), "not_proved", "GET_BROKER_RUNTIME_INFO"),
     }
-    assert window.wire_refusals(sort="-count").rows[0].count == 2
-    assert {row.resource for row in window.wire_refusals(q="orders").rows} == {"Topic:Orders"}
-    window.act_on_wire_user("ann", "make-super")
+    assert window.users.refusals(sort="-count").rows[0].count == 2
+    assert {row.resource for row in window.users.refusals(q="orders").rows} == {"Topic:Orders"}
+    window.users.act("ann", "make-super")
     assert {user for user, *_ in kinds(window)} == {""}
 
 
@@ -523,11 +523,11 @@ def test_offset_ids_are_as_this_test_takes_them():
 
 def test_what_people_change_in_the_console_counts_at_once_on_the_wire(site):
     window = site.running.engine.window
-    first = window.create_wire_user("shop", by="a test").secret
-    window.put_entry("shop", "Topic:Orders", ["Pub"], by="a test")
+    first = window.users.create("shop", by="a test").secret
+    window.users.put_entry("shop", "Topic:Orders", ["Pub"], by="a test")
     old = site.peer(("shop", first))
     assert send(old, "Orders").code == 0
-    second = window.act_on_wire_user("shop", "rotate", by="a test").secret
+    second = window.users.act("shop", "rotate", by="a test").secret
     assert (send(old, "Orders").code, send(site.peer(("shop", second)), "Orders").code) == (0, 0), "both are good"
 
     def after(change: Callable[[], Any], secret: str = second) -> int:
@@ -538,25 +538,25 @@ def test_what_people_change_in_the_console_counts_at_once_on_the_wire(site):
         assert kept.is_closed()
         return send(site.peer(("shop", secret)), "Orders").code
 
-    assert after(lambda: window.act_on_wire_user("shop", "end-old-secret", by="a test"), first) == 16
-    assert after(lambda: window.act_on_wire_user("shop", "disable", by="a test")) == 16
-    window.act_on_wire_user("shop", "enable", by="a test")
-    assert after(lambda: window.remove_entry("shop", "Topic:Orders", by="a test")) == 16
-    window.put_entry("shop", "Topic:Orders", ["Pub"], by="a test")
-    assert after(lambda: window.delete_wire_user("shop", by="a test")) == 16
+    assert after(lambda: window.users.act("shop", "end-old-secret", by="a test"), first) == 16
+    assert after(lambda: window.users.act("shop", "disable", by="a test")) == 16
+    window.users.act("shop", "enable", by="a test")
+    assert after(lambda: window.users.remove_entry("shop", "Topic:Orders", by="a test")) == 16
+    window.users.put_entry("shop", "Topic:Orders", ["Pub"], by="a test")
+    assert after(lambda: window.users.delete("shop", by="a test")) == 16
 
 
 def test_one_answer_of_the_simulator_is_what_the_gate_answers(site):
     window = site.running.engine.window
     ann = site.make(ANN, "Topic:Orders* Pub", "Topic:Orders-closed All Deny")
     for topic in ("Orders", "Orders-eu", "Orders-closed", "Other"):
-        allowed = window.decide("ann", "Pub", f"Topic:{topic}", "127.0.0.1").allowed
+        allowed = window.users.decide("ann", "Pub", f"Topic:{topic}", "127.0.0.1").allowed
         assert (send(ann, topic).code == 16) == (not allowed), topic
 
 
 def test_the_first_super_user_may_be_made_in_the_console(start):
     site = start(access_control="report", init_authentication_user=Secret())
-    secret = site.running.engine.window.create_wire_user("first", user_type="Super", by="a test").secret
+    secret = site.running.engine.window.users.create("first", user_type="Super", by="a test").secret
     site.stop()
     enforced = start(init_authentication_user=Secret())
     assert send(enforced.peer(("first", secret)), "Orders").code == 0

@@ -77,20 +77,20 @@ def test_made_under_load_and_restored(running: RunningEngine, tmp_path: Path):
     address = running.engine.broker_address
     assert address is not None
     running.put(TOPIC, *(b"%d " % n + b"x" * 4000 for n in range(400)), queue=3)
-    running.window.create_group("readers")
+    running.window.group_commands.create("readers")
     running.commit("readers", TOPIC, 3, 40)
-    delayed = running.window.send_test_message(TOPIC, b"later", keys=["later"], delay_level=18).offset_id
-    timed = running.window.send_test_message(
+    delayed = running.window.sender.send(TOPIC, b"later", keys=["later"], delay_level=18).offset_id
+    timed = running.window.sender.send(
         TOPIC, b"timed", keys=["timed"], deliver_at_ms=int(time.time() * 1000) + 7_200_000
     ).offset_id
-    running.window.send_test_message(TOPIC, b"half", half_of="PG", queue_id=0)
-    wait_for(lambda: running.window.waiting(topic=TOPIC).pending >= 2, "two that wait")
+    running.window.sender.send(TOPIC, b"half", half_of="PG", queue_id=0)
+    wait_for(lambda: running.window.waiting.page(topic=TOPIC).pending >= 2, "two that wait")
     offsets = running.data_dir / "store/config/consumerOffset.json"
     wait_for(lambda: "readers" in (offsets.read_text() if offsets.exists() else ""), "the offset on disk")
     time.sleep(1)  # the timers' state is saved each half second
     loads = [Load(address, queue) for queue in range(3)]
     before = [load.sent for load in loads]
-    made = running.window.make_backup(tmp_path / "one.tar")
+    made = running.window.backups.make(tmp_path / "one.tar")
     after = [load.stop() for load in loads]
     assert all(was < now for was, now in zip(before, after, strict=True)), "the load went on meanwhile"
     manifest = made.manifest
@@ -113,12 +113,12 @@ def test_made_under_load_and_restored(running: RunningEngine, tmp_path: Path):
             numbers = [int(body.split()[0]) for body in bodies(again, queue)]
             assert numbers == list(range(len(numbers))), "nothing is missing up to the end of the backup"
             assert before[queue] <= len(numbers) <= most
-        waiting = {row.keys[0]: row.offset_id for row in window.waiting(topic=TOPIC).rows}
+        waiting = {row.keys[0]: row.offset_id for row in window.waiting.page(topic=TOPIC).rows}
         assert set(waiting) == {"later", "timed"}
         assert waiting["later"][-16:] == delayed[-16:]
         assert waiting["timed"][-16:] == timed[-16:]
-        assert [one.row.group for one in window.open_transactions(topic=TOPIC).rows] == ["PG"]
-        assert window.group("readers") is not None
+        assert [one.row.group for one in window.transactions.open(topic=TOPIC).rows] == ["PG"]
+        assert window.groups.detail("readers") is not None
         answer = again.peer().ask(14, {"consumerGroup": "readers", "topic": TOPIC, "queueId": 3})
         assert answer.ext_fields["offset"] == "40"
         again.put(TOPIC, b"new", queue=3)
@@ -186,7 +186,7 @@ def test_a_queue_without_messages_goes_on_where_it_ended(running: RunningEngine,
     if by == "command":
         assert backup_command.run([str(target), "--quiet", "--data-dir", str(running.data_dir)]) == 0
     elif by == "window":
-        running.window.make_backup(target)
+        running.window.backups.make(target)
     else:
         make_backup(target, store.paths.root, store.paths.own, version="x", log_end=end_before_more)
     restored = tmp_path / "restored"
@@ -209,7 +209,7 @@ def test_a_queue_without_messages_goes_on_where_it_ended(running: RunningEngine,
 def made(running: RunningEngine, tmp_path: Path) -> Path:
     """A small backup."""
     running.put(TOPIC, *(b"%d" % n for n in range(20)))
-    return running.window.make_backup(tmp_path / "made.tar").path
+    return running.window.backups.make(tmp_path / "made.tar").path
 
 
 def test_into_an_empty_directory_only(made: Path, tmp_path: Path):
@@ -267,7 +267,7 @@ def test_a_name_that_leads_out_is_refused(made: Path, tmp_path: Path, name: str)
 
 
 def test_a_link_in_a_backup_is_not_followed(running: RunningEngine, tmp_path: Path):
-    target = running.window.make_backup(tmp_path / "directory").path
+    target = running.window.backups.make(tmp_path / "directory").path
     victim = target / "rocketbox" / "format"
     secret = tmp_path / "secret"
     secret.write_bytes(victim.read_bytes())
@@ -366,7 +366,7 @@ def test_what_is_broken_off_looks_like_nothing(running: RunningEngine, tmp_path:
             raise Killed
 
     with pytest.raises(Killed):
-        running.window.make_backup(tmp_path / "half.tar", stop)
+        running.window.backups.make(tmp_path / "half.tar", stop)
     assert not [path.name for path in tmp_path.iterdir() if path.name != "data"]
     assert running.engine.broker.store.cleaner.keepers, "those of the broker"
     names = {getattr(keeper, "__qualname__", "") for keeper in running.engine.broker.store.cleaner.keepers}
@@ -374,7 +374,7 @@ def test_what_is_broken_off_looks_like_nothing(running: RunningEngine, tmp_path:
     # When the process is killed, the remaining file has another name, and no manifest.
     monkeypatch.setattr(archive_module.TarSink, "give_up", lambda self: None)
     with pytest.raises(Killed):
-        running.window.make_backup(tmp_path / "half.tar", stop)
+        running.window.backups.make(tmp_path / "half.tar", stop)
     assert not (tmp_path / "half.tar").exists()
     [left] = tmp_path.glob(".*partial")
     with pytest.raises(Damaged):
@@ -393,7 +393,7 @@ def test_the_cleaner_waits_for_a_backup(running: RunningEngine, tmp_path: Path):
         if not asked:
             asked.append([reason for keeper in cleaner.keepers if (reason := keeper(1 << 20)) is not None])
 
-    made = running.window.make_backup(tmp_path / "one.tar", step)
+    made = running.window.backups.make(tmp_path / "one.tar", step)
     assert "a backup is copying it" in asked[0]
     assert f"store/commitlog/{first}" in {one.name for one in made.manifest.files}
     assert len([one for one in made.manifest.files if "/commitlog/" in one.name]) >= 3
@@ -408,7 +408,7 @@ def test_a_full_disk_is_told(running: RunningEngine, tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(making.shutil, "disk_usage", lambda path: Usage)
     with pytest.raises(BackupError, match="1000 free; nothing was made"):
-        running.window.make_backup(tmp_path / "one.tar")
+        running.window.backups.make(tmp_path / "one.tar")
     monkeypatch.undo()
     if not Path("/dev/full").exists():
         return
@@ -418,7 +418,7 @@ def test_a_full_disk_is_told(running: RunningEngine, tmp_path: Path, monkeypatch
         if str(path).endswith(".partial") else real(path, *rest),
     )  # fmt: skip
     with pytest.raises(BackupError, match="is full; nothing was kept"):
-        running.window.make_backup(tmp_path / "one.tar")
+        running.window.backups.make(tmp_path / "one.tar")
     assert not (tmp_path / "one.tar").exists()
 
 
@@ -426,7 +426,7 @@ def test_a_full_disk_is_told(running: RunningEngine, tmp_path: Path, monkeypatch
 def test_it_leaves_the_broker_its_room(running: RunningEngine, tmp_path: Path, monkeypatch, by_command: bool):
     """A full disk would shorten the retention of messages, and then stop all sends."""
     from appliance.engine.backup import making
-    from appliance.engine.store.disk import DiskUsage
+    from appliance.engine.disk import DiskUsage
 
     running.put(TOPIC, *(b"x" * 4000 for _ in range(100)))
     cleaner = running.engine.broker.store.cleaner
@@ -437,7 +437,7 @@ def test_it_leaves_the_broker_its_room(running: RunningEngine, tmp_path: Path, m
         if by_command:
             backup_command.run([str(tmp_path / "x.tar"), "--data-dir", str(running.data_dir), "--quiet"])
         else:
-            running.window.make_backup(tmp_path / "x.tar")
+            running.window.backups.make(tmp_path / "x.tar")
         (tmp_path / "x.tar").unlink()
 
     total = 100 << 30
@@ -470,7 +470,7 @@ def test_it_ends_rather_than_hold_files_that_have_to_go(running: RunningEngine, 
     monkeypatch.setattr("appliance.engine.backup.making._same_disk", lambda target, store: False)
     store.cleaner.options = options
     with pytest.raises(BackupError, match="have to go before they are copied"):
-        running.window.make_backup(tmp_path / "x.tar", step)
+        running.window.backups.make(tmp_path / "x.tar", step)
     assert not any("Backups" in getattr(keeper, "__qualname__", "") for keeper in store.cleaner.keepers)
     wait_for(lambda: store.cleaner.look() or not first.exists(), "the broker gets its room")
     assert not (tmp_path / "x.tar").exists()
@@ -497,7 +497,7 @@ def test_a_database_is_copied_at_one_moment(running: RunningEngine, tmp_path: Pa
     writer = threading.Thread(target=write)
     writer.start()
     assert begun.wait(60)
-    made = running.window.make_backup(tmp_path / "directory")
+    made = running.window.backups.make(tmp_path / "directory")
     stop.set()
     writer.join()
     database.close()
@@ -517,6 +517,6 @@ def test_reports_and_their_facts_are_in_and_what_runs_left_is_not(running: Runni
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
     target = tmp_path / "backup"
-    running.window.make_backup(target)
+    running.window.backups.make(target)
     found = {str(path.relative_to(target)) for path in (target / "rocketbox" / "reports").rglob("*") if path.is_file()}
     assert found == {f"rocketbox/reports/{name}" for name in kept}

@@ -25,7 +25,8 @@ from appliance.engine.broker.topic_service import TopicService
 from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig
-from appliance.engine.config_journal import ConfigJournal, OsJournalCalls
+from appliance.engine.config_journal import ConfigJournal
+from appliance.engine.disk import Disk
 from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand
 from appliance.engine.remoting.dispatcher import Dispatcher
 from tests.support.engine import Peer
@@ -76,14 +77,14 @@ class FakeStats:
 class BrokerDesk:
     """The tables of one directory and the processors that answer from them."""
 
-    def __init__(self, directory: Path, clock: FakeClock, journal_calls: Any = None, **options: Any) -> None:
+    def __init__(self, directory: Path, clock: FakeClock, journal_disk: Any = None, **options: Any) -> None:
         self.clock = clock
         self.directory = directory
         config_dir = directory / "store" / "config"
         config_dir.mkdir(parents=True, exist_ok=True)
         self.config_dir = config_dir
         self.config = replace(BrokerConfig(broker_name="broker-a"), **options)
-        self.journal = ConfigJournal(directory / "rocketbox" / "config.journal", journal_calls)
+        self.journal = ConfigJournal(directory / "rocketbox" / "config.journal", journal_disk)
         self.topics = TopicConfigManager(config_dir / "topics.json", self.config, self.journal, clock)
         self.groups = SubscriptionGroupManager(config_dir / "subscriptionGroup.json", self.config, self.journal, clock)
         self.offsets = ConsumerOffsetManager(config_dir / "consumerOffset.json", 5000, clock)
@@ -159,15 +160,15 @@ def consumer(group: str, *topics: str | dict[str, Any], **more: Any) -> dict[str
     return {"groupName": group, "subscriptionDataSet": wanted, **more}
 
 
-class ForgetfulCalls(OsJournalCalls):
+class ForgetfulDisk(Disk):
     """A journal's disk that loses everything but the synced bytes at a power cut."""
 
     path: Path
     synced = b""
 
-    def open(self, path: Path) -> int:
+    def open(self, path: Path, create: bool = False, read_only: bool = False) -> int:
         self.path = path
-        return super().open(path)
+        return super().open(path, create, read_only)
 
     def fdatasync(self, fd: int) -> None:
         super().fdatasync(fd)
@@ -195,8 +196,8 @@ def open_desk(tmp_path, clock):
     """Open the broker on the same directory, as often as it is called; options are fields of BrokerConfig."""
     desks = []
 
-    def open_(journal_calls=None, **options):
-        desk = BrokerDesk(tmp_path, clock, journal_calls, **options)
+    def open_(journal_disk=None, **options):
+        desk = BrokerDesk(tmp_path, clock, journal_disk, **options)
         desks.append(desk)
         return desk
 

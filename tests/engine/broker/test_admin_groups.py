@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from .conftest import ForgetfulCalls
+from .conftest import ForgetfulDisk
 
 
 def table_of(desk):
@@ -21,16 +21,16 @@ def test_a_group_is_made_and_replaced(open_desk):
 
 
 def test_changes_are_durable_when_they_are_answered(open_desk):
-    calls = ForgetfulCalls()
-    desk = open_desk(calls)
+    disk = ForgetfulDisk()
+    desk = open_desk(disk)
     desk.ask(200, body={"groupName": "g"})
     desk.ask(200, body={"groupName": "h"})
-    calls.power_cut()
-    desk = open_desk(calls)
+    disk.power_cut()
+    desk = open_desk(disk)
     assert desk.groups.get("g") is not None
     assert desk.groups.get("h") is not None
     desk.ask(207, {"groupName": "h"})
-    calls.power_cut()
+    disk.power_cut()
     assert open_desk().groups.get("h") is None
 
 

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from appliance.engine.broker.topic_config import TopicConfig
-from appliance.engine.config_journal import OsJournalCalls
+from appliance.engine.disk import Disk
 
-from .conftest import ForgetfulCalls
+from .conftest import ForgetfulDisk
 
 EXT = {"topic": "T", "readQueueNums": "4", "writeQueueNums": "3", "perm": "6", "order": "false"}
 
@@ -37,11 +37,11 @@ def test_a_topic_is_made_as_told(desk):
 
 
 def test_it_is_durable_when_it_is_answered(open_desk):
-    calls = ForgetfulCalls()
-    desk = open_desk(calls)
+    disk = ForgetfulDisk()
+    desk = open_desk(disk)
     assert create(desk).code == 0
     assert desk.ask(18, body={"topicConfigList": [{"topicName": "U"}, {"topicName": "V"}]}).code == 0
-    calls.power_cut()
+    disk.power_cut()
     topics = open_desk().topics
     assert topics.get("T").read_queue_nums == 4
     assert topics.get("U") == TopicConfig(topic_name="U")
@@ -49,16 +49,16 @@ def test_it_is_durable_when_it_is_answered(open_desk):
 
 
 def test_it_is_refused_when_the_journal_cannot_sync(open_desk):
-    class Failing(OsJournalCalls):
+    class Failing(Disk):
         fails = False
 
         def fdatasync(self, fd):
             if self.fails:
                 raise OSError(5, "Input/output error")
 
-    calls = Failing()
-    desk = open_desk(calls)
-    calls.fails = True
+    disk = Failing()
+    desk = open_desk(disk)
+    disk.fails = True
     answer = create(desk)
     assert (answer.code, desk.name_servers.registered) == (1, [])
     assert "Input/output error" in answer.remark

@@ -396,7 +396,7 @@ def test_offsets_are_cloned_to_a_group_that_may_be(engine, peer):
     assert (offsets.get("H", "T", 0), engine.broker.groups.get("H") is not None) == (1, True)
     for junk in ("x" * 60_000, "../../etc", "a\nb", "日本"):
         refused(peer.ask(314, clone | {"destGroup": junk}), ERROR, "is illegal")
-    engine.window.change_configuration({"autoCreateSubscriptionGroup": "false"})
+    engine.window.option_commands.change({"autoCreateSubscriptionGroup": "false"})
     assert peer.ask(314, clone | {"destGroup": "New"}).code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
     assert {entry.group for entry in offsets.all()} == {"G", "H"}
 

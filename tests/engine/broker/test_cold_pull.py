@@ -9,9 +9,9 @@ import time
 import pytest
 
 from appliance.engine.broker.pulling.cold_pulls import COLD_PULL_BYTES
+from appliance.engine.disk import NO_SUCH_READ
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.remoting import outbox
-from appliance.engine.store.disk import NO_SUCH_READ
 from appliance.engine.store.log import commit_log
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine

@@ -77,7 +77,7 @@ def test_a_clone_is_one_act_that_can_be_taken_back(running):
         running._ours().ask(CLONE, {"srcGroup": "CG", "destGroup": "Copy", "topic": "T", "offline": "true"}).code == 0
     )
     assert committed(running, group="Copy") == 5
-    [done] = running.window.offset_resets("Copy")
+    [done] = running.window.offsets.of_group("Copy")
     assert (done.kind, done.asked) == ("clone", "CG")
 
 
@@ -240,7 +240,7 @@ def test_a_journal_that_cannot_be_written_moves_nothing(running):
     journal._file.calls, kept = Full(), journal._file.calls
     answer = reset(running, 0)
     assert (answer.code, answer.remark) == (1, "the offsets were not moved: No space left on device")
-    assert running.window.offset_resets("CG") == ()
+    assert running.window.offsets.of_group("CG") == ()
     assert member.ask(PULL, pull_fields("T", 0, 5, consumerGroup="CG", sysFlag=4)).code == 0
     running.commit("CG", "T", 0, 6)
     assert committed(running) == 6, "members go on as before"
@@ -271,12 +271,12 @@ def test_it_is_over_in_the_journal_when_the_offsets_since_are_on_disk(running):
 
 def test_a_deleted_groups_resets_are_over(running):
     reset(running, 0)
-    running.window.delete_group("CG", force=True)
+    running.window.group_commands.delete("CG", force=True)
     offsets, journal = running.engine.broker.offsets, running.engine.broker.offset_resets.journal
     assert offsets.resets == {}
     offsets.persist()
     assert journal.unfinished() == []
-    running.window.create_group("CG")
+    running.window.group_commands.create("CG")
     running.restart()
     assert committed(running) == -1
 
@@ -309,7 +309,7 @@ def test_what_has_changed_since_it_was_planned(running, planned, remark):
         resets.apply("reset", "CG", [PlannedMove("T", 1, 0, 0, 0, 0, 0), PlannedMove(*planned)], "alice", "latest")
     assert (committed(running), committed(running, 1)) == (5, 0)
     assert running.engine.broker.offsets.resets == {}
-    assert running.window.offset_resets("CG") == ()
+    assert running.window.offsets.of_group("CG") == ()
 
 
 def test_what_was_written_down_and_not_done_is_done_by_the_next_start(running):
@@ -389,8 +389,8 @@ def ways_to_move(running, group: str) -> dict[str, int]:
         "222": reset(running, -1, group=group).code,
         "314": peer.ask(CLONE, {"srcGroup": "CG", "destGroup": group, "topic": "T", "offline": "true"}).code,
         "314 of nothing": peer.ask(CLONE, {"srcGroup": "CG", "destGroup": group, "topic": "No"}).code,
-        "window": by_window(lambda: window.reset_offsets(group, "T", Latest())),
-        "clone": by_window(lambda: window.clone_offsets("CG", group)),
+        "window": by_window(lambda: window.offset_commands.reset(group, "T", Latest())),
+        "clone": by_window(lambda: window.offset_commands.clone("CG", group)),
     }
     before = running.engine.broker.offsets.get(group, "T", 0)
     peer.ask(PULL, pull_fields("T", 0, 0, consumerGroup=group, sysFlag=5, commitOffset=2))
@@ -402,13 +402,13 @@ def test_no_way_into_the_table_moves_the_brokers_own_offsets(running):
         "15": 16, "222": 16, "314": 16, "314 of nothing": 16, "window": 16, "clone": 16, "11 moves": 0
     }  # fmt: skip
     assert running.engine.broker.offsets.queues_of(TRANS, "T") == {}
-    assert not running.window.group(TRANS).row.movable
+    assert not running.window.groups.detail(TRANS).row.movable
 
 
 @pytest.mark.parametrize("group", ["CID_RMQ_SYS_else", "TOOLS_CONSUMER", "CID_ONSAPI_PULL"])
 def test_all_ways_into_the_table_take_groups_that_clients_consume_by(running, group):
     assert set(ways_to_move(running, group).values()) == {0}
-    assert running.window.group(group).row.movable
+    assert running.window.groups.detail(group).row.movable
 
 
 def test_how_far_half_messages_were_read_outlives_what_clients_ask(running):

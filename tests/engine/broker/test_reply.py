@@ -315,6 +315,6 @@ def make_large(tmp_path: Path) -> Iterator[RunningEngine]:
 
 
 def test_the_topic_of_replies_is_there_from_the_start(running):
-    (queue,) = running.window.topic_queues(TOPIC)
-    config = running.window.topic_settings(TOPIC)
+    (queue,) = running.window.topics.queue_rows(TOPIC)
+    config = running.window.topics.settings(TOPIC)
     assert (queue.queue_id, config.read_queues, config.write_queues) == (0, 1, 1)

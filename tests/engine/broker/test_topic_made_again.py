@@ -26,7 +26,7 @@ def pull(peer, offset, topic="T", queue=0):
 
 
 def delete(running, topic="T"):
-    running.window.delete_topic(topic, force=True)
+    running.window.topic_commands.delete(topic, force=True)
     assert running.engine.broker.topics.get(topic) is None
 
 

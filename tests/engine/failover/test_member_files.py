@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from appliance.engine.crc_lines import line_of
+from appliance.engine.disk import Disk
 from appliance.engine.errors import CorruptFile, StartError
 from appliance.engine.failover.member_files import (
     MARK,
@@ -19,7 +20,6 @@ from appliance.engine.failover.member_files import (
 )
 from appliance.engine.failover.parts import Known
 from appliance.engine.failover.set_state import EpochStart
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.paths import StorePaths
 from tests.crash.recording_disk import RecordingDisk
 from tests.crash.replayer import MODES, CrashedDisk

@@ -36,7 +36,7 @@ def test_a_topic_that_was_deleted_long_before_stays_away(members):
     joined(one, two)
     one.running.put("Old", b"x")
     wait_for(lambda: two.engine.broker.topics.get("Old"), "the topic to come")
-    one.running.window.delete_topic("Old", force=True)
+    one.running.window.topic_commands.delete("Old", force=True)
     wait_for(lambda: two.engine.broker.topics.get("Old") is None, "the topic to go")
     end = one.store.log.written
     wait_for(lambda: two.brokers._topics.whole_to >= end, "the tables to be looked at behind it")

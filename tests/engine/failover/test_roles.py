@@ -261,11 +261,11 @@ def test_a_broker_that_cannot_be_built_leaves_a_seat_that_says_why(members, monk
         assert (health.electable, "The disk is gone." in health.why_not) == (False, True)
         assert not one.engine.health()["broker"]["ok"]
         with pytest.raises(Unavailable, match="changing its role"):
-            one.running.window.overview()
+            one.running.window.overview.snapshot()
     one.brokers.lead(2, frozenset())
     assert peer.ask(SEND, send_fields("Orders"), b"c").code == 0
     assert bodies(peer) == [b"a", b"c"]
-    assert one.running.window.topic("Orders").row.messages == 2
+    assert one.running.window.topics.detail("Orders").row.messages == 2
 
 
 def test_one_that_fails_halfway_closes_what_it_opened(members, monkeypatch):
@@ -319,7 +319,7 @@ def test_fifty_changes_leave_no_memory_threads_or_descriptors_behind(tmp_path):
             seat.change(Role(Kind.LEADER, 0, number))
             assert running.peers[0].ask(SEND, send_fields("Orders"), b"b").code == 0
             if number % 5 == 0:
-                running.window.overview()
+                running.window.overview.snapshot()
                 gc.collect()
 
         for number in range(1, 21):  # arenas and tables reach their size
@@ -333,6 +333,6 @@ def test_fifty_changes_leave_no_memory_threads_or_descriptors_behind(tmp_path):
         assert after[1] <= before[1] + 2
         assert after[2] <= before[2] + 1
         assert after[0] <= before[0] + 16 * 1024, "a broker takes more than 2 MiB: fifty of them would show"
-        assert running.window.topic("Orders").row.messages == 71
+        assert running.window.topics.detail("Orders").row.messages == 71
     finally:
         running.stop()

@@ -8,13 +8,13 @@ import sys
 
 import pytest
 
+from appliance.engine.disk import Disk
 from appliance.engine.errors import StartError
 from appliance.engine.failover import truncation
 from appliance.engine.failover.member_files import MARK, MemberFiles, Place
 from appliance.engine.failover.quarantine import kept_tails, read_page, read_record
 from appliance.engine.failover.set_state import EpochStart
 from appliance.engine.failover.truncation import CannotCut, LeaderLog, StoreCut
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.retention.deleted_topics import Begin, Deletion
 from tests.support.store import FailingDisk, StoreUnderTest
 
@@ -358,7 +358,7 @@ def test_a_damaged_intent_is_moved_away_and_said(member):
 def test_a_store_in_use_is_not_touched(member):
     places = [member.put(number) for number in range(10)]
     script = (
-        "import sys; from pathlib import Path; from appliance.engine.store.disk import Disk;"
+        "import sys; from pathlib import Path; from appliance.engine.disk import Disk;"
         "Disk().lock(Path(sys.argv[1])); print('locked', flush=True); sys.stdin.read()"
     )
     member.box.stop()

@@ -19,12 +19,14 @@ def delay(peer, *names):
 
 
 def waiting(member):
-    return [row.unique_id for row in member.running.window.waiting(limit=50).rows]
+    return [row.unique_id for row in member.running.window.waiting.page(limit=50).rows]
 
 
 def act(member, action, name):
-    [row] = [row for row in member.running.window.waiting(limit=50).rows if row.unique_id == f"key-{name}"]
-    return member.running.window.act_on_waiting(action, [WaitingPlace(row.level, row.queue_offset, row.unique_id)])
+    [row] = [row for row in member.running.window.waiting.page(limit=50).rows if row.unique_id == f"key-{name}"]
+    return member.running.window.waiting_commands.run(
+        action, [WaitingPlace(row.level, row.queue_offset, row.unique_id)]
+    )
 
 
 @pytest.mark.parametrize("action", ["drop", "deliver_now"])

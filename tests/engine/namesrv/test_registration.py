@@ -527,7 +527,7 @@ def test_a_broker_with_its_name_server_in_one_process_tells_it_directly(tmp_path
         assert engine.namesrv is not None
         (link,) = engine.broker.registration._links.values()
         asked = link._client._opaque
-        assert engine.window.create_topic("Direct").registered == {link.address: True}
+        assert engine.window.topic_commands.create("Direct").registered == {link.address: True}
         assert engine.namesrv.routes.route("Direct") is not None
         assert link._client._opaque == asked
     finally:

@@ -3,9 +3,9 @@
 import pytest
 
 from appliance.engine.clock import FakeClock
+from appliance.engine.disk import Disk
 from appliance.engine.replication.leader_clock import MOST_LOOKS, LeaderClock
 from appliance.engine.store.clock_steps import NAME, ClockSteps
-from appliance.engine.store.disk import Disk
 
 HOUR_MS = 3_600_000
 

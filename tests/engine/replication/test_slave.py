@@ -66,7 +66,7 @@ def test_an_empty_slave_gets_all_of_several_files_and_serves_it(pair, flush):
 
 def test_a_reset_at_the_master_is_no_consumption_here_either(pair):
     master = pair[0]()
-    master.window.create_group("CG")
+    master.window.group_commands.create("CG")
     for queue in (0, 1):
         master.put("Orders", *[b"x"] * 10, queue=queue)
         master.commit("CG", "Orders", queue, 2)
@@ -81,9 +81,9 @@ def test_a_reset_at_the_master_is_no_consumption_here_either(pair):
     counted_when_at(1, 2)
     master.commit("CG", "Orders", 1, 4)
     assert counted_when_at(1, 4) == 2
-    master.window.reset_offsets("CG", "Orders", Exactly({0: 9}))
+    master.window.offset_commands.reset("CG", "Orders", Exactly({0: 9}))
     assert counted_when_at(0, 9) == 2
-    master.window.reset_offsets("CG", "Orders", Exactly({1: 9}))
+    master.window.offset_commands.reset("CG", "Orders", Exactly({1: 9}))
     assert counted_when_at(1, 9) == 2
     told = loads(master.peer().ask(43, {}).body)
     assert told["offsetTable"]["Orders@CG"] == {"0": 9, "1": 9}
@@ -296,13 +296,13 @@ def test_the_window_of_a_slave_says_what_it_is_and_changes_nothing(pair):
     found = {one.name: one for one in window.checks()}
     assert found["disk"].level == "ok"
     assert found["replication"].level == "ok", found["replication"]
-    assert window.retention().refusing is None
+    assert window.retention.snapshot().refusing is None
     for change in (
-        lambda: window.create_topic("Mine"),
-        lambda: window.create_group("Mine"),
-        lambda: window.send_test_message("Orders", b"x"),
-        lambda: window.start_replay("Readers"),
-        lambda: window.delete_topic("Orders", dry_run=True),
+        lambda: window.topic_commands.create("Mine"),
+        lambda: window.group_commands.create("Mine"),
+        lambda: window.sender.send("Orders", b"x"),
+        lambda: window.replay_commands.start("Readers"),
+        lambda: window.topic_commands.delete("Orders", dry_run=True),
     ):
         with pytest.raises(Unavailable, match="is a slave"):
             change()

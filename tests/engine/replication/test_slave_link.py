@@ -6,8 +6,8 @@ import time
 import pytest
 
 from appliance.engine.clock import Clock
+from appliance.engine.disk import Disk
 from appliance.engine.replication.slave_link import LinkSettings, SlaveLink
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.log.commit_log import CommitLog
 from tests.support.ha import VERSIONS, PlayedSlave, recorded
 from tests.support.waiting import wait_for

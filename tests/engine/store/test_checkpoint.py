@@ -2,8 +2,8 @@
 
 import pytest
 
+from appliance.engine.disk import Disk
 from appliance.engine.store.checkpoint import SLOT_BYTES, RecoveryPosition, RecoveryPositionFile
-from appliance.engine.store.disk import Disk
 
 SLOTS = (0, 4096)
 

@@ -6,8 +6,8 @@ import os
 import pytest
 
 from appliance.engine.crc_lines import line_of
+from appliance.engine.disk import Disk
 from appliance.engine.store.clock_steps import MOST_SPANS, NAME, ClockSteps, Stamped
-from appliance.engine.store.disk import Disk
 from tests.engine.test_format_pages import blocks_of
 
 HOUR_MS = 3_600_000

@@ -6,10 +6,10 @@ from collections.abc import Mapping
 
 import pytest
 
+from appliance.engine.disk import _cached_pages
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store import cold_reader
-from appliance.engine.store.disk import _cached_pages
 from appliance.engine.store.results import GetStatus
 from tests.support.store import StoreUnderTest
 

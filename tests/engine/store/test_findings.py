@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from appliance.engine.store.findings import KEPT, NAME, Finding, Findings
 from appliance.engine.store.paths import StorePaths
 from tests.support.store import StoreUnderTest

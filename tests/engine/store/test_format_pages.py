@@ -6,10 +6,10 @@ from pathlib import Path
 from zlib_ng.zlib_ng import crc32
 
 from appliance.engine.broker.offset_resets.records import Line, Move, ResetRecord, encode_line
+from appliance.engine.disk import Disk
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store import findings
 from appliance.engine.store.checkpoint import RecoveryPosition, RecoveryPositionFile
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.dispatch import entry_tag_code
 from appliance.engine.store.findings import Finding, Findings
 from appliance.engine.store.index.index_file import IndexFile, IndexHeader

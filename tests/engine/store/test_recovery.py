@@ -7,10 +7,10 @@ import shutil
 
 import pytest
 
+from appliance.engine.disk import Disk
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.record import decode_record
 from appliance.engine.store import recovery
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.queues.consume_queue import ENTRY
 from tests.support.offline import verified
 from tests.support.store import StoreUnderTest

@@ -2,9 +2,9 @@
 
 import pytest
 
+from appliance.engine.disk import Disk
 from appliance.engine.hotpath import RecordWalk
 from appliance.engine.store import replica
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.replica import Incoming, ReplicaAppender
 from appliance.engine.store.time_order import NAME, TimeOrder, read_begin
 from tests.engine.test_format_pages import blocks_of

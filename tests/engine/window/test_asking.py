@@ -58,7 +58,7 @@ def info_with(running: Any, body: bytes, code: int = 0, remark: str | None = Non
     """Return the window's running info for such an answer of the client."""
     running.hang_up()
     peer = joined(running)
-    waiting = in_thread(running.window.running_info, "CG", "c1", **named)
+    waiting = in_thread(running.window.asking.running_info, "CG", "c1", **named)
     peer.answer(asked(peer, 307), code, remark, body)
     return waiting.result(60)
 
@@ -91,7 +91,7 @@ def test_what_java_clients_said(running, version):
 def test_what_the_question_says(running):
     peer = joined(running)
     for stack in (True, False):
-        waiting = in_thread(running.window.running_info, "CG", "c1", stack=stack)
+        waiting = in_thread(running.window.asking.running_info, "CG", "c1", stack=stack)
         question = asked(peer, 307)
         assert question.ext_fields == {
             "consumerGroup": "CG", "clientId": "c1", "jstackEnable": str(stack).lower(),
@@ -153,14 +153,14 @@ def test_a_client_that_refuses_leaves_or_is_silent(running, monkeypatch):
         info_with(running, b"", 3, "I do not know it")
     running.hang_up()
     peer = joined(running)
-    waiting = in_thread(running.window.running_info, "CG", "c1")
+    waiting = in_thread(running.window.asking.running_info, "CG", "c1")
     asked(peer, 307)
     peer.close()
     with pytest.raises(Unavailable, match="c1 has left, or has not answered"):
         waiting.result(60)
     monkeypatch.setattr(member_questions, "ANSWER_TIMEOUT_S", 0.2)
     peer = joined(running)
-    waiting = in_thread(running.window.running_info, "CG", "c1")
+    waiting = in_thread(running.window.asking.running_info, "CG", "c1")
     question = asked(peer, 307)
     with pytest.raises(Unavailable, match="c1 has left, or has not answered"):
         waiting.result(60)
@@ -171,23 +171,23 @@ def test_a_client_that_refuses_leaves_or_is_silent(running, monkeypatch):
 def test_who_is_not_there_or_too_old(running):
     for group, client in (("CG", "c1"), ("Nobody", "c1")):
         with pytest.raises(NotFound):
-            running.window.running_info(group, client)
+            running.window.asking.running_info(group, client)
     joined(running)
     with pytest.raises(NotFound):
-        running.window.running_info("CG", "c2")
+        running.window.asking.running_info("CG", "c2")
     running.hang_up()
     joined(running, version=61)
     with pytest.raises(Unavailable, match="V3_1_8 or later"):
-        running.window.running_info("CG", "c1")
+        running.window.asking.running_info("CG", "c1")
     with pytest.raises(Unavailable, match="V3_1_8 or later"):
-        running.window.consume_directly("CG", "c1", "Orders/0/0")
+        running.window.asking.consume_directly("CG", "c1", "Orders/0/0")
 
 
 def directly(running: Any, body: bytes, ref: str = "Orders/0/0") -> tuple[Any, Any]:
     """Return (the request that the client got, the window's result for its answer)."""
     running.hang_up()
     peer = joined(running)
-    waiting = in_thread(running.window.consume_directly, "CG", "c1", ref, by="ann")
+    waiting = in_thread(running.window.asking.consume_directly, "CG", "c1", ref, by="ann")
     question = asked(peer, 309)
     peer.answer(question, 0, "not set any response code", body)
     return question, waiting.result(60)
@@ -195,7 +195,9 @@ def directly(running: Any, body: bytes, ref: str = "Orders/0/0") -> tuple[Any, A
 
 def test_a_client_consumes_a_message_now(running, caplog):
     running.put("Orders", b"one", b"two")
-    (offset_id,) = [row.offset_id for row in running.window.messages("Orders", limit=500).rows if row.queue_offset == 1]
+    (offset_id,) = [
+        row.offset_id for row in running.window.messages.page("Orders", limit=500).rows if row.queue_offset == 1
+    ]
     caplog.set_level("INFO")
     answer = b'{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":12}'  # as recorded
     for ref in ("Orders/0/1", offset_id):
@@ -235,6 +237,6 @@ def test_a_message_that_is_not_there(running):
     running.put("Orders", b"one")
     joined(running)
     with pytest.raises(NotFound):
-        running.window.consume_directly("CG", "c1", "Orders/0/7")
+        running.window.asking.consume_directly("CG", "c1", "Orders/0/7")
     with pytest.raises(InvalidInput):
-        running.window.consume_directly("CG", "c1", "what")
+        running.window.asking.consume_directly("CG", "c1", "what")

@@ -14,11 +14,11 @@ def names(found):
 
 
 def clean(running: RunningEngine, kind: str, **options):
-    return running.window.clean_up(kind, **({"idle_hours": 0} | options))
+    return running.window.clean_ups.clean(kind, **({"idle_hours": 0} | options))
 
 
 def group(running, name):
-    running.window.create_group(name)
+    running.window.group_commands.create(name)
     return name
 
 
@@ -65,14 +65,14 @@ def test_a_group_whose_retry_waits_at_a_delay_level_stays(running):
 def test_what_was_heard_of_lately_stays(running):
     group(running, "new")
     assert clean(running, "groups", idle_hours=1).count == 0
-    running.window.create_topic("new")
+    running.window.topic_commands.create("new")
     assert clean(running, "topics", idle_hours=1).count == 0
     assert names(clean(running, "topics")) == [(None, "new")]
 
 
 def test_a_topic_with_messages_readers_or_subscribers_stays(running):
     for name in ("read", "subscribed", "unused"):
-        running.window.create_topic(name)
+        running.window.topic_commands.create(name)
     running.put("full", b"one")
     group(running, "g")
     running.commit("g", "read", 0, 0)
@@ -89,7 +89,7 @@ def test_a_topic_with_messages_readers_or_subscribers_stays(running):
 
 def test_a_message_that_comes_between_the_look_and_the_act_keeps_its_topic(running, monkeypatch):
     for name in ("a", "b"):
-        running.window.create_topic(name)
+        running.window.topic_commands.create(name)
     look = clean_up.CleanUpService.unused_topics
 
     def late(self, *asked):
@@ -138,7 +138,7 @@ def test_a_commit_during_the_act_is_seen(running, monkeypatch):
 
 def test_a_topic_that_somebody_needs_during_the_act_stays(running, monkeypatch):
     for name in ("A", "B", "C"):
-        running.window.create_topic(name)
+        running.window.topic_commands.create(name)
     find = clean_up.CleanUpService.unused_topics
 
     def late(self, *arguments):
@@ -174,7 +174,7 @@ def test_offsets_of_what_is_gone_go(running):
     for name, topic in (("kept", "T"), ("gone", "T"), ("stays", "U")):
         group(running, name)
         running.commit(name, topic, 0, 1)
-    running.window.delete_group("gone", offsets=False)
+    running.window.group_commands.delete("gone", offsets=False)
     running.engine.broker.topics.delete("U")
     found = clean(running, "offsets", dry_run=True)
     assert names(found) == [("gone", "T"), ("stays", "U")]
@@ -186,7 +186,7 @@ def test_offsets_of_what_is_gone_go(running):
 def test_it_is_gone_after_a_restart_and_nothing_was_heard_of_before(running):
     for name in ("unused", "stays"):
         group(running, name)
-    running.window.create_topic("unused-too")
+    running.window.topic_commands.create("unused-too")
     clean(running, "groups", q="unused")
     clean(running, "topics")
     running.restart()
@@ -217,7 +217,7 @@ def test_something_else_than_was_shown_is_not_deleted(running):
 @pytest.mark.parametrize("options", [{"kind": "users"}, {"idle_hours": -1}, {"idle_hours": 8761}])
 def test_what_cannot_be_asked(running, options):
     with pytest.raises(InvalidInput):
-        running.window.clean_up(**({"kind": "groups"} | options))
+        running.window.clean_ups.clean(**({"kind": "groups"} | options))
 
 
 def test_nothing_is_deleted_while_it_cannot_be_told_what_waits(running, monkeypatch):

@@ -17,39 +17,41 @@ def codes(sentences):
 
 
 def test_a_topic_is_made_and_clients_find_it(running):
-    change = running.window.create_topic("Orders", kind="FIFO", read_queues=3, write_queues=2)
+    change = running.window.topic_commands.create("Orders", kind="FIFO", read_queues=3, write_queues=2)
     assert change.applied
     assert list(change.registered.values()) == [True]
-    settings = running.window.topic_settings("Orders")
+    settings = running.window.topics.settings("Orders")
     assert (settings.kind, settings.read_queues, settings.write_queues) == ("FIFO", 3, 2)
     assert settings.revision == change.revision
     assert running.engine.namesrv.routes.route("Orders") is not None
 
 
 def test_it_is_there_after_a_restart(running):
-    running.window.create_topic("Orders", kind="FIFO")
-    running.window.create_group("CG", retry_max_times=3)
+    running.window.topic_commands.create("Orders", kind="FIFO")
+    running.window.group_commands.create("CG", retry_max_times=3)
     running.restart()
-    assert running.window.topic_settings("Orders").kind == "FIFO"
-    assert running.window.group("CG").settings.retry_max_times == 3
+    assert running.window.topics.settings("Orders").kind == "FIFO"
+    assert running.window.groups.detail("CG").settings.retry_max_times == 3
 
 
 def test_it_is_in_the_journal_when_the_command_returns(running):
-    running.window.create_topic("Orders")
+    running.window.topic_commands.create("Orders")
     assert b'"Orders"' in (running.data_dir / "rocketbox" / "config.journal").read_bytes()
 
 
 def test_a_preview_changes_nothing(running):
-    preview = running.window.create_topic("Orders", dry_run=True)
+    preview = running.window.topic_commands.create("Orders", dry_run=True)
     assert not preview.applied
     assert fields(preview)["read_queues"] == (None, "8")
     with pytest.raises(NotFound):
-        running.window.topic("Orders")
-    running.window.create_topic("Orders")
-    assert fields(running.window.edit_topic("Orders", order=True, dry_run=True)) == {"order": ("false", "true")}
-    assert not running.window.topic_settings("Orders").order
-    running.window.delete_topic("Orders", dry_run=True)
-    assert running.window.topic("Orders").row.messages == 0
+        running.window.topics.detail("Orders")
+    running.window.topic_commands.create("Orders")
+    assert fields(running.window.topic_commands.edit("Orders", order=True, dry_run=True)) == {
+        "order": ("false", "true")
+    }
+    assert not running.window.topics.settings("Orders").order
+    running.window.topic_commands.delete("Orders", dry_run=True)
+    assert running.window.topics.detail("Orders").row.messages == 0
 
 
 @pytest.mark.parametrize(
@@ -72,19 +74,19 @@ def test_a_preview_changes_nothing(running):
 )
 def test_what_makes_no_topic(running, field, options):
     with pytest.raises(InvalidInput) as refused:
-        running.window.create_topic(**({"name": "Orders"} | options))
+        running.window.topic_commands.create(**({"name": "Orders"} | options))
     assert refused.value.field == field
 
 
 def test_a_topic_is_made_once(running):
-    running.window.create_topic("Orders")
+    running.window.topic_commands.create("Orders")
     with pytest.raises(Conflict):
-        running.window.create_topic("Orders")
+        running.window.topic_commands.create("Orders")
 
 
 def test_consequences_are_said(running):
     def said(**options):
-        return codes(running.window.create_topic("Orders", dry_run=True, **options).warnings)
+        return codes(running.window.topic_commands.create("Orders", dry_run=True, **options).warnings)
 
     assert said() == []
     assert said(kind="DELAY") == []
@@ -94,53 +96,53 @@ def test_consequences_are_said(running):
 
 
 def test_only_what_is_given_changes(running):
-    running.window.create_topic("Orders", kind="FIFO", read_queues=5, write_queues=4)
-    assert fields(running.window.edit_topic("Orders", write_queues=0)) == {"write_queues": ("4", "0")}
-    assert fields(running.window.edit_topic("Orders", writable=False)) == {"writable": ("true", "false")}
-    assert fields(running.window.edit_topic("Orders", kind="UNSPECIFIED")) == {"kind": ("FIFO", "UNSPECIFIED")}
-    settings = running.window.topic_settings("Orders")
+    running.window.topic_commands.create("Orders", kind="FIFO", read_queues=5, write_queues=4)
+    assert fields(running.window.topic_commands.edit("Orders", write_queues=0)) == {"write_queues": ("4", "0")}
+    assert fields(running.window.topic_commands.edit("Orders", writable=False)) == {"writable": ("true", "false")}
+    assert fields(running.window.topic_commands.edit("Orders", kind="UNSPECIFIED")) == {"kind": ("FIFO", "UNSPECIFIED")}
+    settings = running.window.topics.settings("Orders")
     assert (settings.read_queues, settings.write_queues, settings.readable, settings.writable) == (5, 0, True, False)
     assert settings.attributes == {}
-    unchanged = running.window.edit_topic("Orders")
+    unchanged = running.window.topic_commands.edit("Orders")
     assert (unchanged.differences, unchanged.revision) == ((), settings.revision)
 
 
 def test_an_edit_of_what_was_changed_meanwhile_is_refused(running):
-    running.window.create_topic("Orders")
-    revision = running.window.topic_settings("Orders").revision
-    running.window.edit_topic("Orders", revision=revision, write_queues=3)
+    running.window.topic_commands.create("Orders")
+    revision = running.window.topics.settings("Orders").revision
+    running.window.topic_commands.edit("Orders", revision=revision, write_queues=3)
     with pytest.raises(Conflict):
-        running.window.edit_topic("Orders", revision=revision, write_queues=5)
+        running.window.topic_commands.edit("Orders", revision=revision, write_queues=5)
     with pytest.raises(Conflict):
-        running.window.delete_topic("Orders", revision=revision)
-    assert running.window.topic_settings("Orders").write_queues == 3
+        running.window.topic_commands.delete("Orders", revision=revision)
+    assert running.window.topics.settings("Orders").write_queues == 3
 
 
 def test_queues_with_messages_are_not_taken_away_by_accident(running):
     running.put("Orders", b"x", queue=3)
     with pytest.raises(Blocked) as blocked:
-        running.window.edit_topic("Orders", read_queues=2)
+        running.window.topic_commands.edit("Orders", read_queues=2)
     assert str(blocked.value.blockers[0]) == "Queues 2 to 3 can no longer be read; messages in them: 1."
     assert fields(blocked.value.change) == {"read_queues": ("4", "2")}
-    assert running.window.topic_settings("Orders").read_queues == 4
-    running.window.edit_topic("Orders", read_queues=2, force=True)
-    assert running.window.topic_settings("Orders").read_queues == 2
+    assert running.window.topics.settings("Orders").read_queues == 4
+    running.window.topic_commands.edit("Orders", read_queues=2, force=True)
+    assert running.window.topics.settings("Orders").read_queues == 2
 
 
 def test_a_topic_goes_with_its_queues_offsets_and_route(running):
     running.put("Orders", b"x")
     running.engine.broker.groups.find("CG")
     running.commit("CG", "Orders", 0, 1)
-    change = running.window.delete_topic("Orders")
+    change = running.window.topic_commands.delete("Orders")
     assert codes(change.warnings) == ["topic_has_messages"]
     with pytest.raises(NotFound):
-        running.window.topic("Orders")
+        running.window.topics.detail("Orders")
     assert running.engine.broker.offsets.get("CG", "Orders", 0) == -1
     assert running.engine.broker.store.find_queue("Orders", 0) is None
     wait_for(lambda: running.engine.namesrv.routes.route("Orders") is None, "the name server forgets it")
     running.put("Orders", b"new")
-    assert [row.queue_offset for row in running.window.messages("Orders").rows] == [1]
-    assert running.window.message_bytes("Orders/0/1") == b"new"
+    assert [row.queue_offset for row in running.window.messages.page("Orders").rows] == [1]
+    assert running.window.messages.body_bytes("Orders/0/1") == b"new"
 
 
 def test_a_topic_in_use_is_not_deleted_by_accident(running):
@@ -148,16 +150,16 @@ def test_a_topic_in_use_is_not_deleted_by_accident(running):
     running.join("c-1", "CG")
     running.commit("CG", "Orders", 0, 1)
     with pytest.raises(Blocked) as blocked:
-        running.window.delete_topic("Orders")
+        running.window.topic_commands.delete("Orders")
     assert [str(sentence) for sentence in blocked.value.blockers] == [
-        "Messages of Orders that CG has not read: 1.",
-        "Connected clients of CG: 1.",
+        "CG has not read 1 message of Orders.",
+        "CG has 1 connected client.",
     ]
-    assert running.window.delete_topic("Orders", force=True).applied
+    assert running.window.topic_commands.delete("Orders", force=True).applied
 
 
 def test_topics_of_the_system_stay_as_they_are(running):
-    for act in (running.window.edit_topic, running.window.delete_topic):
+    for act in (running.window.topic_commands.edit, running.window.topic_commands.delete):
         with pytest.raises(InvalidInput):
             act("SELF_TEST_TOPIC")
         with pytest.raises(NotFound):
@@ -166,17 +168,17 @@ def test_topics_of_the_system_stay_as_they_are(running):
 
 def test_a_group_is_made_changed_and_deleted(running):
     admin = running.window
-    assert admin.create_group("CG", retry_max_times=5).applied
+    assert admin.group_commands.create("CG", retry_max_times=5).applied
     with pytest.raises(Conflict):
-        admin.create_group("CG")
-    change = admin.edit_group("CG", consume_enable=False)
+        admin.group_commands.create("CG")
+    change = admin.group_commands.edit("CG", consume_enable=False)
     assert fields(change) == {"consume_enable": ("true", "false")}
     assert codes(change.warnings) == ["consumption_off"]
-    settings = admin.group("CG").settings
+    settings = admin.groups.detail("CG").settings
     assert (settings.retry_max_times, settings.consume_enable, settings.revision) == (5, False, change.revision)
-    assert admin.delete_group("CG").applied
+    assert admin.group_commands.delete("CG").applied
     with pytest.raises(NotFound):
-        admin.group("CG")
+        admin.groups.detail("CG")
 
 
 @pytest.mark.parametrize(
@@ -192,7 +194,7 @@ def test_a_group_is_made_changed_and_deleted(running):
 )
 def test_what_makes_no_group(running, field, options):
     with pytest.raises(InvalidInput) as refused:
-        running.window.create_group(**({"name": "CG"} | options))
+        running.window.group_commands.create(**({"name": "CG"} | options))
     assert refused.value.field == field
 
 
@@ -201,20 +203,20 @@ def test_a_group_in_use_is_not_deleted_by_accident(running):
     running.put("%RETRY%CG", b"r", j=1)
     running.join("c-1", "CG")
     running.commit("CG", "Orders", 0, 1)
-    preview = running.window.delete_group("CG", dry_run=True)
+    preview = running.window.group_commands.delete("CG", dry_run=True)
     assert codes(preview.blockers) == ["group_unread", "group_online"]
     assert codes(preview.warnings) == ["offsets_removed", "leftover_topic"]
     with pytest.raises(Blocked):
-        running.window.delete_group("CG")
-    running.window.delete_group("CG", force=True)
+        running.window.group_commands.delete("CG")
+    running.window.group_commands.delete("CG", force=True)
     assert running.engine.broker.offsets.get("CG", "Orders", 0) == -1
 
 
 def test_offsets_may_stay_behind(running):
     running.put("Orders", b"x")
-    running.window.create_group("CG")
+    running.window.group_commands.create("CG")
     running.commit("CG", "Orders", 0, 1)
-    assert codes(running.window.delete_group("CG", offsets=False).warnings) == ["offsets_kept"]
+    assert codes(running.window.group_commands.delete("CG", offsets=False).warnings) == ["offsets_kept"]
     assert running.engine.broker.offsets.get("CG", "Orders", 0) == 1
 
 
@@ -224,30 +226,30 @@ def test_a_journal_that_cannot_be_written_is_the_callers_error(running, monkeypa
 
     monkeypatch.setattr(running.engine.broker.journal, "make_durable", fail)
     with pytest.raises(InvalidInput, match="may be lost again"):
-        running.window.create_topic("Orders")
+        running.window.topic_commands.create("Orders")
 
 
 def test_nothing_is_done_after_the_stop(running):
     admin = running.window
     running.engine._pools["admin"].stop()
     with pytest.raises(Unavailable):
-        admin.create_topic("Orders")
+        admin.topic_commands.create("Orders")
 
 
 def test_the_settings_are_listed_and_shown_by_their_names(running):
-    running.window.create_topic("Orders", kind="FIFO", reserve_hours=24)
-    running.window.create_group("CG", retry_max_times=3)
-    shown = running.window.topic_settings("Orders").values
-    assert list(shown) == [setting.name for setting in running.window.topic_setting_list()]
+    running.window.topic_commands.create("Orders", kind="FIFO", reserve_hours=24)
+    running.window.group_commands.create("CG", retry_max_times=3)
+    shown = running.window.topics.settings("Orders").values
+    assert list(shown) == [setting.name for setting in running.window.topic_settings]
     assert (shown["kind"], shown["reserve_hours"], shown["write_queues"]) == ("FIFO", 24, 8)
-    shown = running.window.group("CG").settings.values
-    assert list(shown) == [setting.name for setting in running.window.group_setting_list()]
+    shown = running.window.groups.detail("CG").settings.values
+    assert list(shown) == [setting.name for setting in running.window.group_settings]
     assert shown["retry_max_times"] == 3
 
 
 def test_a_setting_that_there_is_not_is_a_mistake_of_the_program(running):
     with pytest.raises(TypeError, match="colour"):
-        running.window.create_topic("Orders", colour="red")
-    running.window.create_group("CG")
+        running.window.topic_commands.create("Orders", colour="red")
+    running.window.group_commands.create("CG")
     with pytest.raises(TypeError, match="colour"):
-        running.window.edit_group("CG", colour="red")
+        running.window.group_commands.edit("CG", colour="red")

@@ -9,7 +9,7 @@ import pytest
 
 from appliance.engine.errors import NotFound
 from appliance.engine.window.groups import diagnosis
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.engine import RunningEngine, pull_fields
 from tests.support.waiting import wait_for
 
@@ -19,18 +19,18 @@ LOCK = 41
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Findings need no waiting time, and a rate is known after two samples."""
-    for name in ("SILENT_S", "SLOW_S", "DELIVERIES_KEPT_S"):
-        monkeypatch.setattr(diagnosis, name, 0.05)
-    monkeypatch.setattr(diagnosis, "RATE_KNOWN_S", 0.0)
+    for module, name in ((limits, "SILENT_S"), (limits, "KEEPS_UP_S"), (diagnosis, "DELIVERIES_KEPT_S")):
+        monkeypatch.setattr(module, name, 0.05)
+    monkeypatch.setattr(limits, "RATE_KNOWN_S", 0.0)
 
 
 def states(running: RunningEngine, group: str = "CG") -> dict[str, str]:
-    return {look.kind: look.state for look in running.window.diagnosis(group).looked}
+    return {look.kind: look.state for look in running.window.diagnosis.of(group).looked}
 
 
 def found(running: RunningEngine, kind: str, group: str = "CG") -> Any:
     """Return the only finding of a kind."""
-    (one,) = [finding for finding in running.window.diagnosis(group).findings if finding.kind == kind]
+    (one,) = [finding for finding in running.window.diagnosis.of(group).findings if finding.kind == kind]
     return one
 
 
@@ -70,7 +70,7 @@ def healthy(running: RunningEngine) -> None:
 
 def test_a_group_that_is_well(running):
     healthy(running)
-    report = running.window.diagnosis("CG")
+    report = running.window.diagnosis.of("CG")
     assert report.findings == ()
     assert [look.kind for look in report.looked] == list(diagnosis.KINDS)
     assert {look.state for look in report.looked} == {"clear"}
@@ -79,33 +79,33 @@ def test_a_group_that_is_well(running):
 
 def test_a_group_that_is_not_there(running):
     with pytest.raises(NotFound):
-        running.window.diagnosis("Nobody")
+        running.window.diagnosis.of("Nobody")
 
 
 def test_what_cannot_be_told_says_why(running):
-    running.window.create_group("CG")
-    report = running.window.diagnosis("CG")
+    running.window.group_commands.create("CG")
+    report = running.window.diagnosis.of("CG")
     why = {look.kind: str(look.why) for look in report.looked if look.state == "unknown"}
     assert why["no_consumer"] == "The group has not committed an offset yet."
     assert why["queue_stuck"] == "No consumer of the group is connected."
     running.join("c1", "Broad", model="BROADCASTING")
-    why = {look.kind: str(look.why) for look in running.window.diagnosis("Broad").looked if look.why}
+    why = {look.kind: str(look.why) for look in running.window.diagnosis.of("Broad").looked if look.why}
     assert why["slow_handler"] == "A broadcasting group keeps its offsets on its clients."
 
 
 def test_a_rate_is_not_known_at_once(running, monkeypatch):
-    monkeypatch.setattr(diagnosis, "RATE_KNOWN_S", 3600.0)
+    monkeypatch.setattr(limits, "RATE_KNOWN_S", 3600.0)
     healthy(running)
     assert states(running)["retries_storming"] == "unknown"
 
 
 def test_nobody_consumes_while_messages_wait(running):
-    running.window.create_group("CG")
+    running.window.group_commands.create("CG")
     running.put("Orders", b"a", b"b", b"c")
     running.commit("CG", "Orders", 0, 1)
     one = found(running, "no_consumer")
     assert (one.level, numbers(one)) == ("act", {"lag": 2, "retries": 0, "clients": 0})
-    assert str(one.sentence) == "No consumer is connected; messages waiting: 2."
+    assert str(one.sentence) == "No consumer is connected, and 2 messages are waiting."
     running.commit("CG", "Orders", 0, 3)
     assert states(running)["no_consumer"] == "clear"
     running.put("Orders", b"d")
@@ -121,15 +121,15 @@ def test_members_are_connected_and_pull_nothing(running):
     one = lasting(running, "nobody_pulls")
     assert (one.level, one.clients) == ("act", ("c1",))
     assert (numbers(one)["lag"], numbers(one)["clients"]) == (2, 1)
-    running.window.edit_group("CG", consume_enable=False)
+    running.window.group_commands.edit("CG", consume_enable=False)
     assert states(running)["nobody_pulls"] == "clear", "they are refused, which is said already"
-    running.window.edit_group("CG", consume_enable=True)
+    running.window.group_commands.edit("CG", consume_enable=True)
     pull(peer, 0, 1)
     assert states(running)["nobody_pulls"] == "clear"
 
 
 def test_members_that_have_not_been_there_for_long_may_pull_yet(running, monkeypatch):
-    monkeypatch.setattr(diagnosis, "SILENT_S", 60.0)
+    monkeypatch.setattr(limits, "SILENT_S", 60.0)
     running.join("c1", "CG")
     running.put("Orders", b"a")
     running.commit("CG", "Orders", 0, 0)
@@ -153,10 +153,10 @@ def test_a_handler_that_hung_from_the_first_message_on(running):
 def test_consumption_is_switched_off(running):
     healthy(running)
     running.put("Orders", b"more")
-    running.window.edit_group("CG", consume_enable=False)
+    running.window.group_commands.edit("CG", consume_enable=False)
     one = found(running, "consumption_off")
     assert (one.level, numbers(one)) == ("act", {"clients": 1, "lag": 1})
-    running.window.edit_group("CG", consume_enable=True)
+    running.window.group_commands.edit("CG", consume_enable=True)
     assert states(running)["consumption_off"] == "clear"
 
 
@@ -167,7 +167,7 @@ def test_members_subscribe_differently(running):
     assert (numbers(one), sorted(one.clients)) == ({"subscriptions": 2, "clients": 2}, ["c1", "c2"])
     assert "Orders" in str(one.sentence)
     running.hang_up()
-    wait_for(lambda: not running.window.clients().rows, "they have gone")
+    wait_for(lambda: not running.window.clients.page().rows, "they have gone")
     running.join("c1", "CG", tags="a || b")
     running.join("c2", "CG", tags="b||a")
     assert states(running)["subscriptions_differ"] == "clear"
@@ -183,7 +183,7 @@ def test_two_clients_with_one_id_are_told_of_with_both_addresses(running):
     channels = running.engine.broker.clients.consumer_group("CG").channels
     hosts = [conn.remote_host for conn in channels]
     assert (one.level, one.clients, one.sentence.args["hosts"]) == ("act", ("c1",), ", ".join(hosts))
-    assert any(need.sentence.code == "client_id_twice" for need in running.window.overview().needs)
+    assert any(need.sentence.code == "client_id_twice" for need in running.window.overview.snapshot().needs)
     first.close()
     wait_for(lambda: states(running)["client_id_twice"] == "clear", "one of them is left", 5)
 
@@ -217,12 +217,12 @@ def test_a_lock_of_a_client_that_pulls_nothing(running):
 
 
 def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.6)
+    monkeypatch.setattr(limits, "STUCK_S", 0.6)
     healthy(running)
     running.put("Orders", b"poison", b"behind it", queue=3)
     pull(running.join("c2", "CG"), 3, 1)
     with monkeypatch.context() as patience:
-        patience.setattr(lateness, "STUCK_S", 3600.0)
+        patience.setattr(limits, "STUCK_S", 3600.0)
         assert states(running)["queue_stuck"] == "clear"  # not yet
 
     def others_go_on() -> bool:
@@ -239,7 +239,7 @@ def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
     assert told["idle"] >= 0.6
     held = one.message
     assert (held.topic, held.queue_id, held.offset) == ("Orders", 3, 1)
-    assert running.window.message(held.offset_id).row.queue_offset == 1
+    assert running.window.messages.detail(held.offset_id).row.queue_offset == 1
     assert held.skip == {"topics": ["Orders"], "queues": [3], "to": "skip", "offset": 1}
     wait_for(lambda: found(running, "queue_stuck").message.delivered == 1, "its delivery is written down", every=0.1)
     assert found(running, "queue_stuck").message.last_client == "c2"
@@ -249,7 +249,7 @@ def test_one_queue_stays_where_it_is_while_others_go_on(running, monkeypatch):
 
 
 def test_a_group_in_which_nothing_goes_on_is_stuck_too(running, monkeypatch):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.1)
+    monkeypatch.setattr(limits, "STUCK_S", 0.1)
     peer = running.join("c1", "CG")
     running.put("Orders", b"x", b"y")
     running.commit("CG", "Orders", 0, 1)
@@ -260,7 +260,7 @@ def test_a_group_in_which_nothing_goes_on_is_stuck_too(running, monkeypatch):
 
 
 def test_who_has_the_message_is_named_as_long_as_it_can_be_asked(running, monkeypatch):
-    monkeypatch.setattr(lateness, "STUCK_S", 0.1)
+    monkeypatch.setattr(limits, "STUCK_S", 0.1)
     monkeypatch.setattr("appliance.engine.window.groups.diagnosis.DELIVERIES_KEPT_S", 0.0)
     peer = running.join("c1", "CG")
     running.put("Orders", b"x", b"y")
@@ -272,7 +272,7 @@ def test_who_has_the_message_is_named_as_long_as_it_can_be_asked(running, monkey
     assert found(running, "queue_stuck").clients == ("c1",)
     running.join("c2", "CG")
     peer.close()
-    wait_for(lambda: [row.client_id for row in running.window.clients().rows] == ["c2"], "it has gone")
+    wait_for(lambda: [row.client_id for row in running.window.clients.page().rows] == ["c2"], "it has gone")
     one = found(running, "queue_stuck")
     assert (one.clients, one.message.last_client) == ((), "c1")
 
@@ -285,7 +285,7 @@ def test_a_slow_handler(running, monkeypatch):
     pull(member, 0, 1)
     pull(member, 0, 33)
     with monkeypatch.context() as patience:
-        patience.setattr(diagnosis, "SLOW_S", 3600.0)
+        patience.setattr(limits, "KEEPS_UP_S", 3600.0)
         assert states(running)["slow_handler"] == "clear"  # 64 at once, and not for long
     running.sample()
     pull(member, 0, 65)
@@ -297,7 +297,7 @@ def test_a_slow_handler(running, monkeypatch):
 
 
 def test_a_handler_that_keeps_up_is_not_slow(running, monkeypatch):
-    monkeypatch.setattr(diagnosis, "SLOW_S", 15.0)
+    monkeypatch.setattr(limits, "KEEPS_UP_S", 15.0)
     healthy(running)
     member = running.join("c1", "CG")
     running.put("Orders", *[b"work"] * 70)
@@ -321,7 +321,7 @@ def test_retries_storm(running):
 
 def test_a_few_retries_are_no_storm(running, monkeypatch):
     """Retries below a fifth of the consumed messages are none."""
-    monkeypatch.setattr(diagnosis, "STORM_RATE", 0.0)
+    monkeypatch.setattr(limits, "STORM_RATE", 0.0)
     healthy(running)
     running.put("%RETRY%CG", b"first")
     running.put("Orders", *[b"x"] * 40)
@@ -369,7 +369,7 @@ def test_more_consumers_than_queues(running):
         running.join(f"more-{number}", "CG")
     one = found(running, "idle_consumers")
     assert numbers(one) == {"clients": 6, "queues": 4, "idle": 2}
-    assert str(one.sentence) == "Orders has 4 queues for 6 consumers; consumers without a queue: 2."
+    assert str(one.sentence) == "Orders has 4 queues for 6 consumers, so 2 of them have none."
 
 
 @pytest.mark.parametrize(("clients", "state"), [(1, "clear"), (2, "clear"), (3, "found"), (4, "clear"), (5, "clear")])
@@ -389,19 +389,19 @@ def test_the_worst_comes_first(running):
     healthy(running)
     for number in range(5):
         running.join(f"more-{number}", "CG")
-    running.window.edit_group("CG", consume_enable=False)
-    findings = running.window.diagnosis("CG").findings
+    running.window.group_commands.edit("CG", consume_enable=False)
+    findings = running.window.diagnosis.of("CG").findings
     assert [finding.level for finding in findings] == sorted(finding.level for finding in findings)
     assert findings[0].kind == "consumption_off"
 
 
 def test_hundreds_of_queues_take_no_long_time(running):
-    running.window.create_topic("Wide", read_queues=200, write_queues=200)
+    running.window.topic_commands.create("Wide", read_queues=200, write_queues=200)
     running.join("c1", "CG", topic="Wide")
     for queue in range(200):
         running.put("Wide", b"x", queue=queue)
         running.commit("CG", "Wide", queue, 0)
-    report = running.window.diagnosis("CG")
+    report = running.window.diagnosis.of("CG")
     assert {look.kind for look in report.looked} == set(diagnosis.KINDS)
 
 
@@ -411,15 +411,13 @@ def test_an_expression_that_lets_nothing_through(running):
     running.join("c1", "CG", tags="price > 5", expressionType="SQL92")
     one = found(running, "expression")
     assert (one.level, numbers(one)) == ("watch", {"looked_at": 3})
-    assert str(one.sentence) == (
-        "Its expression for Orders let none of the last messages through that were looked at: 3."
-    )
+    assert str(one.sentence) == ("Its expression for Orders let none of the last 3 messages through.")
     running.put("Orders", b"x", properties="price\x017\x02")
     assert states(running)["expression"] == "clear"
 
 
 def test_a_diagnosis_reads_no_bodies(running, monkeypatch):
-    running.window.create_group("CG")
+    running.window.group_commands.create("CG")
     for _ in range(5):
         running.put("Orders", b"x" * 300_000, properties="price\x011\x02")
     running.commit("CG", "Orders", 0, 0)
@@ -429,7 +427,7 @@ def test_a_diagnosis_reads_no_bodies(running, monkeypatch):
     log = running.engine.broker.store.log
     of_log = log.read
     monkeypatch.setattr(log, "read", lambda at, size: (read.append(size), of_log(at, size))[1])
-    report = running.window.diagnosis("CG")
+    report = running.window.diagnosis.of("CG")
     assert {"expression", "nobody_pulls"} <= {one.kind for one in report.findings}
     assert len(read) > 5
     assert sum(read) < 300_000

@@ -21,13 +21,13 @@ def filled(running: RunningEngine) -> RunningEngine:
     """Orders: ten messages in queue 0, five in 1. CG has read seven of 0, and committed nothing of 1."""
     running.put("Orders", *[b"%d" % number for number in range(10)], queue=0)
     running.put("Orders", *[b"%d" % number for number in range(5)], queue=1)
-    running.window.create_group("CG")
+    running.window.group_commands.create("CG")
     running.commit("CG", "Orders", 0, 7)
     return running
 
 
 def rows(running: RunningEngine, **asked: Any) -> dict[int, Any]:
-    return {row.queue_id: row for row in running.window.group_queues("CG", **asked).rows}
+    return {row.queue_id: row for row in running.window.group_now.queues("CG", **asked).rows}
 
 
 def member(running: RunningEngine) -> Peer:
@@ -43,16 +43,16 @@ def test_the_queues_and_the_next_message_of_each(filled):
     assert found[0].lag_ms >= 0
     assert found[0].pulled_by is None
     assert not found[0].waits
-    assert [row.queue_id for row in filled.window.group_queues("CG", sort="queue").rows] == [0, 1]
-    page = filled.window.group_queues("CG", sort="-queue", page=2, page_size=1)
+    assert [row.queue_id for row in filled.window.group_now.queues("CG", sort="queue").rows] == [0, 1]
+    page = filled.window.group_now.queues("CG", sort="-queue", page=2, page_size=1)
     assert ([row.queue_id for row in page.rows], page.total, page.pages) == ([0], 2, 2)
-    assert filled.window.group_queues("CG", q="no-such").total == 0
-    assert filled.window.group_queues("CG", "Orders").total == 2
+    assert filled.window.group_now.queues("CG", q="no-such").total == 0
+    assert filled.window.group_now.queues("CG", "Orders").total == 2
     for sort in ("lag_time", "-lag_time", "committed", "end", "idle"):
         assert len(rows(filled, sort=sort)) == 2
     with pytest.raises(InvalidInput):
-        filled.window.group_queues("CG", sort="colour")
-    for ask in (filled.window.group_queues, filled.window.group_pace):
+        filled.window.group_now.queues("CG", sort="colour")
+    for ask in (filled.window.group_now.queues, filled.window.group_now.pace):
         with pytest.raises(NotFound):
             ask("no-such")
 
@@ -70,7 +70,7 @@ def test_who_pulled_last_and_who_waits(filled):
 
 
 def test_the_pace_is_unknown_with_a_reason_at_first(filled):
-    pace = filled.window.group_pace("CG")
+    pace = filled.window.group_now.pace("CG")
     assert (pace.trend, pace.why.code, pace.in_rate) == ("unknown", "not_measured_yet", None)
 
 
@@ -106,8 +106,8 @@ class Beats:
     ],
 )
 def test_whether_it_ever_catches_up(running, first, steps, trend):
-    running.window.create_topic("Paced", read_queues=1, write_queues=1)
-    running.window.create_group("PG")
+    running.window.topic_commands.create("Paced", read_queues=1, write_queues=1)
+    running.window.group_commands.create("PG")
     beats = Beats(running)
     came, went = steps
     running.put("Paced", *[b"x"] * (first or 1), queue=0)
@@ -117,8 +117,8 @@ def test_whether_it_ever_catches_up(running, first, steps, trend):
         beats.step(0, 0)
     for _ in range(SAMPLES):
         beats.step(came, went)
-    pace = running.window.group_pace("PG")
-    lag = running.window.group("PG").row.lag
+    pace = running.window.group_now.pace("PG")
+    lag = running.window.groups.detail("PG").row.lag
     assert pace.trend == trend, (pace, lag)
     assert lag == (first + SAMPLES * (came - went))
     assert pace.in_rate == pytest.approx(came, abs=0.5)

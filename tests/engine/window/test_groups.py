@@ -18,27 +18,27 @@ def test_lag_is_counted_in_messages_and_in_time(running):
     running.commit("CG", "Orders", 0, 4)
     running.commit("CG", "Orders", 1, 0)
     before = int(time.time() * 1000)
-    row = running.window.groups().rows[0]
+    row = running.window.groups.page().rows[0]
     after = int(time.time() * 1000)
     assert (row.name, row.lag, row.clients, row.topics, row.model) == ("CG", 4, 1, 1, "CLUSTERING")
     assert row.lag_why is None
-    first = running.window.message("Orders/0/4").row.stored_at_ms
+    first = running.window.messages.detail("Orders/0/4").row.stored_at_ms
     assert before - first <= row.lag_ms <= after - first, "the oldest of both queues counts"
     running.commit("CG", "Orders", 0, 5)
-    later = running.window.message("Orders/1/0").row.stored_at_ms
-    assert running.window.groups().rows[0].lag_ms <= int(time.time() * 1000) - later
+    later = running.window.messages.detail("Orders/1/0").row.stored_at_ms
+    assert running.window.groups.page().rows[0].lag_ms <= int(time.time() * 1000) - later
     running.commit("CG", "Orders", 1, 3)
-    row = running.window.groups().rows[0]
+    row = running.window.groups.page().rows[0]
     assert (row.lag, row.lag_ms) == (0, 0)
 
 
 def test_a_group_that_never_committed_has_an_unknown_lag(running):
     running.put("Orders", b"x")
     running.join("c-1", "CG")
-    row = running.window.groups().rows[0]
+    row = running.window.groups.page().rows[0]
     assert (row.lag, row.lag_ms) == (None, None)
     assert row.lag_why.code == row.lag_ms_why.code == "never_committed"
-    queue = running.window.group("CG").queues[0]
+    queue = running.window.groups.detail("CG").queues[0]
     assert (queue.committed, queue.lag, queue.lag_why.code) == (None, None, "never_committed")
 
 
@@ -47,7 +47,7 @@ def test_queues_without_a_commit_are_not_counted_and_named(running):
     running.put("Orders", b"x", queue=2)
     running.join("c-1", "CG")
     running.commit("CG", "Orders", 0, 1)
-    row = running.window.groups().rows[0]
+    row = running.window.groups.page().rows[0]
     assert row.lag == 1
     assert (row.lag_why.code, row.lag_why.args) == ("some_never_committed", {"queues": 1})
 
@@ -55,17 +55,17 @@ def test_queues_without_a_commit_are_not_counted_and_named(running):
 def test_a_broadcast_group_keeps_its_offsets_on_its_clients(running):
     running.put("Orders", b"x")
     running.join("c-1", "BG", model="BROADCASTING")
-    row = running.window.groups().rows[0]
+    row = running.window.groups.page().rows[0]
     assert (row.lag, row.lag_why.code) == (None, "broadcast_keeps_offsets")
-    assert running.window.group("BG").queues[0].lag_why.code == "broadcast_keeps_offsets"
+    assert running.window.groups.detail("BG").queues[0].lag_why.code == "broadcast_keeps_offsets"
 
 
 def test_an_offset_ahead_of_the_queue_is_no_negative_lag(running):
     running.put("Orders", b"x")
     running.join("c-1", "CG")
     running.engine.broker.offsets._keep("CG", "Orders", 0, 99)  # no client can commit it
-    assert running.window.groups().rows[0].lag == 0
-    assert running.window.group("CG").queues[0].lag == 0
+    assert running.window.groups.page().rows[0].lag == 0
+    assert running.window.groups.detail("CG").queues[0].lag == 0
 
 
 def test_lists_are_filtered_and_sorted(running):
@@ -77,7 +77,7 @@ def test_lists_are_filtered_and_sorted(running):
     running.join("d-1", "d")
 
     def names(**options):
-        return [row.name for row in running.window.groups(**options).rows]
+        return [row.name for row in running.window.groups.page(**options).rows]
 
     assert names() == ["a", "b", "c", "d"]
     assert names(sort="-lag") == ["b", "c", "a", "d"], "the one whose lag is not known comes last"
@@ -101,14 +101,14 @@ def test_progress_counts_and_resets_do_not(running):
     running.commit("CG", "Orders", 1, 9)
     running.sample()
     assert sampler.pairs["Orders", "CG"].moved(sampler.count) == 25
-    assert running.window.groups().rows[0].out_rate > 0
-    assert max(running.window.series("out", group="CG").values) > 0
+    assert running.window.groups.page().rows[0].out_rate > 0
+    assert max(running.window.charts.series("out", group="CG").values) > 0
 
 
 def test_members_show_what_each_of_them_subscribes_to(running):
     running.join("ship-01", "CG", tags="paid || sent")
     running.join("ship-02", "CG", tags="sent||paid")
-    detail = running.window.group("CG")
+    detail = running.window.groups.detail("CG")
     assert [(c.client_id, c.subscriptions[0].expression) for c in detail.clients] == [
         ("ship-01", "paid || sent"),
         ("ship-02", "sent||paid"),
@@ -120,21 +120,21 @@ def test_subscriptions_that_differ_are_shown_side_by_side(running):
     running.join("ship-01", "CG", tags="paid")
     running.join("ship-02", "CG", tags="*")
     running.join("ship-03", "CG", topic="Other")
-    detail = running.window.group("CG")
+    detail = running.window.groups.detail("CG")
     assert detail.row.conflict
     orders = next(conflict for conflict in detail.conflicts if conflict.topic == "Orders")
     assert {
         (version.expression, tuple(client.client_id for client in version.clients)) for version in orders.versions
     } == {("paid", ("ship-01",)), ("*", ("ship-02",)), (None, ("ship-03",))}
-    assert any(need.sentence.code == "subscriptions_differ" for need in running.window.overview().needs)
+    assert any(need.sentence.code == "subscriptions_differ" for need in running.window.overview.snapshot().needs)
 
 
 def test_a_member_that_left_is_gone(running):
     one = running.join("ship-01", "CG", tags="paid")
     running.join("ship-02", "CG")
     one.close()
-    wait_for(lambda: len(running.window.group("CG").clients) == 1, "ship-01 left")
-    assert running.window.group("CG").conflicts == ()
+    wait_for(lambda: len(running.window.groups.detail("CG").clients) == 1, "ship-01 left")
+    assert running.window.groups.detail("CG").conflicts == ()
 
 
 def test_who_holds_a_queue_in_order(running):
@@ -145,17 +145,17 @@ def test_who_holds_a_queue_in_order(running):
 
     body = {"consumerGroup": "CG", "clientId": "ship-01", "mqSet": [queue]}
     assert peer.ask(41, {}, json.dumps(body).encode()).code == 0
-    assert running.window.group("CG").queues[0].held_by == "ship-01"
+    assert running.window.groups.detail("CG").queues[0].held_by == "ship-01"
 
 
 def test_retries_and_dead_letters_are_counted_apart(running):
     running.engine.broker.groups.find("CG")
     running.put("%RETRY%CG", b"x", b"y", j=1)
     running.put("%DLQ%CG", b"x", c="TBW102", d=1)
-    row = running.window.groups().rows[0]
+    row = running.window.groups.page().rows[0]
     assert (row.retries, row.dead_letters) == (2, 1)
-    needs = [need for need in running.window.overview().needs if need.sentence.code == "dead_letters"]
-    assert [(need.name, need.level, str(need.sentence)) for need in needs] == [("CG", "act", "Dead letters of CG: 1.")]
+    needs = [need for need in running.window.overview.snapshot().needs if need.sentence.code == "dead_letters"]
+    assert [(need.name, need.level, str(need.sentence)) for need in needs] == [("CG", "act", "CG has 1 dead letter.")]
 
 
 def test_many_groups_that_need_somebody_are_a_number_at_the_end(running, monkeypatch):
@@ -163,29 +163,29 @@ def test_many_groups_that_need_somebody_are_a_number_at_the_end(running, monkeyp
     running.put("Orders", b"x", b"y")
     for number in range(25):
         running.engine.broker.offsets.commit(f"G{number:02}", "Orders", 0, 1)
-    found = running.window.overview().needs
+    found = running.window.overview.snapshot().needs
     assert len(found) == 20
     assert {need.name for need in found[:19]} < {f"G{number:02}" for number in range(25)}
-    assert (found[-1].kind, str(found[-1].sentence)) == ("groups", "More groups that need a look: 6.")
+    assert (found[-1].kind, str(found[-1].sentence)) == ("groups", "6 more groups need a look.")
 
 
 def test_an_unknown_group_is_not_found(running):
     with pytest.raises(NotFound):
-        running.window.group("Nope")
+        running.window.groups.detail("Nope")
 
 
 def test_clients_show_their_roles(running):
     running.join("ship-01", "CG")
     running.produce_as("shop-01", "PG")
-    rows = {row.client_id: row for row in running.window.clients().rows}
+    rows = {row.client_id: row for row in running.window.clients.page().rows}
     assert rows["ship-01"].consumer_groups == ("CG",)
     assert rows["shop-01"].producer_groups == ("PG",)
     assert rows["shop-01"].version == "V5_3_3"
-    assert [row.client_id for row in running.window.clients(role="producer").rows] == ["shop-01"]
-    assert [row.client_id for row in running.window.clients(q="SHIP").rows] == ["ship-01"]
-    assert [row.client_id for row in running.window.clients(group="CG").rows] == ["ship-01"]
-    assert running.window.client("shop-01")[0].address == rows["shop-01"].address
-    assert running.window.client("nobody") == ()
+    assert [row.client_id for row in running.window.clients.page(role="producer").rows] == ["shop-01"]
+    assert [row.client_id for row in running.window.clients.page(q="SHIP").rows] == ["ship-01"]
+    assert [row.client_id for row in running.window.clients.page(group="CG").rows] == ["ship-01"]
+    assert running.window.clients.named("shop-01")[0].address == rows["shop-01"].address
+    assert running.window.clients.named("nobody") == ()
 
 
 def test_clients_tell_how_many_of_their_pulls_wait(running):
@@ -197,11 +197,11 @@ def test_clients_tell_how_many_of_their_pulls_wait(running):
     other.send(11, pull_fields("Orders", 2, 0, **held))
 
     def waits() -> dict[str, int]:
-        return {row.client_id: row.parked_pulls for row in running.window.clients().rows}
+        return {row.client_id: row.parked_pulls for row in running.window.clients.page().rows}
 
     wait_for(lambda: waits() == {"ship-01": 3, "ship-02": 1}, "four pulls wait")
-    assert running.window.client("ship-01")[0].parked_pulls == 3
-    assert running.window.overview().parked_pulls == running.window.metrics()["parked_pulls"] == 4
+    assert running.window.clients.named("ship-01")[0].parked_pulls == 3
+    assert running.window.overview.snapshot().parked_pulls == running.window.metrics()["parked_pulls"] == 4
     running.put("Orders", b"wakes two", queue=1)
     wait_for(lambda: waits() == {"ship-01": 1, "ship-02": 1}, "a message woke two of them")
     other.close()
@@ -212,8 +212,8 @@ def test_what_java_clients_send_back_with_makes_nobody_a_producer(running):
     """Every Java client's heartbeat names CLIENT_INNER_PRODUCER, even a consumer's."""
     running.join("ship-01", "CG", also="CLIENT_INNER_PRODUCER")
     running.produce_as("shop-01", "PG")
-    rows = {row.client_id: row for row in running.window.clients().rows}
+    rows = {row.client_id: row for row in running.window.clients.page().rows}
     assert rows["ship-01"].producer_groups == ()
-    assert [row.client_id for row in running.window.clients(role="producer").rows] == ["shop-01"]
-    overview = running.window.overview()
+    assert [row.client_id for row in running.window.clients.page(role="producer").rows] == ["shop-01"]
+    overview = running.window.overview.snapshot()
     assert (overview.producer_clients, overview.consumer_clients) == (1, 1)

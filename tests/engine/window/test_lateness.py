@@ -12,8 +12,7 @@ import pytest
 
 from appliance.engine.broker import standing_queues
 from appliance.engine.fastjson import loads
-from appliance.engine.window.groups import diagnosis
-from appliance.engine.window.health import lateness
+from appliance.engine.window.health import limits
 from tests.support.engine import RunningEngine, pull_fields, start_engine
 from tests.support.waiting import wait_for
 
@@ -21,15 +20,15 @@ from tests.support.waiting import wait_for
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, value in (
-        (lateness, "STUCK_S", 0.2), (lateness, "LATE_S", 0.3), (lateness, "RATE_KNOWN_S", 0.0),
-        (diagnosis, "SILENT_S", 0.1), (diagnosis, "RATE_KNOWN_S", 0.0), (standing_queues, "STOOD_S", 0.0),
+        (limits, "STUCK_S", 0.2), (limits, "LATE_S", 0.3), (limits, "RATE_KNOWN_S", 0.0), (limits, "SILENT_S", 0.1),
+        (standing_queues, "STOOD_S", 0.0),
     ):  # fmt: skip
         monkeypatch.setattr(module, name, value)
 
 
 def stuck(running: RunningEngine) -> Any:
     """Return the only finding of a stuck queue; None without one."""
-    found = [one for one in running.window.diagnosis("ledger").findings if one.kind == "queue_stuck"]
+    found = [one for one in running.window.diagnosis.of("ledger").findings if one.kind == "queue_stuck"]
     return found[0] if found else None
 
 
@@ -50,7 +49,7 @@ def stands(running: RunningEngine) -> Any:
 def test_it_goes_on_over_a_new_connection(running: RunningEngine) -> None:
     before = idle_s(stands(running))
     running.hang_up()
-    wait_for(lambda: not running.window.clients().rows, "it has gone")
+    wait_for(lambda: not running.window.clients.page().rows, "it has gone")
     assert stuck(running) is None
     running.join("c1", "ledger")
     assert idle_s(stuck(running)) >= before
@@ -90,7 +89,7 @@ def test_an_offset_that_moved_meanwhile_begins_anew(running: RunningEngine, monk
     running.join("c1", "ledger")
     running.sample()
     assert stuck(running) is None
-    monkeypatch.setattr(lateness, "STUCK_S", 0.0)
+    monkeypatch.setattr(limits, "STUCK_S", 0.0)
     assert idle_s(stuck(running)) < before + 60  # since this start, however long that took
 
 
@@ -144,19 +143,19 @@ def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, se
         ends[queue] += count
 
     def switch(group: str) -> None:
-        running.window.edit_group(group, consume_enable=dice.random() < 0.7)
+        running.window.group_commands.edit(group, consume_enable=dice.random() < 0.7)
 
     acts: list[Callable[[str], None]] = [join, join, leave, pull, pull, commit, commit, put, switch]
     put("")
     for group in groups:
-        running.window.create_group(group)
+        running.window.group_commands.create(group)
         join(group)
         running.commit(group, "Orders", 0, 0)
 
     def needs() -> dict[str, set[str]]:
         """Return group -> codes of its needs."""
         found: dict[str, set[str]] = {}
-        for need in running.window.overview().needs:
+        for need in running.window.overview.snapshot().needs:
             if need.kind == "group":
                 found.setdefault(need.name, set()).add(need.sentence.code)
         return found
@@ -166,7 +165,7 @@ def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, se
         two views is skipped."""
         running.sample()
         before = needs()
-        told = {name: running.window.diagnosis(name) for name in before}
+        told = {name: running.window.diagnosis.of(name) for name in before}
         after = needs()
         for name, codes in before.items():
             for code in codes & after.get(name, set()):

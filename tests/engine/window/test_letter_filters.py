@@ -38,7 +38,7 @@ def all_pages(running: RunningEngine, wanted: dict[str, Any], limit: int = 50, *
     found: list[int] = []
     cursor, seen = None, 0
     while True:
-        page = running.window.dead_letters("G", wanted=wanted, cursor=cursor, limit=limit, **more)
+        page = running.window.dead_letters.page("G", wanted=wanted, cursor=cursor, limit=limit, **more)
         found += [row.row.queue_offset for row in page.rows]
         assert page.seen >= seen
         assert len(page.rows) <= limit
@@ -76,7 +76,7 @@ def test_what_is_not_known_yet_is_read(group, monkeypatch) -> None:
     assert all_pages(group, {"topic": "Orders"}, 10) == [n for n in reversed(range(300)) if n % 3 == 0]
     [known] = views._facts._queues.values()
     assert 0 < len(known.codes) < 300
-    summary = group.window.dead_letter_summary("G")
+    summary = group.window.dead_letters.summary("G")
     assert summary.truncated
     assert summary.counted == len(known.codes)
     assert summary.messages is None
@@ -85,17 +85,17 @@ def test_what_is_not_known_yet_is_read(group, monkeypatch) -> None:
 
 
 def test_a_cursor_belongs_to_its_filter(group) -> None:
-    first = group.window.dead_letters("G", wanted={"retries": 3}, limit=5)
+    first = group.window.dead_letters.page("G", wanted={"retries": 3}, limit=5)
     with pytest.raises(InvalidInput):
-        group.window.dead_letters("G", wanted={"retries": 17}, cursor=first.next_cursor)
+        group.window.dead_letters.page("G", wanted={"retries": 17}, cursor=first.next_cursor)
     with pytest.raises(InvalidInput):
-        group.window.dead_letters("G", wanted={"replayed": "maybe"})
+        group.window.dead_letters.page("G", wanted={"replayed": "maybe"})
     with pytest.raises(InvalidInput):
-        group.window.dead_letters("G", wanted={"retries": -1})
+        group.window.dead_letters.page("G", wanted={"retries": -1})
 
 
 def test_the_summary_adds_up(group) -> None:
-    summary = group.window.dead_letter_summary("G")
+    summary = group.window.dead_letters.summary("G")
     assert not summary.truncated
     assert (summary.total, summary.counted, summary.unreadable) == (300, 300, 0)
     counts: Counter[tuple[str, int]] = Counter()
@@ -105,31 +105,31 @@ def test_the_summary_adds_up(group) -> None:
     assert counts == {(topic or "", retries): 50 for topic in ORIGINS for retries in (3, 17)}
     assert (summary.messages, summary.again) == (300, 0)
     put(group, [letter(0, ROCKETBOX_REPLAY_JOB="j", ROCKETBOX_REPLAY_SEQ="0", ROCKETBOX_REPLAYED="1")])
-    summary = group.window.dead_letter_summary("G")
+    summary = group.window.dead_letters.summary("G")
     assert (summary.total, summary.counted, summary.messages, summary.again) == (301, 301, 300, 1)
-    rows = {row.row.queue_offset: row.copies for row in group.window.dead_letters("G", limit=500).rows}
+    rows = {row.row.queue_offset: row.copies for row in group.window.dead_letters.page("G", limit=500).rows}
     assert (rows[300], rows[0], rows[1]) == (2, 2, 1), "the same message died twice"
 
 
 def replayed(running: RunningEngine, **options: Any) -> Any:
-    plan = running.window.start_replay("G", rate=10_000, by="ann", **options)
+    plan = running.window.replay_commands.start("G", rate=10_000, by="ann", **options)
     assert plan.job is not None
-    wait_for(lambda: running.window.replay_job(plan.job.id).finished, "the job ends")
-    return running.window.replay_job(plan.job.id)
+    wait_for(lambda: running.window.replays.job(plan.job.id).finished, "the job ends")
+    return running.window.replays.job(plan.job.id)
 
 
 def test_a_job_sends_what_its_filter_means(group) -> None:
     wanted = {"topic": "Orders", "retries": 3}
-    plan = group.window.start_replay("G", wanted=wanted, dry_run=True)
+    plan = group.window.replay_commands.start("G", wanted=wanted, dry_run=True)
     assert (plan.total, plan.scanned, plan.not_chosen, plan.by_topic) == (300, 300, 250, (("Orders", 50),))
     job = replayed(group, wanted=wanted)
     assert (job.state, job.replayed, job.not_chosen, job.chosen, job.filter) == ("done", 50, 250, 50, wanted)
     sent = {properties_of(record)["KEYS"] for record in copies(group, "%RETRY%G")}
     assert sent == {f"k{number}" for number in range(300) if number % 3 == 0 and number % 2}
-    results = group.window.replay_results(job.id, result="chosen", limit=500)
+    results = group.window.replays.results(job.id, result="chosen", limit=500)
     assert len(results.rows) == 50
     assert {row.result for row in results.rows} == {"replayed"}
-    assert group.window.replay_results(job.id, limit=1).rows[0].result == "not_chosen"
+    assert group.window.replays.results(job.id, limit=1).rows[0].result == "not_chosen"
     # A job with "replayed": "no" leaves out the letters that were replayed before.
     assert all_pages(group, {"replayed": "yes"}) == [n for n in reversed(range(300)) if n % 3 == 0 and n % 2]
     rest = replayed(group, wanted={"topic": "Orders", "replayed": "no"})
@@ -138,18 +138,18 @@ def test_a_job_sends_what_its_filter_means(group) -> None:
 
 
 def test_a_filter_outlives_a_restart(group) -> None:
-    job = group.window.start_replay("G", wanted={"retries": 3}, rate=10, by="ann").job
+    job = group.window.replay_commands.start("G", wanted={"retries": 3}, rate=10, by="ann").job
     assert job is not None
-    wait_for(lambda: group.window.replay_job(job.id).replayed > 0, "it has begun")
+    wait_for(lambda: group.window.replays.job(job.id).replayed > 0, "it has begun")
     group.restart()
-    found = group.window.replay_job(job.id)
+    found = group.window.replays.job(job.id)
     assert (found.filter, found.state) == ({"retries": 3}, "running")
-    group.window.cancel_replay(job.id)
+    group.window.replay_commands.cancel(job.id)
 
 
 def test_offsets_and_a_filter_are_too_much(group) -> None:
     with pytest.raises(InvalidInput):
-        group.window.start_replay("G", offsets=[(0, 1)], wanted={"retries": 3})
+        group.window.replay_commands.start("G", offsets=[(0, 1)], wanted={"retries": 3})
 
 
 def test_what_expires_soon_is_counted(tmp_path) -> None:
@@ -157,7 +157,7 @@ def test_what_expires_soon_is_counted(tmp_path) -> None:
     try:
         make_group(running, "G")
         put(running, [letter(number) for number in range(600)])
-        assert running.window.expiring_dead_letters().total == 0
+        assert running.window.dead_letters.expiring().total == 0
         log = running.engine.broker.store.log
         first = log.segments[0]
         old = time.time() - 60 * 3600
@@ -165,18 +165,18 @@ def test_what_expires_soon_is_counted(tmp_path) -> None:
         path = next(path for path in tmp_path.rglob("*") if path.name == f"{first.start:020d}")
         os.utime(path, (old, old))
         # The next file's first record came just now, and the later of the two times counts.
-        assert running.window.expiring_dead_letters().total == 0
-        found = running.window.expiring_dead_letters(120 * 3_600_000)
+        assert running.window.dead_letters.expiring().total == 0
+        found = running.window.dead_letters.expiring(120 * 3_600_000)
         [one] = found.groups
         assert (one.group, found.total) == ("G", one.count)
         inside = [
             row
-            for row in running.window.dead_letters("G", limit=500).rows
+            for row in running.window.dead_letters.page("G", limit=500).rows
             if row.row.physical_offset < log.segments[-1].start
         ]
         assert one.count == len(inside) + 100
         assert one.first_ms > time.time() * 1000
-        assert running.window.expiring_dead_letters(120 * 3_600_000) == found
+        assert running.window.dead_letters.expiring(120 * 3_600_000) == found
     finally:
         running.stop()
 
@@ -193,7 +193,7 @@ def test_names_that_are_hostile(running: RunningEngine) -> None:
             OwnMessage("%DLQ%G", 0, b"x", "", "", 1),
         ],
     )
-    topics = {cell.topic for cell in running.window.dead_letter_summary("G").cells}
+    topics = {cell.topic for cell in running.window.dead_letters.summary("G").cells}
     assert topics == {hostile[:255], ""}
     assert all_pages(running, {"topic": hostile}) == [0]
     assert all_pages(running, {"topic": ""}) == [1]

@@ -22,7 +22,7 @@ COUNT, PART = 100_000, 1000
 @pytest.fixture(scope="module")
 def crowded(request: pytest.FixtureRequest) -> Iterator[RunningEngine]:
     found = RunningEngine(shared_directory(request, "crowded"), broker={"transaction_time_out_ms": 3_600_000})
-    found.window.create_topic("Orders")
+    found.window.topic_commands.create("Orders")
     broker = found.engine.broker
     for begin in range(0, COUNT, PART):
         messages = [half(number) for number in range(begin, begin + PART)]
@@ -46,12 +46,12 @@ def half(number: int) -> OwnMessage:
 
 
 def test_a_page_reads_what_it_shows(crowded):
-    page = crowded.window.open_transactions(limit=50)
+    page = crowded.window.transactions.open(limit=50)
     assert (page.open, len(page.rows), page.scanned) == (COUNT, 50, 51)
     assert all(row.next_check_ms is not None for row in page.rows)
     begin = time.process_time()
     for _ in range(10):
-        crowded.window.open_transactions(limit=50)
+        crowded.window.transactions.open(limit=50)
     assert (time.process_time() - begin) / 10 < 0.25
 
 
@@ -59,7 +59,7 @@ def test_a_question_without_an_answer_ends_in_time_and_goes_on(crowded):
     cursor, asked, scanned, found = None, 0, 0, []
     while True:
         begin = time.process_time()
-        page = crowded.window.open_transactions(key=f"K{COUNT - 1}", cursor=cursor, limit=50)
+        page = crowded.window.transactions.open(key=f"K{COUNT - 1}", cursor=cursor, limit=50)
         assert time.process_time() - begin < 2.0
         asked, scanned, cursor = asked + 1, scanned + page.scanned, page.next_cursor
         found += [row.half_offset for row in page.rows]
@@ -71,21 +71,21 @@ def test_a_question_without_an_answer_ends_in_time_and_goes_on(crowded):
 
 
 def test_the_last_page_is_as_quick_as_the_first(crowded):
-    first = crowded.window.open_transactions(group="PG9", limit=1)
+    first = crowded.window.transactions.open(group="PG9", limit=1)
     assert [row.half_offset for row in first.rows] == [9]
-    act = crowded.window.act_on_transactions("check", group="PG3", limit=20, dry_run=True)
+    act = crowded.window.transaction_commands.act("check", group="PG3", limit=20, dry_run=True)
     assert [one.half_offset for one in act.results] == list(range(3, 203, 10))
     assert act.more
 
 
 def test_what_is_asked_costs_no_memory_that_stays(crowded):
-    crowded.window.open_transactions(limit=500)
+    crowded.window.transactions.open(limit=500)
     tracemalloc.start()
-    crowded.window.open_transactions(limit=500)
+    crowded.window.transactions.open(limit=500)
     before = tracemalloc.get_traced_memory()[0]
     for _ in range(3):
-        crowded.window.open_transactions(limit=500)
-        crowded.window.overview()
+        crowded.window.transactions.open(limit=500)
+        crowded.window.overview.snapshot()
         crowded.window.metrics()
     left, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -96,6 +96,6 @@ def test_what_is_asked_costs_no_memory_that_stays(crowded):
 def test_counting_is_quick(crowded):
     begin = time.process_time()
     for _ in range(100):
-        counts = crowded.window.transaction_counts()
+        counts = crowded.window.transactions.counts()
     assert counts.open == COUNT
     assert (time.process_time() - begin) / 100 < 0.02

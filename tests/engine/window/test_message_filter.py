@@ -38,12 +38,12 @@ def own_orders(running):
 
 def walk(admin, text, topic="Orders", **options):
     """Return (the n of the messages found, pages)."""
-    pages = [admin.messages(topic, filter_text=text, **options)]
+    pages = [admin.messages.page(topic, filter_text=text, **options)]
     limit = options.get("limit", 50)
     budget = options.get("budget_ms", 250.0)
     while pages[-1].next_cursor:
         cursor = pages[-1].next_cursor
-        pages.append(admin.messages(topic, filter_text=text, cursor=cursor, limit=limit, budget_ms=budget))
+        pages.append(admin.messages.page(topic, filter_text=text, cursor=cursor, limit=limit, budget_ms=budget))
     return [int(row.keys[0][1:]) for page in pages for row in page.rows], pages
 
 
@@ -80,30 +80,30 @@ def test_a_page_that_runs_out_of_time_says_so_and_the_next_goes_on(orders):
 
 
 def test_new_messages_do_not_come_into_a_walk(own_orders):
-    first = own_orders.window.messages("Orders", filter_text="tag = 't0'", limit=10)
+    first = own_orders.window.messages.page("Orders", filter_text="tag = 't0'", limit=10)
     own_orders.put("Orders", b"x", properties=encode_properties({"TAGS": "t0", "KEYS": "k999"}))
-    rest = own_orders.window.messages("Orders", filter_text="tag = 't0'", cursor=first.next_cursor, limit=500)
+    rest = own_orders.window.messages.page("Orders", filter_text="tag = 't0'", cursor=first.next_cursor, limit=500)
     assert len(first.rows) + len(rest.rows) == 200
     assert rest.next_cursor is None
 
 
 def test_a_cursor_goes_with_its_filter_only(orders):
-    cursor = orders.window.messages("Orders", filter_text="tag = 't0'", limit=1).next_cursor
+    cursor = orders.window.messages.page("Orders", filter_text="tag = 't0'", limit=1).next_cursor
     for other in ("tag = 't1'", None):
         with pytest.raises(InvalidInput, match="another filter"):
-            orders.window.messages("Orders", filter_text=other, cursor=cursor)
-    plain = orders.window.messages("Orders", limit=1).next_cursor
+            orders.window.messages.page("Orders", filter_text=other, cursor=cursor)
+    plain = orders.window.messages.page("Orders", limit=1).next_cursor
     with pytest.raises(InvalidInput, match="another filter"):
-        orders.window.messages("Orders", filter_text="tag = 't0'", cursor=plain)
+        orders.window.messages.page("Orders", filter_text="tag = 't0'", cursor=plain)
 
 
 def test_a_wrong_expression_names_line_and_column(orders):
     with pytest.raises(InvalidInput, match=r"line 1, column 7") as refused:
-        orders.window.messages("Orders", filter_text="tag = 'a OR x")
+        orders.window.messages.page("Orders", filter_text="tag = 'a OR x")
     assert refused.value.field == "filter"
-    assert orders.window.filter_reads_bodies("body('$.n') = 1")
-    assert not orders.window.filter_reads_bodies("tag = 'body'")
-    assert not orders.window.filter_reads_bodies("  ")
+    assert orders.window.messages.filter_reads_bodies("body('$.n') = 1")
+    assert not orders.window.messages.filter_reads_bodies("tag = 'body'")
+    assert not orders.window.messages.filter_reads_bodies("  ")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_bomb_is_undecided_and_costs_little(running):
 def test_a_hostile_pattern_does_not_hold_a_page(running):
     running.put("Orders", *[b"a" * 100_000] * 30)
     begin = time.process_time()
-    page = running.window.messages("Orders", filter_text="body REGEXP '(a|aa)+$b'", limit=500)
+    page = running.window.messages.page("Orders", filter_text="body REGEXP '(a|aa)+$b'", limit=500)
     assert time.process_time() - begin < 3
     assert not page.rows
     assert page.scanned

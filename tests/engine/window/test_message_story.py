@@ -67,7 +67,7 @@ def test_a_message_through_delivery_retry_and_dead_letter(running):
     peer = running.join("10.0.0.1@7", "CG")
     assert len(pull(peer, "CG", "Orders", 0)) == 1
     taken(running)
-    first = running.window.message("Orders/0/0")
+    first = running.window.messages.detail("Orders/0/0")
     assert what(first) == ["born", "stored", "delivered"]
     assert first.story_notes == ()
     assert first.story[2].detail["client"] == "10.0.0.1@7"
@@ -75,11 +75,11 @@ def test_a_message_through_delivery_retry_and_dead_letter(running):
     assert (state.state, state.why.code, state.deliveries) == ("delivered", "delivered_never_committed", 1)
     assert state.delivered_to == "10.0.0.1@7"
     running.commit("CG", "Orders", 0, 0)
-    assert states(running.window.message("Orders/0/0"))["CG"].why.code == "not_committed_yet"
+    assert states(running.window.messages.detail("Orders/0/0"))["CG"].why.code == "not_committed_yet"
 
     send_back(peer, "CG", first.row.offset_id)
     running.commit("CG", "Orders", 0, 1)
-    waits = running.window.message("Orders/0/0")
+    waits = running.window.messages.detail("Orders/0/0")
     assert what(waits)[:4] == ["born", "stored", "delivered", "sent_back"]
     line = waits.story[3].detail
     assert (line["level"], line["waits"], line["target"], line["times"]) == (3, True, "%RETRY%CG", 1)
@@ -89,7 +89,7 @@ def test_a_message_through_delivery_retry_and_dead_letter(running):
 
     retry = running.engine.broker.store.find_queue
     wait_for(lambda: (queue := retry("%RETRY%CG", 0)) is not None and queue.max_offset == 1, "the retry is due")
-    ready = running.window.message("Orders/0/0")
+    ready = running.window.messages.detail("Orders/0/0")
     assert what(ready)[-1] == "retried"
     assert ready.story[3].detail["waits"] is False
     assert states(ready)["CG"].place == "%RETRY%CG/0/0"
@@ -98,17 +98,17 @@ def test_a_message_through_delivery_retry_and_dead_letter(running):
 
     (copy,) = pull(peer, "CG", "%RETRY%CG", 0)
     taken(running)
-    again = running.window.message("Orders/0/0")
+    again = running.window.messages.detail("Orders/0/0")
     assert what(again)[-2:] == ["retried", "delivered"]
     assert states(again)["CG"].state == "delivered"
 
-    of_copy = running.window.message("%RETRY%CG/0/0")
+    of_copy = running.window.messages.detail("%RETRY%CG/0/0")
     assert what(of_copy) == what(again), "the story of a copy is that of its message"
     send_back(peer, "CG", of_copy.row.offset_id)
-    dead = running.window.message("Orders/0/0")
+    dead = running.window.messages.detail("Orders/0/0")
     assert what(dead)[-1] == "dead"
     assert states(dead)["CG"].state == "dead"
-    assert states(running.window.message("%DLQ%CG/0/0"))["CG"].state == "dead"
+    assert states(running.window.messages.detail("%DLQ%CG/0/0"))["CG"].state == "dead"
     assert copy is not None
 
 
@@ -116,7 +116,7 @@ def test_a_delayed_message_before_and_after_its_time(running):
     text = encode_properties({"UNIQ_KEY": UNIQUE, "DELAY": "5"})
     running.join("c@1", "CG")
     running.put("Orders", b"later", properties=text)
-    waits = running.window.message("SCHEDULE_TOPIC_XXXX/4/0")
+    waits = running.window.messages.detail("SCHEDULE_TOPIC_XXXX/4/0")
     assert what(waits) == ["born", "delayed"]
     assert waits.story[1].detail["due_ms"] == waits.row.stored_at_ms + 7_200_000
     assert (states(waits)["CG"].state, states(waits)["CG"].why.code) == ("delayed", "waits_delayed")
@@ -124,7 +124,7 @@ def test_a_delayed_message_before_and_after_its_time(running):
     running.put("Orders", b"soon", properties=encode_properties({"UNIQ_KEY": UNIQUE + "1", "DELAY": "1"}))
     queue = running.engine.broker.store.find_queue
     wait_for(lambda: (found := queue("Orders", 0)) is not None and found.max_offset == 1, "it is due")
-    due = running.window.message("Orders/0/0")
+    due = running.window.messages.detail("Orders/0/0")
     assert what(due) == ["born", "delayed", "due"]
     assert due.story[1].detail["waits"] is False
     assert due.story[2].at_ms >= due.story[1].detail["due_ms"]
@@ -135,24 +135,24 @@ def a_dead_letter(running: RunningEngine) -> Peer:
     running.put("Orders", b"body", properties=TEXT)
     peer = running.join("10.0.0.1@7", "CG")
     pull(peer, "CG", "Orders", 0)
-    send_back(peer, "CG", running.window.message("Orders/0/0").row.offset_id, level=-1)
+    send_back(peer, "CG", running.window.messages.detail("Orders/0/0").row.offset_id, level=-1)
     running.commit("CG", "Orders", 0, 1)
-    assert states(running.window.message("Orders/0/0"))["CG"].state == "dead"
+    assert states(running.window.messages.detail("Orders/0/0"))["CG"].state == "dead"
     return peer
 
 
 def replayed(running: RunningEngine, **options: Any) -> str:
     """Run a job that replays CG's dead letters, and return it."""
-    job = running.window.start_replay("CG", rate=1000, **options).job
+    job = running.window.replay_commands.start("CG", rate=1000, **options).job
     assert job is not None
-    wait_for(lambda: running.window.replay_job(job.id).state == "done", "the job is done")
+    wait_for(lambda: running.window.replays.job(job.id).state == "done", "the job is done")
     return job.id
 
 
 def test_a_dead_letter_that_a_job_replayed_to_its_group(running):
     a_dead_letter(running)
     job = replayed(running)
-    detail = running.window.message("Orders/0/0")
+    detail = running.window.messages.detail("Orders/0/0")
     line = detail.story[-1]
     assert (line.what, line.detail["job"], line.detail["replays"], line.detail["group"]) == ("replayed", job, "1", "CG")
     assert line.detail["place"] == "%RETRY%CG/0/0"
@@ -162,29 +162,31 @@ def test_a_dead_letter_that_a_job_replayed_to_its_group(running):
 
 def test_a_dead_letter_that_a_job_replayed_to_its_topic_is_the_groups_again(running):
     peer = a_dead_letter(running)
-    running.window.create_group("Others")
+    running.window.group_commands.create("Others")
     running.commit("Others", "Orders", 0, 1)
     replayed(running, target="original")
-    (place,) = [line.detail["place"] for line in running.window.message("Orders/0/0").story if line.what == "replayed"]
+    (place,) = [
+        line.detail["place"] for line in running.window.messages.detail("Orders/0/0").story if line.what == "replayed"
+    ]
     queue, offset = map(int, str(place).split("/")[1:])
     for ref in ("Orders/0/0", "%DLQ%CG/0/0"):
-        state = states(running.window.message(ref))["CG"]
+        state = states(running.window.messages.detail(ref))["CG"]
         assert (state.state, state.place) == ("waiting" if queue == 0 else "unknown", place), ref
-    assert states(running.window.message("Orders/0/0"))["Others"].state == "consumed", "it has had the message"
+    assert states(running.window.messages.detail("Orders/0/0"))["Others"].state == "consumed", "it has had the message"
     pull(peer, "CG", "Orders", offset, queue=queue)
     running.commit("CG", "Orders", queue, offset + 1)
     for ref in ("Orders/0/0", "%DLQ%CG/0/0"):
-        assert states(running.window.message(ref))["CG"].state == "consumed", ref
+        assert states(running.window.messages.detail(ref))["CG"].state == "consumed", ref
 
 
 def test_a_retry_that_was_dropped_says_so(running):
     running.put("Orders", b"body", properties=TEXT)
     peer = running.join("10.0.0.1@7", "CG")
     pull(peer, "CG", "Orders", 0)
-    send_back(peer, "CG", running.window.message("Orders/0/0").row.offset_id, level=5)
-    assert states(running.window.message("Orders/0/0"))["CG"].why.code == "waits_to_retry"
-    running.window.act_on_waiting("drop", [WaitingPlace(5, 0)])
-    detail = running.window.message("Orders/0/0")
+    send_back(peer, "CG", running.window.messages.detail("Orders/0/0").row.offset_id, level=5)
+    assert states(running.window.messages.detail("Orders/0/0"))["CG"].why.code == "waits_to_retry"
+    running.window.waiting_commands.run("drop", [WaitingPlace(5, 0)])
+    detail = running.window.messages.detail("Orders/0/0")
     assert (states(detail)["CG"].state, states(detail)["CG"].why.code) == ("unknown", "handled_early")
     assert detail.story[-1].detail["waits"] is False
 
@@ -192,9 +194,9 @@ def test_a_retry_that_was_dropped_says_so(running):
 def test_the_groups_that_passed_it_are_not_all_lines(running):
     running.put("Orders", b"body", properties=TEXT)
     for number in range(MOST_PASSED + 3):
-        running.window.create_group(f"G{number:02d}")
+        running.window.group_commands.create(f"G{number:02d}")
         running.commit(f"G{number:02d}", "Orders", 0, 1)
-    detail = running.window.message("Orders/0/0")
+    detail = running.window.messages.detail("Orders/0/0")
     assert what(detail).count("passed") == MOST_PASSED
     assert ("story_passed", {"count": 3}) in [(note.code, note.args) for note in detail.story_notes]
     assert len(detail.groups) == MOST_PASSED + 3
@@ -206,7 +208,7 @@ def test_of_very_many_deliveries_the_last_ones_are_told(running):
     for _ in range(MOST_FOUND + 20):
         pull(peer, "CG", "Orders", 0)
     taken(running)
-    detail = running.window.message("Orders/0/0")
+    detail = running.window.messages.detail("Orders/0/0")
     assert [note.code for note in detail.story_notes] == ["deliveries_many"]
     assert detail.deliveries_since_ms is None, "nothing is missing for its age"
 
@@ -218,16 +220,16 @@ def test_what_keeps_a_group_from_a_message(running):
     running.join("v-1", "vip", tags="vip || gold")
     running.join("d-1", "dear", tags="price > 5", expressionType="SQL92")
     running.join("w-1", "wrong", tags="price >", expressionType="SQL92")
-    running.window.create_group("away")
+    running.window.group_commands.create("away")
     for group in ("idle", "off", "holds", "away", "reads"):
         running.commit(group, "Orders", 0, 1)
-    running.window.edit_group("off", consume_enable=False)
+    running.window.group_commands.edit("off", consume_enable=False)
     running.commit("gone", "Orders", 0, 0)
-    running.window.delete_group("gone", offsets=False, force=True)
+    running.window.group_commands.delete("gone", offsets=False, force=True)
     pull(peers["holds"], "holds", "Orders", 0)
     pull(peers["reads"], "reads", "Orders", 1, maxMsgNums=1)
     taken(running)
-    found = states(running.window.message("Orders/0/3"))
+    found = states(running.window.messages.detail("Orders/0/3"))
     codes = {group: (one.state, one.why.code) for group, one in found.items()}
     assert codes == {
         "idle": ("waiting", "nobody_pulls"),
@@ -251,11 +253,11 @@ def test_where_members_subscribe_differently_it_is_not_claimed_who_gets_it(runni
     running.join("two", "clash", tags="sent")
     running.join("one", "alike", tags="sent")
     running.join("two", "alike", tags="other || sent")
-    found = states(running.window.message("Orders/0/2"))
+    found = states(running.window.messages.detail("Orders/0/2"))
     assert (found["clash"].state, found["clash"].why.code) == ("unknown", "filter_depends")
     assert (found["alike"].state, found["alike"].why.code) == ("filtered", "filtered_by_tag"), "both keep it out"
     running.commit("clash", "Orders", 0, 4)
-    found = states(running.window.message("Orders/0/2"))
+    found = states(running.window.messages.detail("Orders/0/2"))
     assert (found["clash"].state, found["clash"].why.code) == ("unknown", "past_or_filtered")
 
 
@@ -263,21 +265,21 @@ def test_a_group_that_committed_other_queues_is_not_said_to_have_committed_nothi
     for queue in range(2):
         running.put("Orders", b"x", queue=queue)
     running.join("one", "some")
-    assert states(running.window.message("Orders/1/0"))["some"].why.code == "never_committed"
+    assert states(running.window.messages.detail("Orders/1/0"))["some"].why.code == "never_committed"
     running.commit("some", "Orders", 0, 1)
-    assert states(running.window.message("Orders/1/0"))["some"].why.code == "queue_never_committed"
-    assert "of queue 1" in str(states(running.window.message("Orders/1/0"))["some"].why)
+    assert states(running.window.messages.detail("Orders/1/0"))["some"].why.code == "queue_never_committed"
+    assert "of queue 1" in str(states(running.window.messages.detail("Orders/1/0"))["some"].why)
 
 
 def test_a_broadcasting_group_is_known_by_its_deliveries_alone(running):
     running.put("Orders", b"0", properties=TEXT)
     some = [running.join(f"radio-{number}", "radio", model="BROADCASTING") for number in range(2)]
-    before = states(running.window.message("Orders/0/0"))["radio"]
+    before = states(running.window.messages.detail("Orders/0/0"))["radio"]
     assert (before.state, before.why.code) == ("unknown", "broadcast_keeps_offsets")
     for peer in some:
         pull(peer, "radio", "Orders", 0)
     taken(running)
-    detail = running.window.message("Orders/0/0")
+    detail = running.window.messages.detail("Orders/0/0")
     assert states(detail)["radio"].state == "delivered"
     clients = [line.detail["client"] for line in detail.story if line.what == "delivered"]
     assert clients == ["radio-0", "radio-1"]
@@ -289,25 +291,25 @@ def test_what_one_client_gets_again_and_again_is_one_line(running):
     for _ in range(5):
         pull(peer, "CG", "Orders", 0)
     taken(running)
-    (line,) = [line for line in running.window.message("Orders/0/0").story if line.what == "delivered"]
+    (line,) = [line for line in running.window.messages.detail("Orders/0/0").story if line.what == "delivered"]
     assert line.detail["count"] == 5
-    assert states(running.window.message("Orders/0/0"))["CG"].deliveries == 5
+    assert states(running.window.messages.detail("Orders/0/0"))["CG"].deliveries == 5
 
 
 def test_deliveries_outlive_a_restart(running):
     running.put("Orders", b"0", properties=TEXT)
     pull(running.join("c@1", "CG"), "CG", "Orders", 0)
     running.restart()
-    assert what(running.window.message("Orders/0/0")) == ["born", "stored", "delivered"]
+    assert what(running.window.messages.detail("Orders/0/0")) == ["born", "stored", "delivered"]
 
 
 def test_a_topic_made_again_inherits_nothing(running):
     running.put("Orders", b"0", properties=TEXT)
     pull(running.join("c@1", "CG"), "CG", "Orders", 0)
     taken(running)
-    running.window.delete_topic("Orders", force=True)
+    running.window.topic_commands.delete("Orders", force=True)
     running.put("Orders", b"1", properties=TEXT)
-    detail = running.window.message("Orders/0/1")
+    detail = running.window.messages.detail("Orders/0/1")
     assert "delivered" not in what(detail)
     assert detail.story_notes == ()
 
@@ -316,28 +318,28 @@ def test_what_a_producer_sent_twice_is_told_of_both(running):
     """A producer sends again when the answer is late: the same id, born at the same time."""
     running.put("Orders", b"0", properties=TEXT)
     running.put("Orders", b"0", queue=1, properties=TEXT)
-    detail = running.window.message("Orders/1/0")
+    detail = running.window.messages.detail("Orders/1/0")
     assert [line.detail["place"] for line in detail.story if line.what == "stored"] == ["Orders/0/0", "Orders/1/0"]
 
 
 def test_others_with_the_same_unique_id_are_no_copies(running):
     running.put("Orders", b"0", properties=TEXT)
     running.put("Orders", b"1", properties=TEXT, g=1_600_000_000_000)
-    assert what(running.window.message("Orders/0/0")) == ["born", "stored"]
+    assert what(running.window.messages.detail("Orders/0/0")) == ["born", "stored"]
 
 
 def test_a_message_without_an_id_says_so(running):
     running.put("Orders", b"0", properties=encode_properties({"ORIGIN_MESSAGE_ID": "nonsense"}))
-    detail = running.window.message("Orders/0/0")
+    detail = running.window.messages.detail("Orders/0/0")
     # The broker gives every message an id if it has none; in another program's store one may be missing.
     assert what(detail) == ["born", "stored"]
 
 
 def test_only_the_record_when_only_that_is_asked_for(running):
     running.put("Orders", b"0", properties=TEXT)
-    detail = running.window.message("Orders/0/0", story=False)
+    detail = running.window.messages.detail("Orders/0/0", story=False)
     assert (detail.story, detail.groups) == ((), ())
-    assert detail.row == running.window.message("Orders/0/0").row
+    assert detail.row == running.window.messages.detail("Orders/0/0").row
 
 
 def test_files_that_cannot_be_read_are_said(running, monkeypatch):
@@ -349,6 +351,6 @@ def test_files_that_cannot_be_read_are_said(running, monkeypatch):
         raise OSError(errno.EIO, "Input/output error")
 
     monkeypatch.setattr(history, "read_file", fails)
-    detail = running.window.message("Orders/0/0")
+    detail = running.window.messages.detail("Orders/0/0")
     assert [note.code for note in detail.story_notes] == ["deliveries_unreadable"]
     assert what(detail) == ["born", "stored"]

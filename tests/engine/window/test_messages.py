@@ -13,10 +13,10 @@ from tests.support.engine import send_fields
 
 def walk(admin, topic, **options):
     """Walk all pages; return (rows, pages)."""
-    pages = [admin.messages(topic, **options)]
+    pages = [admin.messages.page(topic, **options)]
     limit = options.get("limit", 50)
     while pages[-1].next_cursor:
-        pages.append(admin.messages(topic, cursor=pages[-1].next_cursor, limit=limit))
+        pages.append(admin.messages.page(topic, cursor=pages[-1].next_cursor, limit=limit))
     return [row for page in pages for row in page.rows], pages
 
 
@@ -31,7 +31,7 @@ def orders(running):
 
 
 def bodies(running, rows):
-    return [int(running.window.message_bytes(row.offset_id)) for row in rows]
+    return [int(running.window.messages.body_bytes(row.offset_id)) for row in rows]
 
 
 @pytest.mark.parametrize("limit", [1, 7, 100, 500])
@@ -47,13 +47,13 @@ def test_pages_give_every_message_once_in_order_of_storing(orders, limit, newest
 
 @pytest.mark.parametrize("newest_first", [True, False])
 def test_new_messages_do_not_change_a_walk(orders, newest_first):
-    first = orders.window.messages("Orders", limit=60, newest_first=newest_first)
+    first = orders.window.messages.page("Orders", limit=60, newest_first=newest_first)
     orders.put("Orders", *[b"777"] * 20, queue=1)
-    second = orders.window.messages("Orders", cursor=first.next_cursor, limit=60)
+    second = orders.window.messages.page("Orders", cursor=first.next_cursor, limit=60)
     assert second.next_cursor is None
     assert (second.total, second.seen, len(second.rows)) == (100, 100, 40)
     assert 777 not in bodies(orders, first.rows + second.rows)
-    assert orders.window.messages("Orders").total == 120
+    assert orders.window.messages.page("Orders").total == 120
 
 
 def test_one_queue_only(orders):
@@ -69,11 +69,12 @@ def test_a_span_of_time_holds_what_was_stored_in_it(running):
     time.sleep(0.02)
     running.put("Orders", b"4", queue=0)
     times = {
-        int(running.window.message_bytes(r.offset_id)): r.stored_at_ms for r in running.window.messages("Orders").rows
+        int(running.window.messages.body_bytes(r.offset_id)): r.stored_at_ms
+        for r in running.window.messages.page("Orders").rows
     }
 
     def found(**options):
-        return sorted(bodies(running, running.window.messages("Orders", **options).rows))
+        return sorted(bodies(running, running.window.messages.page("Orders", **options).rows))
 
     assert found(from_ms=times[3]) == [3, 4]
     assert found(from_ms=times[3] + 1) == [4]
@@ -81,7 +82,7 @@ def test_a_span_of_time_holds_what_was_stored_in_it(running):
     assert found(to_ms=times[3] - 1) == [1, 2]
     assert found(from_ms=times[3], to_ms=times[3]) == [3]
     assert found(from_ms=times[4] + 1) == []
-    assert running.window.messages("Orders", from_ms=times[4] + 1).total == 0
+    assert running.window.messages.page("Orders", from_ms=times[4] + 1).total == 0
     with pytest.raises(InvalidInput):
         found(from_ms=2, to_ms=1)
 
@@ -109,35 +110,35 @@ def test_an_entry_whose_record_is_gone_is_skipped_and_counted(orders):
 
 
 def test_a_cursor_is_checked(orders):
-    cursor = orders.window.messages("Orders", limit=10).next_cursor
+    cursor = orders.window.messages.page("Orders", limit=10).next_cursor
     assert cursor_of(cursor, "Orders").seen == 10
-    orders.window.create_topic("Others")
+    orders.window.topic_commands.create("Others")
     wrong = [cursor[:-1] + ("0" if cursor[-1] != "0" else "1"), cursor[:-8], "", "zz", "é", cursor * 2]
     for text in wrong:
         with pytest.raises(InvalidInput):
-            orders.window.messages("Orders", cursor=text)
+            orders.window.messages.page("Orders", cursor=text)
     with pytest.raises(InvalidInput, match="another topic"):
-        orders.window.messages("Others", cursor=cursor)
+        orders.window.messages.page("Others", cursor=cursor)
 
 
 @pytest.mark.parametrize("low", [0, 2**62])
 def test_a_forged_cursor_gives_nothing_but_messages_of_its_topic(orders, low):
-    honest = cursor_of(orders.window.messages("Orders", limit=10).next_cursor, "Orders")
+    honest = cursor_of(orders.window.messages.page("Orders", limit=10).next_cursor, "Orders")
     orders.put("Secrets", *[b"s"] * 10)
     forged = encode_cursor(Cursor(honest.topic_crc, False, -1, low, 2**63 - 1, 0, 0, 2**62, 0))
-    page = orders.window.messages("Orders", cursor=forged, limit=500)
+    page = orders.window.messages.page("Orders", cursor=forged, limit=500)
     assert [row.topic for row in page.rows] == ["Orders"] * (100 if low == 0 else 0)
 
 
 def test_questions_that_make_no_sense(orders):
     for options in ({"limit": 0}, {"limit": 501}, {"from_ms": -1}):
         with pytest.raises(InvalidInput):
-            orders.window.messages("Orders", **options)
+            orders.window.messages.page("Orders", **options)
     with pytest.raises(NotFound):
-        orders.window.messages("Nope")
+        orders.window.messages.page("Nope")
     with pytest.raises(NotFound):
-        orders.window.messages("Orders", queue_id=99)
-    assert orders.window.messages("Orders", queue_id=3).total >= 0
+        orders.window.messages.page("Orders", queue_id=99)
+    assert orders.window.messages.page("Orders", queue_id=3).total >= 0
 
 
 # --- one message
@@ -146,8 +147,8 @@ def test_questions_that_make_no_sense(orders):
 def test_a_message_is_found_by_its_place_and_by_its_offset_id(running):
     text = encode_properties({"KEYS": "k1 k2", "TAGS": "paid", "UNIQ_KEY": "A" * 32, "colour": "red"})
     running.put("Orders", b"body", queue=2, properties=text, h=7)
-    by_place = running.window.message("Orders/2/0")
-    assert running.window.message(by_place.row.offset_id) == by_place
+    by_place = running.window.messages.detail("Orders/2/0")
+    assert running.window.messages.detail(by_place.row.offset_id) == by_place
     row = by_place.row
     assert (row.tags, row.keys, row.unique_id, row.body_bytes) == ("paid", ("k1", "k2"), "A" * 32, 4)
     assert by_place.properties["colour"] == "red"
@@ -159,13 +160,13 @@ def test_a_message_is_found_by_its_place_and_by_its_offset_id(running):
 def test_a_body_that_was_altered_on_the_disk_is_said(running):
     """Pulls send it as it is, and the client checks it; a person who looks at the message sees the damage."""
     running.put("Orders", b"body", queue=2)
-    row = running.window.message("Orders/2/0").row
+    row = running.window.messages.detail("Orders/2/0").row
     log = running.data_dir / "store" / "commitlog" / f"{0:020d}"
     at = log.read_bytes().index(b"body", row.physical_offset)
     with open(log, "r+b") as file:
         file.seek(at)
         file.write(b"bodx")
-    assert running.window.message("Orders/2/0").crc_ok is False
+    assert running.window.messages.detail("Orders/2/0").crc_ok is False
 
 
 @pytest.mark.parametrize(
@@ -173,17 +174,17 @@ def test_a_body_that_was_altered_on_the_disk_is_said(running):
 )
 def test_what_is_no_place_is_refused(running, ref):
     with pytest.raises(InvalidInput):
-        running.window.message(ref)
+        running.window.messages.detail(ref)
 
 
 def test_a_place_without_a_message(running):
     running.put("Orders", b"x")
-    offset_id = running.window.message("Orders/0/0").row.offset_id
+    offset_id = running.window.messages.detail("Orders/0/0").row.offset_id
     other_host = "01020304" + offset_id[8:]
     in_the_middle = offset_id[:-2] + "01"
     for ref in ("Orders/0/1", "Orders/9/0", "Nope/0/0", other_host, in_the_middle, offset_id[:16] + "F" * 16):
         with pytest.raises(NotFound):
-            running.window.message(ref)
+            running.window.messages.detail(ref)
 
 
 def test_a_record_inside_a_body_is_no_message(running):
@@ -195,12 +196,12 @@ def test_a_record_inside_a_body_is_no_message(running):
     honest = decode_record(store.log.read(0, store.published))
     running.put("Orders", b"x")
     start = store.published + 88  # where the next body begins
-    host = bytes.fromhex(running.window.message("Orders/0/0").row.offset_id[:16])
+    host = bytes.fromhex(running.window.messages.detail("Orders/0/0").row.offset_id[:16])
     forged = encode_record(honest._replace(physical_offset=start, body=b"forged"), bytes(8), host)
     running.put("Orders", forged)
     assert decode_record(store.log.read(start, len(forged))).body == b"forged", "the bytes are there"
     with pytest.raises(NotFound):
-        running.window.message(host.hex() + f"{start:016x}")
+        running.window.messages.detail(host.hex() + f"{start:016x}")
 
 
 def test_who_has_a_message(running):
@@ -212,7 +213,7 @@ def test_who_has_a_message(running):
     running.commit("done", "Orders", 0, 3)
     running.commit("waits", "Orders", 0, 1)
     running.commit("vip", "Orders", 0, 3)
-    states = {state.group: state for state in running.window.message("Orders/0/2").groups}
+    states = {state.group: state for state in running.window.messages.detail("Orders/0/2").groups}
     assert {group: state.state for group, state in states.items()} == {
         "done": "consumed", "waits": "waiting", "vip": "filtered", "new": "unknown", "radio": "unknown",
     }  # fmt: skip
@@ -223,7 +224,7 @@ def test_who_has_a_message(running):
 
 def test_the_raw_record_field_by_field(running):
     running.put("Orders", b"body", properties=encode_properties({"KEYS": "k"}))
-    raw = running.window.message_raw("Orders/0/0")
+    raw = running.window.messages.raw("Orders/0/0")
     data = running.engine.broker.store.log.read(0, raw.size_bytes)
     at = 0
     for _, position, size, _ in raw.fields:
@@ -235,14 +236,14 @@ def test_the_raw_record_field_by_field(running):
     assert data[fields["topic"][0] :][:6] == b"Orders"
     assert fields["magic"][1] == "0xdaa320a7 (V1)"
     assert bytes.fromhex("".join(line[1] for line in raw.dump)) == data
-    assert len(running.window.message_raw("Orders/0/0", dump_bytes=32).dump) == 2
+    assert len(running.window.messages.raw("Orders/0/0", dump_bytes=32).dump) == 2
 
 
 def test_hostile_names_and_bodies_come_back_as_they_are(running):
     nasty = "<script>alert('ü')</script>\x00\u202e"
     text = encode_properties({"KEYS": nasty.replace(" ", ""), "TAGS": nasty, "a%(b)s": nasty})
     running.put("Orders", nasty.encode(), properties=text)
-    detail = running.window.message("Orders/0/0")
+    detail = running.window.messages.detail("Orders/0/0")
     assert detail.row.tags == nasty
     assert detail.properties["a%(b)s"] == nasty
-    assert running.window.message_body("Orders/0/0").kind == "binary", "a NUL is no text"
+    assert running.window.messages.body("Orders/0/0").kind == "binary", "a NUL is no text"

@@ -12,11 +12,11 @@ import time
 import pytest
 from msgspec.structs import replace
 
+from appliance.engine.disk import DiskUsage
 from appliance.engine.errors import Blocked
 from appliance.engine.protocol.names import DLQ_PREFIX
-from appliance.engine.store.disk import DiskUsage
 from appliance.engine.store.retention.clean_rules import Watermarks
-from appliance.engine.window.health import broker_checks, disk_room, lateness
+from appliance.engine.window.health import broker_checks, disk_room, limits
 from appliance.engine.window.health.disk_room import DiskFigures
 from tests.support.waiting import wait_for
 
@@ -33,7 +33,7 @@ class Watched:
 
     def needs(self, *codes: str) -> list[tuple[str, str, str]]:
         """Return (level, name, code) of each need, or of these codes only. The machine's own disk is left out."""
-        found = self.running.window.overview().needs
+        found = self.running.window.overview.snapshot().needs
         return [
             (need.level, need.name, need.sentence.code)
             for need in found
@@ -41,11 +41,11 @@ class Watched:
         ]
 
     def need(self, code: str):
-        return next(need for need in self.running.window.overview().needs if need.sentence.code == code)
+        return next(need for need in self.running.window.overview.snapshot().needs if need.sentence.code == code)
 
     def findings(self, group: str):
         """Return kind -> finding of the group's diagnosis."""
-        return {one.kind: one for one in self.running.window.diagnosis(group).findings}
+        return {one.kind: one for one in self.running.window.diagnosis.of(group).findings}
 
     def pass_time(self, seconds: float) -> None:
         end = time.monotonic() + seconds
@@ -57,13 +57,13 @@ class Watched:
 @pytest.fixture
 def watched(running, monkeypatch):
     for name in ("STUCK_S", "LATE_S"):
-        monkeypatch.setattr(lateness, name, LIMIT_S)
+        monkeypatch.setattr(limits, name, LIMIT_S)
     return Watched(running)
 
 
 @pytest.fixture
 def rates_known_soon(monkeypatch):
-    monkeypatch.setattr("appliance.engine.window.health.lateness.RATE_KNOWN_S", 0.2)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.2)
 
 
 def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known_soon):
@@ -139,7 +139,7 @@ def test_a_group_that_has_just_come_is_not_stuck_however_old_its_messages_are(wa
 def test_members_that_come_back_are_given_their_time(watched):
     running = watched.running
     running.put("Orders", *[b"x"] * 5)
-    running.window.create_group("back")
+    running.window.group_commands.create("back")
     running.commit("back", "Orders", 0, 1)
     watched.pass_time(0.8)
     assert watched.needs() == [("watch", "back", "nobody_consumes_late")]
@@ -179,7 +179,7 @@ def test_who_is_furthest_behind_is_who_waits_longest(watched):
     running.engine.broker.groups.find("many")
     running.commit("few", "Orders", 0, 0)
     running.commit("many", "Orders", 1, 0)
-    behind = running.window.overview().behind
+    behind = running.window.overview.snapshot().behind
     assert [(row.group, row.lag) for row in behind] == [("few", 1), ("many", 50)]
     assert behind[0].lag_ms > behind[1].lag_ms
 
@@ -187,30 +187,32 @@ def test_who_is_furthest_behind_is_who_waits_longest(watched):
 def test_queues_that_nobody_can_read_are_a_blocker_and_then_a_need(watched):
     running = watched.running
     with pytest.raises(Blocked) as refused:
-        running.window.create_topic("Orders", read_queues=4, write_queues=8)
+        running.window.topic_commands.create("Orders", read_queues=4, write_queues=8)
     [blocker] = refused.value.blockers
     assert (blocker.code, blocker.args) == ("unreadable_writes", {"first": 4, "last": 7})
-    assert running.window.create_topic("Orders", read_queues=4, write_queues=8, dry_run=True).blockers == (blocker,)
-    running.window.create_topic("Orders", read_queues=4, write_queues=8, force=True)
+    assert running.window.topic_commands.create("Orders", read_queues=4, write_queues=8, dry_run=True).blockers == (
+        blocker,
+    )
+    running.window.topic_commands.create("Orders", read_queues=4, write_queues=8, force=True)
     assert watched.needs() == [("watch", "Orders", "queues_unreadable")]
     running.put("Orders", *[b"x"] * 3, queue=6)
     assert watched.needs() == [("act", "Orders", "queues_unread")]
     assert watched.need("queues_unread").sentence.args["count"] == 3
-    running.window.edit_topic("Orders", reserve_hours=5)
+    running.window.topic_commands.edit("Orders", reserve_hours=5)
     with pytest.raises(Blocked):
-        running.window.edit_topic("Orders", write_queues=9)
-    running.window.edit_topic("Orders", read_queues=8)
+        running.window.topic_commands.edit("Orders", write_queues=9)
+    running.window.topic_commands.edit("Orders", read_queues=8)
     assert watched.needs() == []
     with pytest.raises(Blocked):
-        running.window.edit_topic("Orders", write_queues=12)
-    running.window.edit_topic("Orders", write_queues=12, writable=False)
+        running.window.topic_commands.edit("Orders", write_queues=12)
+    running.window.topic_commands.edit("Orders", write_queues=12, writable=False)
     assert watched.needs() == []
 
 
 def test_dead_letters_that_expire_come_before_others(watched):
     running = watched.running
     for group in ("far", "near"):
-        running.window.create_group(group)
+        running.window.group_commands.create(group)
         running.put(DLQ_PREFIX + group, b"x", c="TBW102", d=1)
     running.put(DLQ_PREFIX + "far", *[b"x"] * 3, c="TBW102", d=1)
     assert watched.needs() == [("act", "far", "dead_letters"), ("act", "near", "dead_letters")]
@@ -221,7 +223,7 @@ def test_dead_letters_that_expire_come_before_others(watched):
     assert watched.needs() == [("act", "near", "dead_letters_expire"), ("act", "far", "dead_letters")]
     need = watched.need("dead_letters_expire")
     assert 4 * 3_600_000 < need.sentence.args["left_span"] <= 5 * 3_600_000
-    assert str(need.sentence).startswith(f"Dead letters of {need.name}: 1. The first may be deleted in ")
+    assert str(need.sentence).startswith(f"{need.name} has 1 dead letter. It may be deleted in ")
 
 
 def test_a_group_that_is_switched_off_is_not_called_stuck(watched):
@@ -229,7 +231,7 @@ def test_a_group_that_is_switched_off_is_not_called_stuck(watched):
     running.join("c-1", "off")
     running.put("Orders", b"x", b"y")
     running.commit("off", "Orders", 0, 1)
-    running.window.edit_group("off", consume_enable=False)
+    running.window.group_commands.edit("off", consume_enable=False)
     watched.pass_time(0.8)
     assert watched.needs() == [("watch", "off", "consumption_is_off_behind")]
 
@@ -250,7 +252,7 @@ def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched, monkeypatc
     options = running.engine.options
     store = dataclasses.replace(options.config.store, disk_space_clean_forcibly_ratio=85)
     monkeypatch.setattr(options, "_config", dataclasses.replace(options.config, store=store))
-    assert running.window.report_inputs().disk_limit_percent == 85
+    assert running.window.report_inputs.take().disk_limit_percent == 85
     limit = 0.85
 
     def free(room_bytes: float):
@@ -269,7 +271,7 @@ def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched, monkeypatc
 )
 def test_a_disk_that_takes_messages_away_comes_first_and_cannot_wait(watched, monkeypatch, used, level, code):
     running = watched.running
-    running.window.create_topic("Orders", read_queues=4, write_queues=8, force=True)
+    running.window.topic_commands.create("Orders", read_queues=4, write_queues=8, force=True)
     running.put("Orders", b"x", queue=6)
     cleaner = running.engine.broker.store.cleaner
     monkeypatch.setattr(cleaner, "status", cleaner.status._replace(stages=Watermarks(0.75, 0.85, 0.90), refusing=False))
@@ -278,7 +280,9 @@ def test_a_disk_that_takes_messages_away_comes_first_and_cannot_wait(watched, mo
     monkeypatch.setattr(options, "_config", dataclasses.replace(options.config, store=store))
     monkeypatch.setattr(broker_checks, "disk_figures", lambda path: DiskFigures(100, 100 - used, float(used), None))
     found = [
-        (one.level, one.sentence.code) for one in running.window.overview().needs if one.name in ("disk", "Orders")
+        (one.level, one.sentence.code)
+        for one in running.window.overview.snapshot().needs
+        if one.name in ("disk", "Orders")
     ]
     first = [(level, code), ("act", "queues_unread")]
     assert found == (first if level == "act" else first[::-1])
@@ -286,9 +290,9 @@ def test_a_disk_that_takes_messages_away_comes_first_and_cannot_wait(watched, mo
 
 def test_the_live_frame_tells_the_worst_of_them(watched):
     running = watched.running
-    running.window.create_topic("Orders", read_queues=4, write_queues=8, force=True)
+    running.window.topic_commands.create("Orders", read_queues=4, write_queues=8, force=True)
     running.put("Orders", b"x", queue=6)
-    frame = json.loads(running.window.live_frame()[1])
+    frame = json.loads(running.window.live.frame()[1])
     assert [need["code"] for need in frame["needs"] if need["name"] == "Orders"] == ["queues_unread"]
     assert "nobody can read" in frame["needs"][-1]["text"]
 
@@ -306,9 +310,9 @@ def test_overview_need_and_report_mean_one_limit_of_the_disk(make_running, monke
     monkeypatch.setattr(store.disk, "usage", lambda path: usage, raising=False)
     monkeypatch.setattr(disk_room, "disk_usage", lambda path: usage)
     monkeypatch.setattr(running.window._parts.sampler, "total_rate", lambda which, samples=0: GIB / 3600)
-    overview = running.window.overview()
+    overview = running.window.overview.snapshot()
     left_h = (overview.disk_full_at_ms - time.time() * 1000) / 3_600_000
     assert left_h == pytest.approx(50, abs=0.1), "from 80 to 85 %, and a GiB an hour"
     (need,) = [need for need in overview.needs if need.sentence.code == "disk_full_soon"]
     assert need.sentence.args["full_at_ms"] == pytest.approx(overview.disk_full_at_ms, abs=60_000)
-    assert running.window.report_inputs().disk_limit_percent == 85
+    assert running.window.report_inputs.take().disk_limit_percent == 85

@@ -5,7 +5,7 @@ from tests.support.waiting import wait_for
 
 
 def rebalances(running):
-    found = [one for some in running.window.measurements(30) for one in some if one.name == "group_rebalances"]
+    found = [one for some in running.window.measurements.take(30) for one in some if one.name == "group_rebalances"]
     return {one.label: one.value for one in found}
 
 
@@ -22,7 +22,7 @@ def test_each_time_that_members_are_told_counts_from_the_second_look_on(running)
     second.close()
     wait_for(lambda: counted(running, "billing") == 3, "the other one is told")
     first.close()
-    wait_for(lambda: running.window.group("billing").row.clients == 0, "the last one leaves")
+    wait_for(lambda: running.window.groups.detail("billing").row.clients == 0, "the last one leaves")
     assert rebalances(running) == {"billing": 1}, "of the last one that left nobody was told"
 
 
@@ -47,6 +47,6 @@ def test_counts_of_groups_that_come_and_go_are_bounded(running, monkeypatch):
 def test_measurements_of_topics_come_last(running):
     running.put("Orders", b"x")
     running.join("c1", "billing")
-    names = [one.name.partition("_")[0] for some in running.window.measurements(30) for one in some]
+    names = [one.name.partition("_")[0] for some in running.window.measurements.take(30) for one in some]
     assert {"group", "in"} <= set(names[: names.index("topic")])
     assert set(names[names.index("topic") :]) == {"topic"}

@@ -16,7 +16,7 @@ def test_positions_topics_and_groups_of_one_moment(running):
     running.commit("billing", "Orders", 0, 1)
     running.commit("billing", "Orders", 2, 1)
     before = time.time() * 1000
-    found = running.window.report_inputs()
+    found = running.window.report_inputs.take()
     store = running.window._parts.sampler._store
     assert found.log_begin == 0
     assert found.log_end == store.published > 4 * 91
@@ -51,11 +51,11 @@ def test_queues_that_a_group_has_not_read_to_their_end_with_the_tags_it_wants(ru
     members = [running.join("c1", "billing"), running.join("c2", "red", tags="red"), running.join("c3", "sql")]
     subscription = running.engine.broker.clients.consumer_group("sql").subscriptions
     subscription["Orders"] = msgspec.structs.replace(subscription["Orders"], expression_type="SQL92")
-    running.window.create_group("gone")
+    running.window.group_commands.create("gone")
     for group in ("billing", "red", "sql", "gone"):
         running.commit(group, "Orders", 0, 1)
         running.commit(group, "Orders", 2, 1)
-    found = {one.group: one[1:] for one in running.window.report_inputs().waiting}
+    found = {one.group: one[1:] for one in running.window.report_inputs.take().waiting}
     assert found == {
         "billing": ("Orders", 0, 1, None), "gone": ("Orders", 0, 1, None), "red": ("Orders", 0, 1, (tag_code("red"),)),
     }  # fmt: skip
@@ -68,10 +68,10 @@ def test_a_group_that_has_read_all_has_nothing_unread_and_one_that_never_said_is
     member = running.join("c0", "done")
     running.commit("done", "Orders", 0, 1)
     member.close()
-    wait_for(lambda: running.window.group("done").row.clients == 0, "the member leaves")
+    wait_for(lambda: running.window.groups.detail("done").row.clients == 0, "the member leaves")
     running.join("c1", "silent")
     running.join("c2", "everyone", model="BROADCASTING")
-    groups = {group.name: group for group in running.window.report_inputs().groups}
+    groups = {group.name: group for group in running.window.report_inputs.take().groups}
     assert (groups["done"].lag, groups["done"].oldest_unread_ms) == (0, None)
     assert (groups["silent"].lag, groups["silent"].oldest_unread_ms) == (None, None)
     assert groups["everyone"].mode == "broadcasting"
@@ -79,7 +79,7 @@ def test_a_group_that_has_read_all_has_nothing_unread_and_one_that_never_said_is
 
 
 def test_a_store_without_messages(running):
-    found = running.window.report_inputs()
+    found = running.window.report_inputs.take()
     assert found.log_end == found.log_begin == 0
     assert found.earliest_ms is None
     assert all(queue.max_offset == 0 for queue in found.queues)

@@ -115,7 +115,7 @@ def test_whether_clients_are_to_trace(running):
 
 
 def test_whether_the_broker_may_be_written(running):
-    running.window.create_topic("Orders", order=True)
+    running.window.topic_commands.create("Orders", order=True)
     peer = running.peer()
     assert peer.ask(310, send_fields("Orders"), b"x").code == 0
     change(running, brokerPermission=4)

@@ -14,7 +14,7 @@ def keyed(keys="", unique=""):
 def pages(admin, text, between=lambda: None, **options):
     found, cursor, count = [], None, 0
     while True:
-        page = admin.search(text, cursor=cursor, **options)
+        page = admin.search.page(text, cursor=cursor, **options)
         found += page.hits
         cursor, count = page.next_cursor, count + 1
         if cursor is None:
@@ -43,34 +43,34 @@ def shop(running):
 
 
 def test_a_key_is_found_in_every_topic(shop):
-    page = shop.window.search("order-1")
+    page = shop.window.search.page("order-1")
     assert told(page.hits) == [("key", "Returns", 2), ("key", "Orders", 2), ("key", "Carts", 2)]
     assert (page.kinds, page.text, page.next_cursor, page.truncated) == (("key",), "order-1", None, False)
     assert page.searched_topics == page.topics >= 3
-    assert told(shop.window.search("  vip ", topic="Orders").hits) == [("key", "Orders", 2)]
-    assert shop.window.search("order").hits == shop.window.search("ORDER-1").hits == ()
+    assert told(shop.window.search.page("  vip ", topic="Orders").hits) == [("key", "Orders", 2)]
+    assert shop.window.search.page("order").hits == shop.window.search.page("ORDER-1").hits == ()
 
 
 def test_a_unique_id_an_offset_id_and_a_place_are_recognised(shop):
-    [hit] = shop.window.search(UNIQUE % 101).hits
+    [hit] = shop.window.search.page(UNIQUE % 101).hits
     assert told([hit]) == [("unique_id", "Orders", 2)]
-    page = shop.window.search(hit.row.offset_id)
+    page = shop.window.search.page(hit.row.offset_id)
     assert (page.kinds, told(page.hits)) == (("unique_id", "offset_id", "key"), [("offset_id", "Orders", 2)])
-    page = shop.window.search("Orders/0/2")
+    page = shop.window.search.page("Orders/0/2")
     assert (page.kinds, told(page.hits)) == (("place", "key"), [("place", "Orders", 2)])
     for nothing in ("Orders/0/3", "Orders/9/0", "Nowhere/0/0", "F" * 32, "0" * 56, "/1/2", "Orders/0/" + "9" * 19):
-        assert shop.window.search(nothing).hits == (), nothing
+        assert shop.window.search.page(nothing).hits == (), nothing
 
 
 def test_a_key_that_looks_like_something_else_is_found_too(running):
     running.put("T", b"x", properties=keyed("2024/1/17 " + "A" * 32))
     running.put("T", b"y", properties=keyed("T/0/0"))
-    assert told(running.window.search("2024/1/17").hits) == [("key", "T", 0)]
-    assert told(running.window.search("A" * 32).hits) == [("key", "T", 0)]
-    assert told(running.window.search("T/0/0").hits) == [("place", "T", 0), ("key", "T", 1)]
+    assert told(running.window.search.page("2024/1/17").hits) == [("key", "T", 0)]
+    assert told(running.window.search.page("A" * 32).hits) == [("key", "T", 0)]
+    assert told(running.window.search.page("T/0/0").hits) == [("place", "T", 0), ("key", "T", 1)]
     # Found once, although the unique id is also a key of the same message.
     running.put("T", b"z", properties=keyed("same", "same"))
-    assert told(running.window.search("same").hits) == [("unique_id", "T", 2)]
+    assert told(running.window.search.page("same").hits) == [("unique_id", "T", 2)]
 
 
 @pytest.mark.parametrize("limit", [1, 3, 500])
@@ -85,43 +85,43 @@ def test_pages_hold_every_hit_once_while_messages_come(running, limit):
 
 def test_a_page_that_runs_out_of_time_goes_on(shop, monkeypatch):
     monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 0.0)
-    page = shop.window.search("order-1")
+    page = shop.window.search.page("order-1")
     assert (told(page.hits), page.truncated) == ([("key", "Returns", 2)], True)
     rest, _ = pages(shop.window, "order-1")
     assert [hit.row.topic for hit in rest] == ["Returns", "Orders", "Carts"]
     monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 60_000.0)
-    page = shop.window.search("order-1", cursor=page.next_cursor)
+    page = shop.window.search.page("order-1", cursor=page.next_cursor)
     assert [hit.row.topic for hit in page.hits] == ["Orders", "Carts"]
     assert not page.truncated
 
 
 def test_times_bound_keys(shop):
-    at = shop.window.search("vip", topic="Orders").hits[0].row.stored_at_ms
-    assert [h.row.topic for h in shop.window.search("vip", from_ms=at, to_ms=at).hits].count("Orders") == 1
-    assert shop.window.search("vip", from_ms=at + 60_000).hits == ()
-    assert shop.window.search("vip", to_ms=at - 60_000).hits == ()
-    assert len(shop.window.search("Orders/0/2", to_ms=1).hits) == 1, "a place is named, not sought"
+    at = shop.window.search.page("vip", topic="Orders").hits[0].row.stored_at_ms
+    assert [h.row.topic for h in shop.window.search.page("vip", from_ms=at, to_ms=at).hits].count("Orders") == 1
+    assert shop.window.search.page("vip", from_ms=at + 60_000).hits == ()
+    assert shop.window.search.page("vip", to_ms=at - 60_000).hits == ()
+    assert len(shop.window.search.page("Orders/0/2", to_ms=1).hits) == 1, "a place is named, not sought"
 
 
 def test_topics_out_of_reach_are_not_told(shop):
     reach = lambda topic: topic != "Orders"  # noqa: E731
-    page = shop.window.search("order-1", may_see=reach)
+    page = shop.window.search.page("order-1", may_see=reach)
     assert [hit.row.topic for hit in page.hits] == ["Returns", "Carts"]
-    assert page.topics == shop.window.search("order-1").topics - 1
-    place = shop.window.search("Orders/0/2").hits[0].row
+    assert page.topics == shop.window.search.page("order-1").topics - 1
+    place = shop.window.search.page("Orders/0/2").hits[0].row
     for text in ("Orders/0/2", place.offset_id, place.unique_id):
-        assert shop.window.search(text, may_see=reach).hits == ()
-    assert shop.window.search("order-1", topic="Orders", may_see=reach).hits == ()
+        assert shop.window.search.page(text, may_see=reach).hits == ()
+    assert shop.window.search.page("order-1", topic="Orders", may_see=reach).hits == ()
 
 
 def test_nothing_to_search_finds_nothing(shop):
     for text in ("", "   ", "x" * 1025):
-        page = shop.window.search(text)
+        page = shop.window.search.page(text)
         assert (page.text, page.kinds, page.hits, page.next_cursor, page.truncated) == ("", (), (), None, False)
 
 
 def test_what_is_wrong_is_said(shop):
-    cursor = shop.window.search("order-1", limit=1).next_cursor
+    cursor = shop.window.search.page("order-1", limit=1).next_cursor
     assert cursor is not None
     for options, field in (
         ({"limit": 0}, "limit"),
@@ -136,20 +136,20 @@ def test_what_is_wrong_is_said(shop):
         ({"cursor": cursor, "copies": True}, "cursor"),
     ):
         with pytest.raises(InvalidInput) as error:
-            shop.window.search("order-1", **options)
+            shop.window.search.page("order-1", **options)
         assert error.value.field == field
     with pytest.raises(InvalidInput):
-        shop.window.search("vip", cursor=cursor)
+        shop.window.search.page("vip", cursor=cursor)
     with pytest.raises(NotFound):
-        shop.window.search("order-1", topic="Nowhere")
+        shop.window.search.page("order-1", topic="Nowhere")
 
 
 def test_without_an_index_places_are_still_found(make_running):
     running = make_running(store={"message_index_enable": False})
     running.put("T", b"x", properties=keyed("k"))
-    page = running.window.search("k")
+    page = running.window.search.page("k")
     assert (page.hits, page.index_enabled) == ((), False)
-    assert len(running.window.search("T/0/0").hits) == 1
+    assert len(running.window.search.page("T/0/0").hits) == 1
 
 
 def test_a_check_says_how_the_index_is(running, make_running):
@@ -165,7 +165,7 @@ def test_a_check_says_how_the_index_is(running, make_running):
         "The key index cannot be written; trying again: no room.",
     )
     index.failure = None
-    running.window.search("k")
+    running.window.search.page("k")
     assert running.window.metrics()["index_behind_bytes"] == 0
     assert running.window.metrics()["index_files"] == 1
     off = make_running(store={"message_index_enable": False})
@@ -175,28 +175,28 @@ def test_a_check_says_how_the_index_is(running, make_running):
 def test_ids_are_found_as_people_type_them(shop):
     unique = UNIQUE % 101
     for text in (unique.lower(), f"  {unique} ", unique[:20] + unique[20:].lower()):
-        assert told(shop.window.search(text).hits) == [("unique_id", "Orders", 2)]
-    offset_id = shop.window.search(unique).hits[0].row.offset_id
-    assert told(shop.window.search(offset_id.lower()).hits) == [("offset_id", "Orders", 2)]
+        assert told(shop.window.search.page(text).hits) == [("unique_id", "Orders", 2)]
+    offset_id = shop.window.search.page(unique).hits[0].row.offset_id
+    assert told(shop.window.search.page(offset_id.lower()).hits) == [("offset_id", "Orders", 2)]
     assert pages(shop.window, (UNIQUE % 0).lower(), limit=1)[0] == pages(shop.window, UNIQUE % 0, limit=50)[0]
 
 
 def test_a_message_is_asked_for_by_its_unique_id(shop):
     for text in (UNIQUE % 101, (UNIQUE % 101).lower()):
-        assert shop.window.message(text).row.queue_offset == 2
-        assert shop.window.message_bytes(text) == b"c"
+        assert shop.window.messages.detail(text).row.queue_offset == 2
+        assert shop.window.messages.body_bytes(text) == b"c"
     for wrong in ("F" * 32, "0" * 56):
         with pytest.raises(NotFound):
-            shop.window.message(wrong)
+            shop.window.messages.detail(wrong)
     with pytest.raises(InvalidInput):
-        shop.window.message("order-1")  # a key is no place: several messages may have it
+        shop.window.messages.detail("order-1")  # a key is no place: several messages may have it
 
 
 def test_of_copies_with_one_id_the_one_of_the_users_topic_is_meant(shop):
     unique = UNIQUE % 500
     for topic in ("%RETRY%A", "Zoo", "%DLQ%A"):
         shop.put(topic, topic.encode(), properties=keyed("", unique))
-    assert shop.window.message_bytes(unique) == b"Zoo"
+    assert shop.window.messages.body_bytes(unique) == b"Zoo"
 
 
 @pytest.mark.parametrize(
@@ -205,13 +205,13 @@ def test_of_copies_with_one_id_the_one_of_the_users_topic_is_meant(shop):
         ("Orders/0/99999", "Queue 0 of Orders ends at 3."),
         ("Orders/0/3", "Queue 0 of Orders ends at 3."),
         ("Orders/1/0", "Queue 1 of Orders has no messages."),
-        ("Orders/77/0", "The topic Orders has no queue 77. Queues: 4."),
+        ("Orders/77/0", "The topic Orders has only 4 queues, and no queue 77."),
         ("Nowhere/0/0", "There is no topic Nowhere."),
         ("Orders/0/2", "None"),
         ("order-1", "None"),
     ],
 )
 def test_a_place_without_a_message_says_where_the_queue_ends(shop, place, note):
-    assert str(shop.window.search(place).place_note) == note
+    assert str(shop.window.search.page(place).place_note) == note
     if note != "None" and place != "Nowhere/0/0":
-        assert shop.window.search(place, may_see=lambda topic: topic != "Orders").place_note is None
+        assert shop.window.search.page(place, may_see=lambda topic: topic != "Orders").place_note is None

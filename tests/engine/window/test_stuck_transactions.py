@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
+from appliance.engine.window.health import limits
 from appliance.engine.window.transactions import stuck as stuck_transactions
 from tests.engine.broker.transactions.test_transactions import COMMIT, GROUP, end, question, send_half
 from tests.support.engine import RunningEngine
@@ -20,7 +21,7 @@ def looked_at_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def needs(running: RunningEngine) -> list[tuple[str, str, str]]:
-    found = running.window.overview().needs
+    found = running.window.overview.snapshot().needs
     return [(need.level, need.name, str(need.sentence)) for need in found if need.kind == "transactions"]
 
 
@@ -28,15 +29,15 @@ def test_without_a_producer(make_running: Callable[..., RunningEngine], monkeypa
     running = make_running(broker=FAST)
     peer = running.peer()
     halves = [send_half(peer, f"K{number}") for number in range(3)]
-    wait_for(lambda: running.window.transaction_counts().waiting == 3, "they wait for a producer")
+    wait_for(lambda: running.window.transactions.counts().waiting == 3, "they wait for a producer")
     assert needs(running) == [], "they are not old"
-    monkeypatch.setattr(stuck_transactions, "STUCK_MINUTES", 0)
+    monkeypatch.setattr(limits, "WITHOUT_PRODUCER_MINUTES", 0)
     assert needs(running) == [
-        ("stuck", GROUP, "Open transactions of PG: 3. None of its producers is connected, and the oldest one is 0 "
+        ("stuck", GROUP, "PG has 3 open transactions, and none of its producers is connected. The oldest one is 0 "
          "minutes old.")
     ]  # fmt: skip
     end(peer, halves[1], COMMIT)
-    assert "Open transactions of PG: 2." in needs(running)[0][2]
+    assert "PG has 2 open transactions, " in needs(running)[0][2]
     end(peer, halves[0], COMMIT)
     end(peer, halves[2], COMMIT)
     assert needs(running) == []
@@ -50,7 +51,7 @@ def test_asked_again_and_again(make_running: Callable[..., RunningEngine]):
     assert needs(running) == []
     for _ in range(2):
         question(producer)
-    running.window.change_configuration({"transactionCheckMax": 4})  # two thirds of it are 2 checks
+    running.window.option_commands.change({"transactionCheckMax": 4})  # two thirds of it are 2 checks
     assert needs(running) == [
         ("watch", "", "Open transactions whose producers were asked 2 times or more and have not decided: 1.")
     ]

@@ -25,16 +25,16 @@ def broker(request):
 @pytest.fixture
 def topic(broker, request) -> str:
     name = "t-" + "".join(sign if sign.isalnum() else "-" for sign in request.node.name)[:90]
-    broker.window.create_topic(name, read_queues=4, write_queues=4)
+    broker.window.topic_commands.create(name, read_queues=4, write_queues=4)
     return name
 
 
 def send(broker, topic: str, body: bytes = b"x", **named) -> None:
-    broker.window.send_test_message(topic, body, **named)
+    broker.window.sender.send(topic, body, **named)
 
 
 def watch(broker, topic: str, **wishes) -> Tail:
-    tail = broker.window.tail(topic, **wishes)
+    tail = broker.window.tails.begin(topic, **wishes)
     assert tail is not None
     return tail
 
@@ -149,25 +149,25 @@ def test_a_topic_that_is_too_fast_is_passed_over_and_that_is_said(broker, topic,
 
 def test_queues_that_come_to_be_later_and_a_topic_made_again_are_watched(broker, topic):
     tail = watch(broker, topic, body_chars=9)
-    broker.window.edit_topic(topic, read_queues=8, write_queues=8)
+    broker.window.topic_commands.edit(topic, read_queues=8, write_queues=8)
     send(broker, topic, b"seventh", queue_id=7)
     assert [row.glance for row in all_of(tail, 1)[0]] == ["seventh"]
-    broker.window.delete_topic(topic, force=True)
+    broker.window.topic_commands.delete(topic, force=True)
     with pytest.raises(NotFound):
         tail.look()
-    broker.window.create_topic(topic, read_queues=8, write_queues=8)
+    broker.window.topic_commands.create(topic, read_queues=8, write_queues=8)
     send(broker, topic, b"again", queue_id=7)
     assert [row.glance for row in all_of(tail, 1)[0]] == ["again"]
 
 
 def test_nobody_can_tell_that_it_watches(broker, topic):
-    groups, offsets = broker.window.groups(system=True).total, broker.engine.broker.offsets.document()
+    groups, offsets = broker.window.groups.page(system=True).total, broker.engine.broker.offsets.document()
     tail = watch(broker, topic)
     send(broker, topic)
     assert len(all_of(tail, 1)[0]) == 1
-    assert broker.window.groups(system=True).total == groups
+    assert broker.window.groups.page(system=True).total == groups
     assert broker.engine.broker.offsets.document() == offsets
-    assert broker.window.topic_groups(topic) == ()
+    assert broker.window.topics.consumer_rows(topic) == ()
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_an_open_one(running):
     producer = running.produce_as("p1", GROUP)
     send_half(producer, "K")
     running.join("c1", "CG", TOPIC)
-    told = running.window.message(HALF)
+    told = running.window.messages.detail(HALF)
     assert what(told) == ["born", "half", "open"]
     half, still_open = line(told, "half"), line(told, "open")
     assert (half["place"], half["target"], half["group"]) == (HALF, TOPIC, GROUP)
@@ -56,7 +56,7 @@ def test_a_committed_one_and_its_half_know_each_other(running):
     running.join("c1", "CG", TOPIC)
     for place in (HALF, COPY):
         told = wait_for(
-            lambda place=place: (found := running.window.message(place)) and "stored" in what(found) and found,
+            lambda place=place: (found := running.window.messages.detail(place)) and "stored" in what(found) and found,
             "the index knows both",
         )
         assert what(told) == ["born", "half", "committed", "stored"]
@@ -67,17 +67,17 @@ def test_a_committed_one_and_its_half_know_each_other(running):
         assert line(told, "half")["offset_id"] == committed["half_offset_id"]
         times = [one.at_ms for one in told.story if one.at_ms is not None]
         assert times[1:] == sorted(times[1:])
-    told = running.window.message(HALF)
+    told = running.window.messages.detail(HALF)
     [one] = told.groups
     assert (one.state, one.place) == ("unknown", COPY)  # the group has the message, and never committed an offset
-    assert running.window.message(COPY).prepared_transaction_offset == int(half["commitLogOffset"])
+    assert running.window.messages.detail(COPY).prepared_transaction_offset == int(half["commitLogOffset"])
 
 
 def test_one_that_an_administrator_rolled_back(running):
     send_half(running.peer(), "K")
-    running.window.act_on_transactions("roll_back", [HalfPlace(0)], reason="twice paid", by="alice")
+    running.window.transaction_commands.act("roll_back", [HalfPlace(0)], reason="twice paid", by="alice")
     running.join("c1", "CG", TOPIC)
-    told = running.window.message(HALF)
+    told = running.window.messages.detail(HALF)
     assert what(told) == ["born", "half", "rolled_back"]
     rolled_back = line(told, "rolled_back")
     assert (rolled_back["by"], rolled_back["admin"], rolled_back["reason"]) == ("administrator", "alice", "twice paid")
@@ -88,18 +88,18 @@ def test_one_that_was_set_aside_and_resumed(make_running: Callable[..., RunningE
     fast = {"transaction_time_out_ms": 10, "transaction_check_interval_ms": 30, "transaction_check_max": 1}
     running = make_running(broker=fast)
     send_half(running.produce_as("p1", GROUP), "K")
-    [one] = wait_for(lambda: running.window.discarded_transactions().rows, "it is set aside")
+    [one] = wait_for(lambda: running.window.transactions.discarded().rows, "it is set aside")
     aside = one.row.offset_id
-    wait_for(lambda: "set_aside" in what(running.window.message(HALF)), "the index knows it")
-    told = running.window.message(HALF)
+    wait_for(lambda: "set_aside" in what(running.window.messages.detail(HALF)), "the index knows it")
+    told = running.window.messages.detail(HALF)
     assert what(told) == ["born", "half", "discarded", "set_aside"]
     assert (line(told, "discarded")["by"], line(told, "discarded")["checks"]) == ("broker", 1)
     assert line(told, "set_aside")["checks"] == 1
     running.hang_up()
-    running.window.change_configuration({"transactionTimeOut": 600_000})
-    done = running.window.resume_transaction(aside, reason="the producer is back", by="alice")
+    running.window.option_commands.change({"transactionTimeOut": 600_000})
+    done = running.window.transaction_commands.resume(aside, reason="the producer is back", by="alice")
     told = wait_for(
-        lambda: (found := running.window.message(done.offset_id)) and "set_aside" in what(found) and found,
+        lambda: (found := running.window.messages.detail(done.offset_id)) and "set_aside" in what(found) and found,
         "the index knows all",
     )
     assert what(told) == ["born", "half", "discarded", "set_aside", "half", "open"]
@@ -113,15 +113,17 @@ def test_one_that_was_put_back_before_it_expired(running):
     one = broker.transaction_acts.half_at(0)
     assert run_on_loop(running.engine.loop.call_soon, lambda: broker.decisions.put_back(one, 2), lambda: False)
     told = wait_for(
-        lambda: (found := running.window.message(HALF)) and what(found).count("half") == 2 and found, "both are known"
+        lambda: (found := running.window.messages.detail(HALF)) and what(found).count("half") == 2 and found,
+        "both are known",
     )
     assert what(told) == ["born", "half", "half", "open"]
-    assert [row.half_offset for row in running.window.open_transactions().rows] == [1]
-    assert running.window.open_transactions().rows[0].checks == 2
+    assert [row.half_offset for row in running.window.transactions.open().rows] == [1]
+    assert running.window.transactions.open().rows[0].checks == 2
     assert [one.state for one in told.groups] == ["uncommitted"]
-    running.window.act_on_transactions("commit", [HalfPlace(0, "K")], reason="paid", by="alice")
+    running.window.transaction_commands.act("commit", [HalfPlace(0, "K")], reason="paid", by="alice")
     told = wait_for(
-        lambda: (found := running.window.message(HALF)) and "stored" in what(found) and found, "the copy is known"
+        lambda: (found := running.window.messages.detail(HALF)) and "stored" in what(found) and found,
+        "the copy is known",
     )
     assert what(told) == ["born", "half", "half", "committed", "stored"]
     assert [one.place for one in told.groups] == [COPY]
@@ -135,9 +137,13 @@ def test_when_nothing_is_kept_of_its_end(running, tmp_path):
     resolved.write()
     for number in resolved.files():
         (resolved.directory / f"{number:010d}").unlink()
-    assert what(running.window.message(HALF)) == ["born", "half", "ended"]
+    assert what(running.window.messages.detail(HALF)) == ["born", "half", "ended"]
     told = wait_for(
-        lambda: (found := running.window.message("RMQ_SYS_TRANS_HALF_TOPIC/0/1")) and "stored" in what(found) and found,
+        lambda: (
+            (found := running.window.messages.detail("RMQ_SYS_TRANS_HALF_TOPIC/0/1"))
+            and "stored" in what(found)
+            and found
+        ),
         "the index knows both",
     )
     assert what(told) == ["born", "half", "committed", "stored"]
@@ -150,6 +156,7 @@ def test_a_committed_one_that_waits(make_running: Callable[..., RunningEngine], 
     peer = running.peer()
     end(peer, send_half(peer, "K", delay), COMMIT)
     told = wait_for(
-        lambda: (found := running.window.message(HALF)) and "delayed" in what(found) and found, "the index knows both"
+        lambda: (found := running.window.messages.detail(HALF)) and "delayed" in what(found) and found,
+        "the index knows both",
     )
     assert what(told) == ["born", "half", "committed", "delayed"]

@@ -33,7 +33,7 @@ def rows(running: RunningEngine, limit: int = 3, **filters: Any) -> list[OpenTra
     found: list[OpenTransaction] = []
     cursor = None
     while True:
-        page = running.window.open_transactions(cursor=cursor, limit=limit, **filters)
+        page = running.window.transactions.open(cursor=cursor, limit=limit, **filters)
         found += page.rows
         cursor = page.next_cursor
         if cursor is None:
@@ -60,14 +60,14 @@ def test_the_oldest_first_and_what_they_are(running):
         TOPIC, 2, GROUP, "K0", ("a", "b"), "T", 4,
     )  # fmt: skip
     assert row.physical_offset == int(halves[0]["commitLogOffset"])
-    assert running.window.message_body(row.offset_id).text == "four"
+    assert running.window.messages.body(row.offset_id).text == "four"
     assert (one.checks, one.max_checks, one.waits_for_producer, one.problem, row.producers) == (0, 15, False, None, 0)
     assert one.age_ms is not None
     assert 0 <= one.age_ms < 60_000
     # Its immunity time is transactionTimeOut, 6 s.
     assert one.next_check_ms is not None
     assert 0 < one.next_check_ms - row.stored_at_ms < 6200
-    page = running.window.open_transactions(limit=500)
+    page = running.window.transactions.open(limit=500)
     assert (page.open, page.ready, page.truncated, page.scanned) == (6, True, False, 6)
 
 
@@ -90,7 +90,7 @@ def test_who_waits_for_a_producer(make_running: Callable[..., RunningEngine]):
         lambda: [one for one in rows(running) if one.waits_for_producer], "the half message waits for a producer"
     )
     assert one.next_check_ms is None
-    counts = running.window.transaction_counts()
+    counts = running.window.transactions.counts()
     assert (counts.open, counts.parked, counts.waiting, counts.asked) == (1, ((GROUP, 1),), 1, 0)
     assert one.row is not None
     assert counts.oldest_stored_ms == one.row.stored_at_ms
@@ -102,12 +102,12 @@ def test_who_waits_for_a_producer(make_running: Callable[..., RunningEngine]):
     assert (one.waits_for_producer, one.row.producers) == (False, 1)
     assert one.next_check_ms is not None
     assert begin_ms + 50_000 < one.next_check_ms < time.time() * 1000 + 61_000
-    assert running.window.transaction_counts().asked == 1
+    assert running.window.transactions.counts().asked == 1
 
 
 def test_a_topic_that_is_no_more(running):
     send_half(running.peer(), "K")
-    running.window.delete_topic(TOPIC, force=True)
+    running.window.topic_commands.delete(TOPIC, force=True)
     [one] = rows(running)
     assert one.problem is not None
     assert str(one.problem) == "The topic Orders that it is for does not exist: it cannot be committed."
@@ -118,7 +118,7 @@ def test_a_page_ends_in_time_and_goes_on(running, monkeypatch):
     for number in range(150):
         send_half(peer, f"K{number}")
     monkeypatch.setattr(views, "BUDGET_MS", 0.0)
-    page = running.window.open_transactions(key="K149", limit=50)
+    page = running.window.transactions.open(key="K149", limit=50)
     assert (page.rows, page.truncated, page.scanned) == ((), True, 1)
     assert page.next_cursor is not None
     found = rows(running, key="K149", limit=50)
@@ -129,8 +129,8 @@ def test_a_page_ends_in_time_and_goes_on(running, monkeypatch):
 def test_a_cursor_of_something_else(running, cursor):
     send_half(running.peer(), "K")
     with pytest.raises(InvalidInput):
-        running.window.open_transactions(cursor=cursor)
-    other = running.window.open_transactions(limit=1)
+        running.window.transactions.open(cursor=cursor)
+    other = running.window.transactions.open(limit=1)
     assert other.next_cursor is None
 
 
@@ -138,19 +138,20 @@ def test_a_cursor_goes_with_its_filter(running):
     peer = running.peer()
     for number in range(3):
         send_half(peer, f"K{number}")
-    cursor = running.window.open_transactions(limit=1).next_cursor
+    cursor = running.window.transactions.open(limit=1).next_cursor
     for wrong in ({"group": GROUP}, {"key": "K1"}):
         with pytest.raises(InvalidInput):
-            running.window.open_transactions(cursor=cursor, **wrong)
+            running.window.transactions.open(cursor=cursor, **wrong)
     with pytest.raises(InvalidInput):
-        running.window.resolved_transactions(cursor=cursor)
+        running.window.transactions.ended(cursor=cursor)
 
 
 @pytest.mark.parametrize("limit", [0, 501, -1])
 def test_limits(running, limit):
-    for ask in ("open_transactions", "discarded_transactions", "resolved_transactions"):
+    views = running.window.transactions
+    for ask in (views.open, views.discarded, views.ended):
         with pytest.raises(InvalidInput):
-            getattr(running.window, ask)(limit=limit)
+            ask(limit=limit)
 
 
 # --- discarded ones
@@ -161,23 +162,23 @@ def test_discarded_and_resumed(make_running: Callable[..., RunningEngine]):
     producer = running.produce_as("p1", GROUP)
     half = send_half(producer, "K", body=b"four")
     window = running.window
-    page = wait_for(lambda: (found := window.discarded_transactions()).rows and found, "the discarded one")
+    page = wait_for(lambda: (found := window.transactions.discarded()).rows and found, "the discarded one")
     [one] = page.rows
     assert (one.queue_offset, one.row.topic, one.row.group, one.row.producers, one.checks) == (0, TOPIC, GROUP, 1, 1)
-    assert str(one.why) == "Its producers were asked, and nobody had decided it. Checks: 1."
+    assert str(one.why) == "Its producers were asked 1 time, and nobody had decided it."
     assert one.half_offset_id is not None
-    assert window.message(one.half_offset_id).row.physical_offset == int(half["commitLogOffset"])
+    assert window.messages.detail(one.half_offset_id).row.physical_offset == int(half["commitLogOffset"])
     assert (one.resumed_as, page.kept, page.resumed_known) == (None, 1, True)
-    done = window.resume_transaction(one.row.offset_id, reason=WHY, by="alice")
+    done = window.transaction_commands.resume(one.row.offset_id, reason=WHY, by="alice")
     assert (done.half_offset, done.unique_id) == (1, "K")
-    assert window.discarded_transactions().rows[-1].resumed_as == done.offset_id
+    assert window.transactions.discarded().rows[-1].resumed_as == done.offset_id
     for ref in (one.row.offset_id, "TRANS_CHECK_MAX_TIME_TOPIC/0/0"):
         with pytest.raises(Conflict, match="resumed before"):
-            window.resume_transaction(ref, reason=WHY)
+            window.transaction_commands.resume(ref, reason=WHY)
     # The new one is not decided, either.
-    found = wait_for(lambda: len(rows := window.discarded_transactions().rows) == 2 and rows, "the second one")
+    found = wait_for(lambda: len(rows := window.transactions.discarded().rows) == 2 and rows, "the second one")
     assert [row.queue_offset for row in found] == [1, 0]
-    assert window.discarded_transactions(limit=1).rows[0].queue_offset == 1
+    assert window.transactions.discarded(limit=1).rows[0].queue_offset == 1
 
 
 def test_what_cannot_be_resumed(running):
@@ -185,19 +186,19 @@ def test_what_cannot_be_resumed(running):
     [one] = rows(running)
     assert one.row is not None
     with pytest.raises(InvalidInput, match="no discarded"):
-        running.window.resume_transaction(one.row.offset_id, reason=WHY)
+        running.window.transaction_commands.resume(one.row.offset_id, reason=WHY)
     with pytest.raises(InvalidInput, match="Say why"):
-        running.window.resume_transaction(one.row.offset_id, reason="  ")
+        running.window.transaction_commands.resume(one.row.offset_id, reason="  ")
     with pytest.raises(NotFound):
-        running.window.resume_transaction("TRANS_CHECK_MAX_TIME_TOPIC/0/0", reason=WHY)
+        running.window.transaction_commands.resume("TRANS_CHECK_MAX_TIME_TOPIC/0/0", reason=WHY)
     with pytest.raises(InvalidInput):
-        running.window.resume_transaction("x", reason=WHY)
+        running.window.transaction_commands.resume("x", reason=WHY)
 
 
 def test_one_that_was_too_old(make_running: Callable[..., RunningEngine]):
     running = make_running(broker=FAST | {"transaction_check_max": 15}, store={"file_reserved_time_hours": 0})
     send_half(running.peer(), "K")
-    [one] = wait_for(lambda: running.window.discarded_transactions().rows, "the discarded one")
+    [one] = wait_for(lambda: running.window.transactions.discarded().rows, "the discarded one")
     assert (str(one.why), one.checks) == ("It was older than the 0 hours for which messages are kept.", 0)
 
 
@@ -210,8 +211,8 @@ def test_how_they_ended_and_who_said_so(running):
     window = running.window
     end(producer, halves[0], COMMIT)
     end(producer, halves[1], ROLL_BACK, fromTransactionCheck="true")
-    window.act_on_transactions("commit", [HalfPlace(2, "K2")], reason=f"{WHY}  by phone", by="alice")
-    page = window.resolved_transactions()
+    window.transaction_commands.act("commit", [HalfPlace(2, "K2")], reason=f"{WHY}  by phone", by="alice")
+    page = window.transactions.ended()
     assert [(one.half_offset, one.how, one.by) for one in page.rows] == [
         (2, "committed", "administrator"),
         (1, "rolled_back", "check"),
@@ -226,23 +227,23 @@ def test_how_they_ended_and_who_said_so(running):
     assert (by_check.row.unique_id, by_check.row.topic, by_check.row.group) == ("K1", TOPIC, GROUP)
     assert 0 <= by_check.age_ms < 60_000
     assert page.kept_from_ms == page.rows[-1].at_ms
-    assert [one.half_offset for one in window.resolved_transactions(how="committed").rows] == [2, 0]
-    assert [one.half_offset for one in window.resolved_transactions(by="check").rows] == [1]
-    assert [one.half_offset for one in window.resolved_transactions(key="K0").rows] == [0]
-    assert window.resolved_transactions(group="other").rows == ()
-    assert window.resolved_transactions(from_ms=by_admin.at_ms + 1).rows == ()
-    first = window.resolved_transactions(limit=2)
+    assert [one.half_offset for one in window.transactions.ended(how="committed").rows] == [2, 0]
+    assert [one.half_offset for one in window.transactions.ended(by="check").rows] == [1]
+    assert [one.half_offset for one in window.transactions.ended(key="K0").rows] == [0]
+    assert window.transactions.ended(group="other").rows == ()
+    assert window.transactions.ended(from_ms=by_admin.at_ms + 1).rows == ()
+    first = window.transactions.ended(limit=2)
     assert first.next_cursor is not None
-    second = window.resolved_transactions(limit=2, cursor=first.next_cursor)
+    second = window.transactions.ended(limit=2, cursor=first.next_cursor)
     assert [one.half_offset for one in second.rows] == [0]
     assert second.next_cursor is None
     for wrong in ({"how": "x"}, {"by": "x"}):
         with pytest.raises(InvalidInput):
-            window.resolved_transactions(**wrong)
-    counts = window.transaction_counts()
+            window.transactions.ended(**wrong)
+    counts = window.transactions.counts()
     assert (counts.open, counts.committed, counts.rolled_back, counts.discarded) == (2, 2, 1, 0)
     running.restart()
-    assert [(one.half_offset, one.admin) for one in running.window.resolved_transactions().rows] == [
+    assert [(one.half_offset, one.admin) for one in running.window.transactions.ended().rows] == [
         (2, "alice"), (1, None), (0, None),
     ]  # fmt: skip
 
@@ -251,7 +252,7 @@ def test_an_end_that_the_log_has_lost_is_not_told(running):
     """A power cut may take the log's last part and leave the record of how it ended."""
     half = send_half(running.peer(), "K")
     running.engine.broker.resolved.note(0, int(half["commitLogOffset"]), 1_700_000_000_000, 5, 1, 1, 0, b"")
-    page = running.window.resolved_transactions()
+    page = running.window.transactions.ended()
     assert (page.rows, page.scanned) == ((), 1)
     assert offsets(rows(running)) == [0]
 
@@ -263,9 +264,9 @@ def test_decide_one(running):
     peer = running.peer()
     halves = [send_half(peer, f"K{number}") for number in range(4)]
     window = running.window
-    look = window.act_on_transactions("commit", [HalfPlace(0, "K0")], reason=WHY, dry_run=True)
+    look = window.transaction_commands.act("commit", [HalfPlace(0, "K0")], reason=WHY, dry_run=True)
     assert (look.done, look.counts, len(rows(running))) == (0, {"possible": 1}, 4)
-    done = window.act_on_transactions("commit", [HalfPlace(0, "K0")], reason=WHY, by="alice")
+    done = window.transaction_commands.act("commit", [HalfPlace(0, "K0")], reason=WHY, by="alice")
     assert (done.done, done.counts) == (1, {"done": 1})
     assert len(stored(peer, TOPIC, 2)) == 1
     end(peer, halves[1], COMMIT)
@@ -276,9 +277,9 @@ def test_decide_one(running):
         (HalfPlace(9), NotFound, "There is no transaction 9."),
     ):
         with pytest.raises(error) as caught:
-            window.act_on_transactions("roll_back", [place], reason=WHY)
+            window.transaction_commands.act("roll_back", [place], reason=WHY)
         assert str(caught.value) == text
-    act = window.act_on_transactions("roll_back", [HalfPlace(number) for number in range(4)], reason=WHY, by="bob")
+    act = window.transaction_commands.act("roll_back", [HalfPlace(number) for number in range(4)], reason=WHY, by="bob")
     assert [one.outcome for one in act.results] == ["decided_before", "decided_before", "done", "done"]
     assert (act.asked, act.done, act.counts) == (4, 2, {"decided_before": 2, "done": 2})
     assert act.results[1].decided is not None
@@ -305,7 +306,7 @@ def test_decide_one(running):
 def test_what_cannot_be_asked(running, action, more, field):
     send_half(running.peer(), "K")
     with pytest.raises(InvalidInput) as caught:
-        running.window.act_on_transactions(action, **more)
+        running.window.transaction_commands.act(action, **more)
     assert caught.value.field == field
     assert len(rows(running)) == 1
 
@@ -316,18 +317,18 @@ def test_check_now(running):
         send_half(peer, f"K{number}")
     window = running.window
     with pytest.raises(Unavailable, match="No producer"):
-        window.act_on_transactions("check", [HalfPlace(3)])
-    assert window.act_on_transactions("check", dry_run=True).counts == {"no_producer": 40}
+        window.transaction_commands.act("check", [HalfPlace(3)])
+    assert window.transaction_commands.act("check", dry_run=True).counts == {"no_producer": 40}
     producer = running.produce_as("p1", GROUP)
-    assert window.act_on_transactions("check", [HalfPlace(3)]).counts == {"asked": 1}
+    assert window.transaction_commands.act("check", [HalfPlace(3)]).counts == {"asked": 1}
     assert question(producer).ext_fields["tranStateTableOffset"] == "3"
-    act = window.act_on_transactions("check", group=GROUP, limit=25)
+    act = window.transaction_commands.act("check", group=GROUP, limit=25)
     assert (act.asked, act.done, act.more) == (25, 25, True)
     asked = [int(question(producer).ext_fields["tranStateTableOffset"]) for _ in range(25)]
     assert asked == list(range(25))
-    assert window.act_on_transactions("check", group="other").asked == 0
+    assert window.transaction_commands.act("check", group="other").asked == 0
     assert {one.checks for one in rows(running, 500)} == {0}
-    assert window.transaction_counts().asked == 26
+    assert window.transactions.counts().asked == 26
 
 
 def test_ends_that_cannot_be_written_down_are_a_check(running):
@@ -344,25 +345,27 @@ def test_ends_that_cannot_be_written_down_are_a_check(running):
     peer = running.peer()
     end(peer, send_half(peer, "K"), COMMIT)
     wait_for(lambda: check().level == "warning", "the check warns")
-    assert str(check().sentence).startswith("How transactions end cannot be written down; dropped so far: 1: ")
-    assert running.window.resolved_transactions().lost == 1
+    text = str(check().sentence)
+    assert text.startswith("How transactions end cannot be written down (")
+    assert text.endswith("). 1 entry has been dropped so far.")
+    assert running.window.transactions.ended().lost == 1
     resolved.directory.unlink()
     end(peer, send_half(peer, "K2"), COMMIT)
     wait_for(lambda: check().level == "ok", "it is written again")
-    assert [one.half_offset for one in running.window.resolved_transactions().rows] == [1]
+    assert [one.half_offset for one in running.window.transactions.ended().rows] == [1]
 
 
 def test_refusals_are_sentences(running):
     """A page can show each in another language."""
     send_half(running.peer(), "K")
-    running.window.delete_topic(TOPIC, force=True)
+    running.window.topic_commands.delete(TOPIC, force=True)
     with pytest.raises(Unavailable) as caught:
-        running.window.act_on_transactions("commit", [HalfPlace(0)], reason=WHY)
+        running.window.transaction_commands.act("commit", [HalfPlace(0)], reason=WHY)
     assert caught.value.sentence is not None
     assert str(caught.value) == "It was not decided: topic[Orders] not exist. It is still open."
     found: list[AdminError] = []
     for reason in ("", "x" * 501):
         with pytest.raises(InvalidInput) as wrong:
-            running.window.act_on_transactions("commit", [HalfPlace(0)], reason=reason)
+            running.window.transaction_commands.act("commit", [HalfPlace(0)], reason=reason)
         found.append(wrong.value)
     assert all(error.sentence is not None for error in found)

@@ -20,12 +20,12 @@ HOUR_MS = 3_600_000
 @pytest.fixture
 def losing(running, monkeypatch):
     """A broker whose rates are known at once, with a topic whose messages are kept for 40 hours."""
-    monkeypatch.setattr("appliance.engine.window.health.lateness.RATE_KNOWN_S", 0.05)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.05)
     running.put("Orders", b"x")
     table = running.engine.broker.topics
     config = table.get("Orders")
     table._configs["Orders"] = replace(config, attributes={"reserve.time": "40"})
-    running.window.create_group("gone")
+    running.window.group_commands.create("gone")
     running.commit("gone", "Orders", 0, 0)
     sampler = running.window._parts.sampler
     wait_for(lambda: running.sample() or sampler.span(300)[1] > 0.05, "rates are known")
@@ -39,7 +39,7 @@ def later(monkeypatch, hours: float) -> None:
 
 
 def needs(running):
-    found = [one for one in running.window.overview().needs if one.sentence.code == "deleted_unread_soon"]
+    found = [one for one in running.window.overview.snapshot().needs if one.sentence.code == "deleted_unread_soon"]
     return [
         (one.level, one.name, one.sentence.args["topic"], round(one.sentence.args["left_span"] / HOUR_MS))
         for one in found
@@ -47,7 +47,9 @@ def needs(running):
 
 
 def passed(running):
-    found = [one for some in running.window.measurements(30) for one in some if one.name == "group_deletion_percent"]
+    found = [
+        one for some in running.window.measurements.take(30) for one in some if one.name == "group_deletion_percent"
+    ]
     return {one.label: one.value if one.value is None else round(one.value) for one in found}
 
 
@@ -118,9 +120,9 @@ def test_the_room_until_files_go_whatever_their_age(losing, monkeypatch):
 
 def test_nothing_is_said_of_groups_that_have_read_all_or_before_rates_are_known(losing, monkeypatch):
     later(monkeypatch, 39)
-    monkeypatch.setattr("appliance.engine.window.health.lateness.RATE_KNOWN_S", 3600.0)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 3600.0)
     assert needs(losing) == []
-    monkeypatch.setattr("appliance.engine.window.health.lateness.RATE_KNOWN_S", 0.05)
+    monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.05)
     losing.commit("gone", "Orders", 0, 1)
     losing.sample()
     assert needs(losing) == []

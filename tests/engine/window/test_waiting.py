@@ -75,7 +75,7 @@ def rows(running: RunningEngine, **filters: Any) -> list[WaitingRow]:
     found: list[WaitingRow] = []
     cursor = None
     while True:
-        page = running.window.waiting(cursor=cursor, limit=3, **filters)
+        page = running.window.waiting.page(cursor=cursor, limit=3, **filters)
         found += page.rows
         cursor = page.next_cursor
         if cursor is None:
@@ -96,7 +96,7 @@ def test_what_was_sent_back_shows_in_the_ladder(running: RunningEngine) -> None:
     fail(running, "Other", b"4")
     [first] = [record for record in all_of(running, "Orders") if record.body == b"1"]
     send_back(running._ours(), first, "G", level=4)
-    ladder = running.window.retry_ladder("G")
+    ladder = running.window.waiting.ladder("G")
     assert [(rung.level, rung.delay_ms, rung.waiting) for rung in ladder.rungs] == [
         (1, 1000, 0), (2, 2000, 0), (3, HOUR_MS, 3), (4, 2 * HOUR_MS, 1),
     ]  # fmt: skip
@@ -109,14 +109,14 @@ def test_what_was_sent_back_shows_in_the_ladder(running: RunningEngine) -> None:
     assert ladder.rungs[2].next_due_ms == at + HOUR_MS
     assert ladder.rungs[0].next_due_ms is None
     with pytest.raises(NotFound):
-        running.window.retry_ladder("Nobody")
+        running.window.waiting.ladder("Nobody")
 
 
 def test_what_came_back_and_is_not_consumed_is_ready(running: RunningEngine) -> None:
     fail(running, "G", b"1", level=1)
     wait_for(lambda: bodies(running, "%RETRY%G"), "the retry")
-    wait_for(lambda: running.window.retry_ladder("G").waiting == 0, "the ladder to be empty")
-    assert running.window.retry_ladder("G").ready == 1
+    wait_for(lambda: running.window.waiting.ladder("G").waiting == 0, "the ladder to be empty")
+    assert running.window.waiting.ladder("G").ready == 1
 
 
 def test_the_list_is_in_the_order_of_due_times(running: RunningEngine) -> None:
@@ -134,42 +134,42 @@ def test_the_list_is_in_the_order_of_due_times(running: RunningEngine) -> None:
     assert retry.due_ms == retry.stored_at_ms + HOUR_MS
     assert (found[0].topic, found[0].queue_id, found[0].group, found[0].problem) == ("Later", 0, None, None)
     assert retry.offset_id is not None
-    assert running.window.message(retry.offset_id).row.topic == SCHEDULE_TOPIC
+    assert running.window.messages.detail(retry.offset_id).row.topic == SCHEDULE_TOPIC
     assert [row.unique_id for row in rows(running, group="G")] == ["key-c", "key-e"]
     assert [row.unique_id for row in rows(running, topic="Later")] == ["key-b", "key-a", "key-d"]
     assert [row.unique_id for row in rows(running, level=4)] == ["key-a", "key-d"]
     assert [row.unique_id for row in rows(running, from_ms=found[3].due_ms)] == ["key-a", "key-d"]
     assert rows(running, to_ms=found[0].due_ms)[0].unique_id == "key-b"
     assert rows(running, topic="Nothing") == []
-    assert running.window.waiting().pending == 5
+    assert running.window.waiting.page().pending == 5
 
 
 def test_levels_and_histogram_count_the_same(running: RunningEngine) -> None:
     for number in range(5):
         delay(running, b"%d" % number, 3)
     fail(running, "G", b"x", level=4)
-    levels = running.window.delay_levels()
+    levels = running.window.waiting.levels()
     assert [(one.level, one.waiting) for one in levels] == [(1, 0), (2, 0), (3, 5), (4, 1)]
     assert levels[2].next_due_ms == rows(running)[0].due_ms
     assert not levels[2].due
-    found = running.window.pending_by_due(HOUR_MS // 2, 10)
+    found = running.window.waiting.by_due(HOUR_MS // 2, 10)
     assert (sum(found.counts), found.before, found.after, found.pending) == (6, 0, 0, 6)
     assert sorted(count for count in found.counts if count) == [1, 5]
     first = rows(running)[0].due_ms
-    exact = running.window.pending_by_due(1, 1, begin_ms=first)
+    exact = running.window.waiting.by_due(1, 1, begin_ms=first)
     same = [row for row in rows(running) if row.due_ms == first]
     assert exact.counts == (len(same),)
     assert exact.after == 6 - len(same)
-    assert running.window.pending_by_due(1, 1, begin_ms=first + 3 * HOUR_MS).before == 6
-    assert sum(running.window.pending_by_due(HOUR_MS, 10, group="G").counts) == 1
-    assert sum(running.window.pending_by_due(HOUR_MS, 10, level=3).counts) == 5
+    assert running.window.waiting.by_due(1, 1, begin_ms=first + 3 * HOUR_MS).before == 6
+    assert sum(running.window.waiting.by_due(HOUR_MS, 10, group="G").counts) == 1
+    assert sum(running.window.waiting.by_due(HOUR_MS, 10, level=3).counts) == 5
 
 
 def test_what_cannot_be_asked(running: RunningEngine) -> None:
     delay(running, b"a", 3)
     delay(running, b"b", 3)
     window = running.window
-    cursor = window.waiting(limit=1).next_cursor
+    cursor = window.waiting.page(limit=1).next_cursor
     assert cursor is not None
     for field, arguments in [
         ("limit", {"limit": 0}), ("limit", {"limit": 501}), ("cursor", {"cursor": "00"}),
@@ -177,11 +177,11 @@ def test_what_cannot_be_asked(running: RunningEngine) -> None:
         ("to_ms", {"from_ms": 5, "to_ms": 4}), ("level", {"level": -1}), ("topic", {"group": "G", "topic": "T"}),
     ]:  # fmt: skip
         with pytest.raises(InvalidInput) as caught:
-            window.waiting(**arguments)  # type: ignore[arg-type]
+            window.waiting.page(**arguments)  # type: ignore[arg-type]
         assert caught.value.field == field, arguments
     for field, arguments in [("buckets", {"buckets": 0}), ("bucket_ms", {"bucket_ms": 0})]:
         with pytest.raises(InvalidInput) as caught:
-            window.pending_by_due(**arguments)  # type: ignore[arg-type]
+            window.waiting.by_due(**arguments)  # type: ignore[arg-type]
         assert caught.value.field == field
     for arguments in [
         {"action": "eat", "places": [WaitingPlace(3, 0)]}, {"action": "drop"},
@@ -189,18 +189,18 @@ def test_what_cannot_be_asked(running: RunningEngine) -> None:
         {"action": "drop", "level": 3, "limit": 1001}, {"action": "drop", "level": 3, "places": [WaitingPlace(3, 0)]},
     ]:  # fmt: skip
         with pytest.raises(InvalidInput):
-            window.act_on_waiting(**arguments)  # type: ignore[arg-type]
+            window.waiting_commands.run(**arguments)  # type: ignore[arg-type]
 
 
 def test_a_topic_that_was_deleted_is_told(running: RunningEngine) -> None:
     delay(running, b"a", 3)
-    running.window.delete_topic("Later", force=True)
+    running.window.topic_commands.delete("Later", force=True)
     [row] = rows(running)
     assert row.problem is not None
     assert row.problem.code == "waiting_topic_gone"
     with pytest.raises(InvalidInput, match="Later"):
-        running.window.act_on_waiting("deliver_now", [place_of(running, "key-a")])
-    act = running.window.act_on_waiting("drop", [place_of(running, "key-a")])
+        running.window.waiting_commands.run("deliver_now", [place_of(running, "key-a")])
+    act = running.window.waiting_commands.run("drop", [place_of(running, "key-a")])
     assert act.done == 1
     assert rows(running) == []
 
@@ -218,11 +218,11 @@ def test_a_message_without_a_record_is_told(running: RunningEngine) -> None:
     assert (broken.level, broken.due_ms, broken.topic, broken.unique_id) == (3, row.due_ms, None, None)
     assert whole.unique_id == "key-b"
     assert [row.unique_id for row in rows(running, group="G")] == ["key-b"]
-    assert running.window.retry_ladder("G").waiting == 1
+    assert running.window.waiting.ladder("G").waiting == 1
     for action in ("drop", "deliver_now", "to_dead_letters"):
         with pytest.raises(NotFound):
-            running.window.act_on_waiting(action, [WaitingPlace(broken.level, broken.queue_offset)])
-    assert sum(running.window.pending_by_due(HOUR_MS, 10).counts) == 2
+            running.window.waiting_commands.run(action, [WaitingPlace(broken.level, broken.queue_offset)])
+    assert sum(running.window.waiting.by_due(HOUR_MS, 10).counts) == 2
 
 
 def test_more_kinds_than_are_kept(running: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,8 +230,8 @@ def test_more_kinds_than_are_kept(running: RunningEngine, monkeypatch: pytest.Mo
     monkeypatch.setattr(waiting_kinds, "MOST_KINDS", 2)
     for group in ("A", "B", "C", "D"):
         fail(running, group, b"x" + group.encode())
-    assert running.window.retry_ladder("A").waiting == 1
-    late = running.window.retry_ladder("D")
+    assert running.window.waiting.ladder("A").waiting == 1
+    late = running.window.waiting.ladder("D")
     assert (late.waiting, late.truncated) == (0, True)
     assert [row.unique_id for row in rows(running, group="D")] == ["key-xD"]
     monkeypatch.setattr(waiting_kinds, "MOST_KEPT", 0)
@@ -244,20 +244,20 @@ def test_more_kinds_than_are_kept(running: RunningEngine, monkeypatch: pytest.Mo
 def test_deliver_now_arrives_at_once_and_not_again(running: RunningEngine) -> None:
     delay(running, b"a", 2)
     delay(running, b"b", 2)
-    act = running.window.act_on_waiting("deliver_now", [place_of(running, "key-a")], by="ann")
+    act = running.window.waiting_commands.run("deliver_now", [place_of(running, "key-a")], by="ann")
     assert (act.done, act.asked, act.counts) == (1, 1, {"done": 1})
     assert act.results[0].copy == "Later/0/0"
     assert bodies(running, "Later") == [b"a"]
     assert [row.unique_id for row in rows(running)] == ["key-b"]
     wait_for(lambda: bodies(running, "Later")[1:], "the other one")
     assert bodies(running, "Later") == [b"a", b"b"]
-    wait_for(lambda: running.window.delay_levels()[1].waiting == 0, "the level to be empty")
+    wait_for(lambda: running.window.waiting.levels()[1].waiting == 0, "the level to be empty")
 
 
 def test_a_copy_is_what_delivery_would_have_stored(running: RunningEngine) -> None:
     text = "DELAY\x012\x02UNIQ_KEY\x01key-early\x02KEYS\x01k\x02"
     running.put("Later", b"x", queue=2, properties=text)
-    assert running.window.act_on_waiting("deliver_now", level=2).done == 1
+    assert running.window.waiting_commands.run("deliver_now", level=2).done == 1
     running.put("Later", b"x", queue=2, properties=text)
     wait_for(lambda: len(all_of(running, "Later", 2)) == 2, "the delivered one")
     early, due = all_of(running, "Later", 2)
@@ -273,7 +273,7 @@ def test_to_dead_letters_is_what_a_last_failure_stores(running: RunningEngine) -
         "originTopic": "Orders", "unitMode": "false", "maxReconsumeTimes": 5,
     }  # fmt: skip
     assert running._ours().ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == 0
-    act = running.window.act_on_waiting("to_dead_letters", [place_of(running, "key-b")])
+    act = running.window.waiting_commands.run("to_dead_letters", [place_of(running, "key-b")])
     assert act.results[0].copy == "%DLQ%G/0/1"
     by_consumer, by_us = all_of(running, "%DLQ%G")
     assert decode_properties(by_us.properties) == decode_properties(by_consumer.properties)
@@ -282,32 +282,32 @@ def test_to_dead_letters_is_what_a_last_failure_stores(running: RunningEngine) -
     assert [row.unique_id for row in rows(running, group="G")] == ["key-a"]
     delay(running, b"d", 3)
     with pytest.raises(InvalidInput, match="not a retry"):
-        running.window.act_on_waiting("to_dead_letters", [place_of(running, "key-d")])
+        running.window.waiting_commands.run("to_dead_letters", [place_of(running, "key-d")])
 
 
 def test_a_dropped_message_never_arrives(running: RunningEngine) -> None:
     for name in (b"a", b"b", b"c"):
         delay(running, name, 2)
-    running.window.act_on_waiting("drop", [place_of(running, "key-b")])
+    running.window.waiting_commands.run("drop", [place_of(running, "key-b")])
     running.restart()
     assert [row.unique_id for row in rows(running)] in (["key-a", "key-c"], [])
     wait_for(lambda: len(bodies(running, "Later")) == 2, "the other two")
     assert bodies(running, "Later") == [b"a", b"c"]
-    wait_for(lambda: running.window.delay_levels()[1].waiting == 0, "the level to be empty")
+    wait_for(lambda: running.window.waiting.levels()[1].waiting == 0, "the level to be empty")
 
 
 def test_a_killed_broker_has_not_forgotten(running: RunningEngine, tmp_path: Path) -> None:
     """A copy of the files after the answers is what a killed process leaves."""
     for name in (b"a", b"b", b"c", b"d"):
         delay(running, name, 3)
-    running.window.act_on_waiting("drop", [place_of(running, "key-b")])
-    running.window.act_on_waiting("deliver_now", [place_of(running, "key-c")])
+    running.window.waiting_commands.run("drop", [place_of(running, "key-b")])
+    running.window.waiting_commands.run("deliver_now", [place_of(running, "key-c")])
     shutil.copytree(running.data_dir, tmp_path / "killed")
     other = RunningEngine(tmp_path / "killed", store={"message_delay_level": LEVELS})
     try:
         assert [row.unique_id for row in rows(other)] == ["key-a", "key-d"]
         wait_for(lambda: bodies(other, "Later") == [b"c"], "the queue, which may be looked at still")
-        assert other.window.act_on_waiting("deliver_now", level=3).done == 2
+        assert other.window.waiting_commands.run("deliver_now", level=3).done == 2
         assert bodies(other, "Later") == [b"c", b"a", b"d"]
     finally:
         other.stop()
@@ -316,7 +316,7 @@ def test_a_killed_broker_has_not_forgotten(running: RunningEngine, tmp_path: Pat
 def test_a_damaged_list_is_told_and_messages_come(running: RunningEngine) -> None:
     for name in (b"a", b"b"):
         delay(running, name, 3)
-        running.window.act_on_waiting("drop", [place_of(running, f"key-{name.decode()}")])
+        running.window.waiting_commands.run("drop", [place_of(running, f"key-{name.decode()}")])
     running.stop()
     path = running.data_dir / "rocketbox" / "settled-delays"
     data = bytearray(path.read_bytes())
@@ -327,7 +327,7 @@ def test_a_damaged_list_is_told_and_messages_come(running: RunningEngine) -> Non
     [check] = [check for check in running.window.checks() if check.name == "findings"]
     assert check.level != "ok"
     assert "handled early" in str(check.sentence)
-    assert running.window.act_on_waiting("deliver_now", [place_of(running, "key-a")]).done == 1
+    assert running.window.waiting_commands.run("deliver_now", [place_of(running, "key-a")]).done == 1
     assert bodies(running, "Later") == [b"a"]
 
 
@@ -337,54 +337,54 @@ def test_of_one_message_it_is_an_error_when_it_cannot_be_done(running: RunningEn
     place = place_of(running, "key-a")
     window = running.window
     with pytest.raises(Conflict, match="Another message"):
-        window.act_on_waiting("drop", [WaitingPlace(place.level, place.queue_offset, "key-x")])
+        window.waiting_commands.run("drop", [WaitingPlace(place.level, place.queue_offset, "key-x")])
     with pytest.raises(NotFound):
-        window.act_on_waiting("drop", [WaitingPlace(3, 99)])
+        window.waiting_commands.run("drop", [WaitingPlace(3, 99)])
     with pytest.raises(NotFound):
-        window.act_on_waiting("drop", [WaitingPlace(77, 0)])
-    assert window.act_on_waiting("drop", [place], dry_run=True).counts == {"possible": 1}
-    assert window.act_on_waiting("drop", [place]).done == 1
+        window.waiting_commands.run("drop", [WaitingPlace(77, 0)])
+    assert window.waiting_commands.run("drop", [place], dry_run=True).counts == {"possible": 1}
+    assert window.waiting_commands.run("drop", [place]).done == 1
     with pytest.raises(Conflict, match="handled before"):
-        window.act_on_waiting("drop", [place])
+        window.waiting_commands.run("drop", [place])
     with pytest.raises(Conflict, match="handled before"):
-        window.act_on_waiting("drop", [place], dry_run=True)
+        window.waiting_commands.run("drop", [place], dry_run=True)
     wait_for(lambda: bodies(running, "Later"), "the delivery")
     with pytest.raises(Conflict, match="being delivered"):
-        window.act_on_waiting("drop", [WaitingPlace(1, 0)])
+        window.waiting_commands.run("drop", [WaitingPlace(1, 0)])
     with pytest.raises(Conflict, match="being delivered"):
-        window.act_on_waiting("deliver_now", [WaitingPlace(1, 0)], dry_run=True)
+        window.waiting_commands.run("deliver_now", [WaitingPlace(1, 0)], dry_run=True)
 
 
 def test_of_many_each_has_its_result_and_they_add_up(running: RunningEngine) -> None:
     fail(running, "G", *(b"%d" % number for number in range(6)))
     delay(running, b"x", 3)
     window = running.window
-    window.act_on_waiting("drop", [place_of(running, "key-1")])
+    window.waiting_commands.run("drop", [place_of(running, "key-1")])
     places = [WaitingPlace(row.level, row.queue_offset) for row in rows(running)]
     places += [WaitingPlace(3, 1), WaitingPlace(3, 500), places[0]]
-    assert window.retry_ladder("G").waiting == 5
-    preview = window.act_on_waiting("to_dead_letters", places, dry_run=True)
+    assert window.waiting.ladder("G").waiting == 5
+    preview = window.waiting_commands.run("to_dead_letters", places, dry_run=True)
     assert preview.counts == {"possible": 6, "no_retry": 1, "handled": 1, "gone": 1}
     assert bodies(running, "%DLQ%G") == []
-    act = window.act_on_waiting("to_dead_letters", places)
+    act = window.waiting_commands.run("to_dead_letters", places)
     assert act.counts == {"done": 5, "no_retry": 1, "handled": 1, "gone": 1, "taken": 1}
     assert sum(act.counts.values()) == act.asked == len(act.results) == 9
     assert bodies(running, "%DLQ%G") == [b"0", b"2", b"3", b"4", b"5"]
     assert [row.unique_id for row in rows(running)] == ["key-x"]
-    ladder = window.retry_ladder("G")
+    ladder = window.waiting.ladder("G")
     assert (ladder.waiting, ladder.origins) == (0, ())
 
 
 def test_a_filter_takes_the_first_ones(running: RunningEngine) -> None:
     fail(running, "G", *(b"%d" % number for number in range(5)))
     fail(running, "H", b"h")
-    act = running.window.act_on_waiting("drop", group="G", limit=3)
+    act = running.window.waiting_commands.run("drop", group="G", limit=3)
     assert (act.done, act.more) == (3, True)
     assert [row.unique_id for row in rows(running, group="G")] == ["key-3", "key-4"]
-    act = running.window.act_on_waiting("drop", group="G", limit=3)
+    act = running.window.waiting_commands.run("drop", group="G", limit=3)
     assert (act.done, act.more) == (2, False)
-    assert running.window.act_on_waiting("drop", group="G").asked == 0
-    assert running.window.retry_ladder("H").waiting == 1
+    assert running.window.waiting_commands.run("drop", group="G").asked == 0
+    assert running.window.waiting.ladder("H").waiting == 1
 
 
 def test_acts_at_the_moment_of_delivery(running: RunningEngine) -> None:
@@ -398,12 +398,12 @@ def test_acts_at_the_moment_of_delivery(running: RunningEngine) -> None:
     def act(action: str, seed: int, done: list[str]) -> None:
         chance = random.Random(seed)
         while len(bodies_by(peer)) + len(dropped) < len(names):
-            found = running.window.waiting(limit=500).rows
+            found = running.window.waiting.page(limit=500).rows
             if not found:
                 continue
             row = chance.choice(found[:20])
             try:
-                running.window.act_on_waiting(action, [WaitingPlace(row.level, row.queue_offset, row.unique_id)])
+                running.window.waiting_commands.run(action, [WaitingPlace(row.level, row.queue_offset, row.unique_id)])
             except (Conflict, NotFound):
                 continue
             assert row.unique_id is not None
@@ -440,12 +440,12 @@ def test_a_full_disk_drops_nothing_and_says_so(running: RunningEngine, monkeypat
     with monkeypatch.context() as patch:
         patch.setattr(broker.settled_delays, "_write", full)
         with pytest.raises(AdminError, match="No space left"):
-            running.window.act_on_waiting("drop", [place_of(running, "key-a")])
-        act = running.window.act_on_waiting("deliver_now", [place_of(running, "key-b")])
+            running.window.waiting_commands.run("drop", [place_of(running, "key-a")])
+        act = running.window.waiting_commands.run("deliver_now", [place_of(running, "key-b")])
     assert act.counts == {"done_for_now": 1}
     assert act.results[0].why is not None
     assert "after a restart" in str(act.results[0].why)
     assert [row.unique_id for row in rows(running)] == ["key-a"]
-    assert running.window.act_on_waiting("drop", [place_of(running, "key-a")]).done == 1
+    assert running.window.waiting_commands.run("drop", [place_of(running, "key-a")]).done == 1
     running.restart()
     assert rows(running) == [], "what could not be saved then was saved with the next"

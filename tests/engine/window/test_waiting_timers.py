@@ -54,7 +54,7 @@ def indexed(running: RunningEngine) -> None:
 
 def page(running: RunningEngine, **filters: Any) -> WaitingPage:
     indexed(running)
-    return running.window.waiting(**filters)
+    return running.window.waiting.page(**filters)
 
 
 def names(rows: tuple[WaitingRow, ...]) -> list[str]:
@@ -102,7 +102,7 @@ def test_pages_go_on_where_the_last_one_ended(running: RunningEngine) -> None:
             break
     assert seen == [f"n{number:02d}" for number in range(20) if number != 3] + ["level"]
     with pytest.raises(InvalidInput):
-        running.window.waiting(cursor=page(running, limit=3).next_cursor, level=0)
+        running.window.waiting.page(cursor=page(running, limit=3).next_cursor, level=0)
 
 
 def test_how_many_are_due_when(running: RunningEngine) -> None:
@@ -111,19 +111,19 @@ def test_how_many_are_due_when(running: RunningEngine) -> None:
         timed(running, body, begin + minutes * 60_000)
     assert recall(running, b"c", begin).code == 0
     indexed(running)
-    found = running.window.pending_by_due(60_000, 4, begin_ms=begin)
+    found = running.window.waiting.by_due(60_000, 4, begin_ms=begin)
     assert (found.before, found.counts, found.after, found.truncated) == (1, (1, 0, 1, 1), 1, False)
-    assert running.window.pending_by_due(60_000, 4, begin_ms=begin, level=3).counts == (0, 0, 0, 0)
-    by_topic = running.window.pending_by_due(60_000, 4, begin_ms=begin, topic=TOPIC)
+    assert running.window.waiting.by_due(60_000, 4, begin_ms=begin, level=3).counts == (0, 0, 0, 0)
+    by_topic = running.window.waiting.by_due(60_000, 4, begin_ms=begin, topic=TOPIC)
     assert (by_topic.before, by_topic.counts, by_topic.after) == (1, (1, 0, 1, 1), 1)
-    assert running.window.pending_by_due(60_000, 4, begin_ms=begin, topic="Nobody").counts == (0, 0, 0, 0)
+    assert running.window.waiting.by_due(60_000, 4, begin_ms=begin, topic="Nobody").counts == (0, 0, 0, 0)
 
 
 def test_delivered_before_its_time_and_not_again(running: RunningEngine) -> None:
     due = now_ms(running) + 3000
     timed(running, b"now", due, KEYS="k")
     timed(running, b"then", due)
-    act = running.window.act_on_waiting("deliver_now", [place(running, b"now")])
+    act = running.window.waiting_commands.run("deliver_now", [place(running, b"now")])
     assert (act.done, act.counts) == (1, {"done": 1})
     [result] = act.results
     assert result.copy == f"{TOPIC}/0/1"
@@ -133,7 +133,7 @@ def test_delivered_before_its_time_and_not_again(running: RunningEngine) -> None
     assert copy.store_time_ms < due
     assert (properties["KEYS"], properties["REAL_TOPIC"]) == ("k", TOPIC)
     with pytest.raises(Conflict):
-        running.window.act_on_waiting("deliver_now", [WaitingPlace(0, result.queue_offset, "key-now")])
+        running.window.waiting_commands.run("deliver_now", [WaitingPlace(0, result.queue_offset, "key-now")])
     assert names(page(running).rows) == ["then"]
     wait_for(lambda: b"then" in bodies(running, TOPIC), "the other one")
     assert bodies(running, TOPIC) == [b"first", b"now", b"then"]
@@ -144,10 +144,10 @@ def test_what_was_dropped_never_comes_not_even_after_a_restart(running: RunningE
     for body in (b"kept", b"dropped"):
         timed(running, body, due)
     there = place(running, b"dropped")
-    assert running.window.act_on_waiting("drop", [there], dry_run=True).counts == {"possible": 1}
-    assert running.window.act_on_waiting("drop", [there]).done == 1
+    assert running.window.waiting_commands.run("drop", [there], dry_run=True).counts == {"possible": 1}
+    assert running.window.waiting_commands.run("drop", [there]).done == 1
     with pytest.raises(Conflict):
-        running.window.act_on_waiting("drop", [there])
+        running.window.waiting_commands.run("drop", [there])
     running.restart()
     assert names(page(running).rows) == ["kept"]
     wait_for(lambda: b"kept" in bodies(running, TOPIC), "the other one")
@@ -161,7 +161,7 @@ def test_found_by_key_and_id_until_they_come(running: RunningEngine) -> None:
     delay(running, b"level", 4, KEYS="order-1")
     running.put(TOPIC, b"plain", properties="KEYS\x01order-1\x02UNIQ_KEY\x01key-plain\x02")
     indexed(running)
-    find = running.window.find_waiting
+    find = running.window.waiting.by_name
     assert names(find("order-1").rows) == ["soon", "timed", "level"]
     assert names(find(" order-2 ").rows) == ["timed"]
     assert names(find("key-level").rows) == ["level"]
@@ -176,18 +176,18 @@ def test_found_by_key_and_id_until_they_come(running: RunningEngine) -> None:
     assert recall(running, b"timed", due).code == 0
     indexed(running)
     wait_for(lambda: names(find("order-1").rows) == ["level"], "only one waits")
-    running.window.act_on_waiting("drop", level=4)
+    running.window.waiting_commands.run("drop", level=4)
     assert find("order-1").rows == ()
 
 
 def test_a_test_message_with_a_time(running: RunningEngine) -> None:
     due = now_ms(running) + 1500
-    sent = running.window.send_test_message(TOPIC, b"test", queue_id=0, deliver_at_ms=due)
+    sent = running.window.sender.send(TOPIC, b"test", queue_id=0, deliver_at_ms=due)
     assert sent.topic == "rmq_sys_wheel_timer"
-    assert running.window.send_test_message(TOPIC, b"at once", queue_id=0, deliver_at_ms=due - 60_000).topic == TOPIC
+    assert running.window.sender.send(TOPIC, b"at once", queue_id=0, deliver_at_ms=due - 60_000).topic == TOPIC
     for field, more in (("deliver_at_ms", {"delay_level": 1}), ("deliver_at_ms", {})):
         with pytest.raises(InvalidInput) as refused:
-            running.window.send_test_message(TOPIC, b"x", deliver_at_ms=due + 100 * 24 * HOUR_MS, **more)
+            running.window.sender.send(TOPIC, b"x", deliver_at_ms=due + 100 * 24 * HOUR_MS, **more)
         assert refused.value.field == field
     wait_for(lambda: b"test" in bodies(running, TOPIC), "its time has come")
     [record] = [record for record in stored(running, TOPIC) if record.body == b"test"]
@@ -201,9 +201,9 @@ def test_by_a_filter_levels_and_times_alike(running: RunningEngine) -> None:
     running.put("Other", b"x")
     timed(running, b"other", due, topic="Other")
     indexed(running)
-    acts = [running.window.act_on_waiting("deliver_now", topic=TOPIC)]
+    acts = [running.window.waiting_commands.run("deliver_now", topic=TOPIC)]
     while acts[-1].more:  # a search may end early on a busy machine
-        acts.append(running.window.act_on_waiting("deliver_now", topic=TOPIC))
+        acts.append(running.window.waiting_commands.run("deliver_now", topic=TOPIC))
     assert (sum(act.asked for act in acts), sum(act.done for act in acts)) == (2, 2)
     assert sorted(bodies(running, TOPIC)) == [b"first", b"level", b"timed"]
     assert names(page(running).rows) == ["other"]
@@ -215,23 +215,23 @@ def test_what_cannot_be_done(running: RunningEngine) -> None:
     there = place(running, b"timed")
     window = running.window
     with pytest.raises(NotFound):
-        window.act_on_waiting("drop", [WaitingPlace(0, 99)])
+        window.waiting_commands.run("drop", [WaitingPlace(0, 99)])
     with pytest.raises(Conflict):
-        window.act_on_waiting("drop", [WaitingPlace(0, there.queue_offset, "another")])
+        window.waiting_commands.run("drop", [WaitingPlace(0, there.queue_offset, "another")])
     with pytest.raises(InvalidInput):
-        window.act_on_waiting("to_dead_letters", [there])
+        window.waiting_commands.run("to_dead_letters", [there])
     claims = running.engine.broker.timer_claims
     assert claims.claim(f"{TOPIC}+key-timed", due - 1, "test") is Claim.YOURS
     with pytest.raises(Conflict):
-        window.act_on_waiting("deliver_now", [there])
+        window.waiting_commands.run("deliver_now", [there])
     claims.release(f"{TOPIC}+key-timed", due - 1, 0)
     # A mark is no message.
     assert recall(running, b"timed", due).code == 0
     indexed(running)
     with pytest.raises(NotFound):
-        window.act_on_waiting("drop", [WaitingPlace(0, there.queue_offset + 1)])
+        window.waiting_commands.run("drop", [WaitingPlace(0, there.queue_offset + 1)])
     with pytest.raises(Conflict):
-        window.act_on_waiting("deliver_now", [there])
+        window.waiting_commands.run("deliver_now", [there])
     assert bodies(running, TOPIC) == [b"first"]
 
 
@@ -240,12 +240,12 @@ def test_nobody_acts_twice_while_the_schedule_is_behind(running: RunningEngine) 
     there = place(running, b"timed")
     delivery = running.engine.broker.deliver_timers
     delivery._take_in = lambda: False  # new ones do not reach it
-    assert running.window.act_on_waiting("deliver_now", [there]).done == 1
+    assert running.window.waiting_commands.run("deliver_now", [there]).done == 1
     with pytest.raises(Unavailable):
-        running.window.act_on_waiting("deliver_now", [there])
+        running.window.waiting_commands.run("deliver_now", [there])
     del delivery._take_in
     with pytest.raises(Conflict):
-        running.window.act_on_waiting("deliver_now", [there])
+        running.window.waiting_commands.run("deliver_now", [there])
     assert bodies(running, TOPIC) == [b"first", b"timed"]
 
 
@@ -257,7 +257,7 @@ def test_of_many_who_act_on_one_message_one_has_it(running: RunningEngine) -> No
 
     def act(action: str) -> None:
         try:
-            done.append(running.window.act_on_waiting(action, [there]).done)
+            done.append(running.window.waiting_commands.run(action, [there]).done)
         except Conflict:
             done.append(0)
 
@@ -274,7 +274,7 @@ def test_of_many_who_act_on_one_message_one_has_it(running: RunningEngine) -> No
 @pytest.mark.parametrize("begin_ms", [-1, 1 << 63, 1 << 64, 1 << 200])
 def test_a_beginning_that_is_no_time_is_refused(running: RunningEngine, begin_ms: int) -> None:
     with pytest.raises(InvalidInput):
-        running.window.pending_by_due(60_000, 4, begin_ms=begin_ms)
+        running.window.waiting.by_due(60_000, 4, begin_ms=begin_ms)
 
 
 def test_acts_by_a_filter_go_on_behind_what_cannot_be_done(running: RunningEngine) -> None:
@@ -289,7 +289,7 @@ def test_acts_by_a_filter_go_on_behind_what_cannot_be_done(running: RunningEngin
     done: list[int] = []
     cursor = None
     for _ in range(10):
-        act = running.window.act_on_waiting("deliver_now", level=0, limit=3, cursor=cursor)
+        act = running.window.waiting_commands.run("deliver_now", level=0, limit=3, cursor=cursor)
         done.append(act.done)
         assert act.more == (act.next_cursor is not None)
         cursor = act.next_cursor
@@ -299,9 +299,9 @@ def test_acts_by_a_filter_go_on_behind_what_cannot_be_done(running: RunningEngin
     assert max(done) <= 2
     assert names(page(running).rows) == ["n00", "n03", "n06", "n09", "level"]
     with pytest.raises(InvalidInput):
-        running.window.act_on_waiting("drop", level=0, cursor="nonsense")
-    other = running.window.waiting(limit=1).next_cursor
+        running.window.waiting_commands.run("drop", level=0, cursor="nonsense")
+    other = running.window.waiting.page(limit=1).next_cursor
     with pytest.raises(InvalidInput):
-        running.window.act_on_waiting("drop", level=0, cursor=other)
+        running.window.waiting_commands.run("drop", level=0, cursor=other)
     with pytest.raises(InvalidInput):
-        running.window.act_on_waiting("drop", [place(running, b"n00")], cursor=other)
+        running.window.waiting_commands.run("drop", [place(running, b"n00")], cursor=other)

@@ -10,6 +10,7 @@ from typing import Any
 from appliance.engine.broker.deliveries.event_format import EVENT, Definition
 from appliance.engine.broker.deliveries.recorder import Taken
 from appliance.engine.broker.deliveries.ring import LEAST_BUDGET_BYTES, DeliveryRing
+from appliance.engine.disk import Disk
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.protocol.record import (
     BLANK_BYTES,
@@ -21,7 +22,6 @@ from appliance.engine.protocol.record import (
     decode_record,
     encode_record,
 )
-from appliance.engine.store.disk import Disk
 from spark_reports.facts.tables import DayFacts
 from spark_reports.snapshot import Snapshot
 from tests.support.store import BORN, STORE_HOST

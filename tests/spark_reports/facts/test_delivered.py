@@ -10,7 +10,7 @@ import pytest
 
 from appliance.engine.broker.deliveries.history import DeliveryReader, MessagePlace
 from appliance.engine.broker.deliveries.ring import DeliveryRing
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from appliance.engine.store.dispatch import properties_tag_code, tag_code
 from spark_reports.facts.in_python import count
 from spark_reports.facts.tables import FIRST_BUCKET, LATENCY_BOUNDS_MS

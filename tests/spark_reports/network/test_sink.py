@@ -19,7 +19,7 @@ def session(spark):
 def brokers(engine):
     """Name servers of a broker with the topics Orders and Copies."""
     for topic in ("Orders", "Copies"):
-        engine.window.create_topic(topic, read_queues=4, write_queues=4)
+        engine.window.topic_commands.create(topic, read_queues=4, write_queues=4)
     return engine.engine.namesrv_address
 
 

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 )
 
 from appliance.engine.config_journal import encode_entry
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from appliance.engine.store.retention.deleted_topics import DeletedTopics, Deletion
 from appliance.engine.store_tools.offline_store import find_store
 from spark_reports.source import plan

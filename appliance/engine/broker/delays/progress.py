@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from ...clock import SYSTEM, Clock
+from ...disk import Disk
 from ...fastjson import encode_pretty
-from ...json_file import OS_FILE_CALLS, FileCalls, load_at_start, save_json_atomically
+from ...json_file import load_at_start, save_json_atomically
 from ...named_tuple import NamedTuple
 from ...protocol.data_version import DataVersion
 from ...service_thread import ServiceThread
@@ -55,15 +56,13 @@ class DelayProgress:
     `reached` is called by the thread that delivers, `save` by the one that saves; any thread may read.
     """
 
-    def __init__(
-        self, path: Path, durable: Callable[[], int], clock: Clock = SYSTEM, files: FileCalls = OS_FILE_CALLS
-    ) -> None:
+    def __init__(self, path: Path, durable: Callable[[], int], clock: Clock = SYSTEM, disk: Disk | None = None) -> None:
         """durable: the log's durable position. Reads the file; raises StartError."""
         # Constant after construction.
         self._path = path
         self._durable = durable
         self._clock = clock
-        self._files = files
+        self._disk = disk
         #: Called by `reached` when there was nothing to save before.
         self.on_unsaved: Callable[[], None] = lambda: None
         #: Called with (level, offset) after a save: nothing below that offset will be looked up again.
@@ -78,7 +77,7 @@ class DelayProgress:
         self._saving = threading.Lock()
         self._saved: dict[int, int] = {}
         self.data_version = DataVersion(clock.wall_ms())
-        load_at_start(self._path, "offsetTable", self._take, self._files)
+        load_at_start(self._path, "offsetTable", self._take, self._disk)
 
     def _take(self, document: dict[str, Any]) -> None:
         for level, offset in document["offsetTable"].items():
@@ -159,7 +158,7 @@ class DelayProgress:
                 version = version.following(self._clock.wall_ms())
             text = encode_pretty({"dataVersion": version.as_dict(), "offsetTable": table})
             try:
-                save_json_atomically(self._path, text, self._files)
+                save_json_atomically(self._path, text, self._disk)
             except BaseException:
                 with self._lock:
                     for level, ready in taken.items():

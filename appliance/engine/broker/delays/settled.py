@@ -36,8 +36,8 @@ from contextlib import suppress
 from pathlib import Path
 from zlib import crc32
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ...store.disk import Disk
 from ...store.dispatch import SCHEDULE_TOPIC
 from ...store.record_reader import Missing, RecordReader
 from .levels import queue_of_level

@@ -15,8 +15,8 @@ import re
 import sys
 from pathlib import Path
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ...store.disk import Disk
 from .event_format import (
     BATCH_HEADER_BYTES,
     EVENT_BYTES,

@@ -22,11 +22,12 @@ import msgspec
 
 from ...clock import Clock
 from ...config import BrokerConfig
+from ...disk import Disk
 from ...errors import CorruptFile, RefusedRequest
 from ...fastjson import encode_pretty, encode_text, pretty_document
 from ...filter.expressions import TAG_TYPES, make_filter, quick_filter
 from ...filter.message_filter import MessageFilter
-from ...json_file import OS_FILE_CALLS, FileCalls, load_json_with_backup, save_json_atomically
+from ...json_file import load_json_with_backup, save_json_atomically
 from ...protocol.codes import ResponseCode
 from ...shares import Shares
 from ..heartbeat import SubscriptionData
@@ -84,12 +85,10 @@ class _Document(msgspec.Struct, rename="camel"):
 class ConsumerFilters:
     """Owned by remoting-io; any thread may call `get` and `all`."""
 
-    def __init__(
-        self, path: Path, config: BrokerConfig, clock: Clock | None = None, files: FileCalls = OS_FILE_CALLS
-    ) -> None:
+    def __init__(self, path: Path, config: BrokerConfig, clock: Clock | None = None, disk: Disk | None = None) -> None:
         # Constant after construction.
         self._path = path
-        self._files = files
+        self._disk = disk
         self._clock = clock or Clock()
         self._bloom = bloom_of(config.max_error_rate_of_bloom_filter, config.expect_consumer_num_use_filter)
         self._saver = TableSaver("filters", self.persist, _SAVE_S)
@@ -334,7 +333,7 @@ class ConsumerFilters:
         changes = self._changes
         if changes == self._saved_changes:
             return
-        save_json_atomically(self._path, self._document(), self._files)
+        save_json_atomically(self._path, self._document(), self._disk)
         self._saved_changes = changes
 
     def document(self) -> bytes:
@@ -372,7 +371,7 @@ class ConsumerFilters:
     def _load(self) -> None:
         """Read the file. A damaged one is left out, because heartbeats bring its entries again."""
         try:
-            document = load_json_with_backup(self._path, self._files, "filterDataByTopic")
+            document = load_json_with_backup(self._path, self._disk, "filterDataByTopic")
             groups = msgspec.convert(document or {}, _Document, strict=False).filter_data_by_topic
         except (CorruptFile, ValueError, OSError) as error:
             logger.error("filters: %s is not read: %s", self._path, error)

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from ...clock import Clock
-from ...config_journal import JournalCalls
+from ...disk import Disk
 from ...journal_file import JournalFile
 from .records import Line, Move, ResetRecord, decode_line, encode_line
 
@@ -33,9 +33,7 @@ _ANEW_BYTES = 256 << 10
 class ResetJournal:
     """Any thread but remoting-io; one at a time."""
 
-    def __init__(
-        self, path: Path, clock: Clock, calls: JournalCalls | None = None, most_bytes: int = MOST_BYTES
-    ) -> None:
+    def __init__(self, path: Path, clock: Clock, disk: Disk | None = None, most_bytes: int = MOST_BYTES) -> None:
         """Open and read the file; a torn last line is cut, a damaged one left out. Raises OSError."""
         # Constant after construction.
         self._path = path
@@ -53,7 +51,7 @@ class ResetJournal:
         #: reset id -> topics that were deleted since.
         self._gone: dict[int, set[str]] = {}
         self._last_id = 0
-        self._file = JournalFile("offset resets", path, most_bytes, self._content, calls)
+        self._file = JournalFile("offset resets", path, most_bytes, self._content, disk)
         self._file.load(self._take_raw)
         self._size_last_time = self._file.size
 

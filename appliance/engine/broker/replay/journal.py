@@ -20,8 +20,8 @@ import msgspec
 from msgspec import structs
 
 from ...crc_lines import line_of, text_of
+from ...disk import Disk
 from ...errors import CorruptFile
-from ...store.disk import Disk
 from .job import FINISHED, MOST_MESSAGES, PAUSED, RUNNING, JobSpec, JobState, Result, Why, count_results
 
 logger = logging.getLogger(__name__)

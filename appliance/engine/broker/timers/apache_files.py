@@ -30,8 +30,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from zlib import crc32
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ...store.disk import Disk
 
 CHECKPOINT_BYTES = 4096
 UNIT_BYTES = 52

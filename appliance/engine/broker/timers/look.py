@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from ...disk import Disk
 from ...errors import CorruptFile
-from ...store.disk import Disk
 from ...store.log.commit_log import CommitLog
 from .marks import KeyMarks
 from .records import cancel_key, read_stored, short_key, timed_of

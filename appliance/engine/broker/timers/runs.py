@@ -23,9 +23,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from zlib import crc32
 
+from ...disk import Disk
 from ...errors import CorruptFile
 from ...named_tuple import NamedTuple
-from ...store.disk import Disk
 
 ENTRY_BYTES = 32
 HEADER = b"rocketbox timers run 1\n".ljust(ENTRY_BYTES, b"\0")

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ...clock import SYSTEM, Clock
+from ...disk import Disk
 from ...errors import CorruptFile
 from ...service_thread import ServiceThread
-from ...store.disk import Disk
 from .apache_files import LOG_FILE_BYTES, Unit, remove_schedule, save_checkpoint, write_timer_log
 from .look import ScheduleLook
 from .rolling import RollTimers

@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+from ...disk import Disk
 from ...errors import CorruptFile
 from ...named_tuple import NamedTuple
-from ...store.disk import Disk
 from .runs import (
     ENTRY_BYTES,
     Run,

@@ -15,8 +15,8 @@ from pathlib import Path
 import msgspec
 
 from ...clock import Clock
-from ...config_journal import JournalCalls, OsJournalCalls
 from ...crc_lines import line_of, text_of
+from ...disk import Disk
 from ...journal_file import JournalFile
 
 #: Time for which acts stay, unless there are too many.
@@ -65,9 +65,7 @@ class Line(msgspec.Struct, frozen=True, omit_defaults=True):
 class DecisionJournal:
     """The journal. Any thread but remoting-io; one at a time."""
 
-    def __init__(
-        self, path: Path, clock: Clock, calls: JournalCalls | None = None, most_bytes: int = MOST_BYTES
-    ) -> None:
+    def __init__(self, path: Path, clock: Clock, disk: Disk | None = None, most_bytes: int = MOST_BYTES) -> None:
         """Open and read it; a torn last line is cut, a damaged one left out. Raises OSError."""
         # Constant after construction.
         self._clock = clock
@@ -79,12 +77,11 @@ class DecisionJournal:
         self._acts: dict[int, Act] = {}
         self._ended: dict[int, Ended] = {}
         self._last_id = 0
-        calls = OsJournalCalls() if calls is None else calls
-        calls.make_directory(path.parent.parent)
-        calls.make_directory(path.parent)
-        if not calls.exists(path):
-            calls.sync_directory(path.parent.parent)
-        self._file = JournalFile("decisions", path, most_bytes, self._content, calls)
+        disk = Disk(path.parent.parent) if disk is None else disk
+        if not disk.exists(path):
+            disk.make_directory(path.parent)
+            disk.sync_directory(path.parent.parent)  # a process that died may have made it without a sync
+        self._file = JournalFile("decisions", path, most_bytes, self._content, disk)
         self._file.load(self._take_raw)
 
     @property

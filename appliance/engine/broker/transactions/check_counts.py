@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from zlib import crc32
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ...store.disk import Disk
 from .open_halves import PAGE
 
 logger = logging.getLogger(__name__)

@@ -21,8 +21,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from zlib import crc32
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ...store.disk import Disk
 
 logger = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from ..disk import Disk
+from ...disk import Disk
 from ..paths import StorePaths
 from .index_file import FIRST_ENTRY, IndexFile
 from .index_recovery import FILE_NAME, IndexPosition, IndexPositionFile

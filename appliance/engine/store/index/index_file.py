@@ -17,10 +17,10 @@ from array import array
 from collections.abc import Iterator
 from pathlib import Path
 
+from ...disk import Disk
 from ...hotpath import COMPILED, Keys, link_entries, put_keys, take_back
 from ...hotpath.pure_index import ENTRY, FIRST_ENTRY, entry_seconds
 from ...named_tuple import NamedTuple
-from ..disk import Disk
 from .index_keys import IndexKey
 
 HEADER = struct.Struct(">qqqqii")

@@ -19,8 +19,8 @@ from pathlib import Path
 
 from zlib_ng.zlib_ng import crc32
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ..disk import Disk
 from ..log.raw_log import RawLog
 from ..paths import StorePaths
 from .index_file import ENTRY, FIRST_ENTRY, IndexFile

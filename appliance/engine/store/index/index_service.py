@@ -22,10 +22,10 @@ import time
 from collections.abc import Iterator
 
 from ...clock import Clock
+from ...disk import Disk
 from ...hotpath import COMPILED, Keys
 from ...protocol.record import MAGIC_BLANK, MAGIC_V1, MAGIC_V2, SIZE_MAGIC
 from ...service_thread import ServiceThread
-from ..disk import Disk
 from ..log.commit_log import CommitLog
 from ..log.raw_log import RawLog
 from ..paths import StorePaths

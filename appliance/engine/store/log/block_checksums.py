@@ -17,9 +17,9 @@ from collections.abc import Callable, Iterator
 from zlib_ng.zlib_ng import crc32
 
 from ...clock import Clock
+from ...disk import Disk
 from ...errors import CorruptFile
 from ...service_thread import ServiceThread
-from ..disk import Disk
 from ..paths import StorePaths, segment_name, segment_offset
 from ..publication import Publication
 from ..store_files import StoreFiles

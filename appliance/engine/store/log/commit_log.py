@@ -24,10 +24,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from ...clock import SYSTEM, Clock
+from ...disk import Disk, DiskUsage
 from ...errors import MessageTooLarge, StartError, StoreBroken
 from ...hotpath import StageState, values_of
 from ...protocol.record import BLANK_BYTES, MAGIC_BLANK, SIZE_MAGIC
-from ..disk import Disk, DiskUsage
 from ..paths import segment_name, segment_offset
 from ..queues.consume_queue import ENTRY_BYTES
 from .segments import WARM_BYTES, Segment, SegmentAllocator

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from ..disk import Disk
+from ...disk import Disk
 from ..paths import StorePaths
 from ..store_files import StoreFiles
 from .raw_log import WINDOW_BYTES, ZEROS_BYTES, RawLog

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from ...disk import Disk
 from ...errors import CorruptFile
 from ...protocol.record import MAGIC_V1, MAGIC_V2, SIZE_MAGIC, Record, decode_record
-from ..disk import Disk
 
 WINDOW_BYTES = 4 * 1024 * 1024
 ZEROS_BYTES = 1024 * 1024

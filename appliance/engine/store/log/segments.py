@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ...clock import Clock
+from ...disk import Disk
 from ...service_thread import ServiceThread
-from ..disk import Disk
 
 if TYPE_CHECKING:
     from .commit_log import CommitLog

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from ...disk import Disk, DiskUsage
 from ...errors import QueueBroken
-from ..disk import Disk, DiskUsage
 from ..paths import StorePaths, queue_id_of
 from ..retention.deleted_topics import Begin, Ends
 from .consume_queue import HOLE, ConsumeQueue, has_zeros

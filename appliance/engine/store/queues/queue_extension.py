@@ -14,8 +14,8 @@ from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ..disk import Disk
 from ..paths import StorePaths, segment_name, segment_offset
 
 EXTENSION_DIRECTORY = "consumequeue_ext"

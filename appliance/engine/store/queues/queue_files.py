@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Container
 from pathlib import Path
 
+from ...disk import Disk
 from ...errors import StartError
 from ...protocol.record import Record
-from ..disk import Disk
 from ..paths import StorePaths, queue_id_of, segment_name, segment_offset
 from .consume_queue import ENTRY, ENTRY_BYTES
 from .queue_extension import EXTENSION_DIRECTORY

@@ -16,8 +16,8 @@ from pathlib import Path
 
 from zlib_ng.zlib_ng import crc32
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ..disk import Disk
 from ..paths import StorePaths
 from .consume_queue import ConsumeQueue
 from .consume_queue_table import ConsumeQueueTable

@@ -16,12 +16,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 from ...clock import Clock
 from ...config import StoreConfig
+from ...disk import DiskUsage
 from ...errors import RocketBoxError
 from ...loop_calls import run_on_loop
 from ...named_tuple import NamedTuple
 from ...service_thread import ServiceThread
 from ..clock_steps import ClockSteps, Stamped, ahead_of
-from ..disk import DiskUsage
 from ..log.commit_log import CommitLog, Segment
 from ..publication import Publication
 from ..queues.consume_queue_table import ConsumeQueueTable

@@ -22,8 +22,8 @@ from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
+from ...disk import Disk
 from ...named_tuple import NamedTuple
-from ..disk import Disk
 from ..paths import StorePaths
 
 logger = logging.getLogger(__name__)

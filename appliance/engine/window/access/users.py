@@ -86,13 +86,17 @@ class WireUsers:
 
     # --- looking
 
-    def page(self, q: str, sort: str, page: int, page_size: int) -> Page:
+    def page(self, q: str = "", sort: str = "name", page: int = 1, page_size: int = 50) -> Page:
+        """Return a page of WireUser. q: part of the name, upper and lower case alike. sort: name, type, state, entries;
+        "-" before it for the largest first. page_size: 1 to 500. InvalidInput for anything else."""
         part = q.casefold()
         found = sorted_by((account for account in self._book if part in account.name.casefold()), sort, _KEYS)
         shown, page, pages, page_size = cut(found, page, page_size)
         return page_of(found, map(_shown, shown), page, pages, page_size)
 
-    def who_may(self, resource: str, sort: str, page: int, page_size: int) -> Page:
+    def who_may(self, resource: str, sort: str = "user", page: int = 1, page_size: int = 50) -> Page:
+        """Return a page of AccessRow: the users who may do something on one topic, group or cluster, as "Topic:orders".
+        sort: user, type. InvalidInput (resource)."""
         asked = _resource_of(resource)
         rows = []
         for account in self._book:
@@ -103,7 +107,9 @@ class WireUsers:
         shown, page, pages, page_size = cut(found, page, page_size)
         return page_of(found, shown, page, pages, page_size)
 
-    def refusals(self, q: str, sort: str, page: int, page_size: int) -> Page:
+    def refusals(self, q: str = "", sort: str = "-last", page: int = 1, page_size: int = 50) -> Page:
+        """Return a page of RefusalRow: what was refused since the start, or in report mode would be, without what the
+        entries allow by now. q: part of user or resource. sort: user, resource, count, last."""
         part = q.casefold()
         rows = (row for row in self._refusals() if part in row.user.casefold() or part in row.resource.casefold())
         found = sorted_by((row for row in rows if self._still_refused(row)), sort, _REFUSAL_KEYS)
@@ -125,6 +131,7 @@ class WireUsers:
         return not user.policies.decide(kind, name, frozenset(row.actions), address).is_allowed
 
     def one(self, name: str) -> WireUser:
+        """Return one user. NotFound."""
         return _shown(self._known(name))
 
     def _known(self, name: str) -> Account:
@@ -135,7 +142,8 @@ class WireUsers:
 
     # --- changing
 
-    def create(self, name: str, user_type: str, dry_run: bool, by: str) -> WireUserChange:
+    def create(self, name: str, *, user_type: str = "Normal", dry_run: bool = False, by: str = "") -> WireUserChange:
+        """Make a user, with a new secret. InvalidInput (name, user_type); Conflict if it exists."""
         is_super = _one_of("user_type", user_type, _TYPES)
         try:
             change = creation(name, new_secret(), is_super)
@@ -143,27 +151,36 @@ class WireUsers:
             raise _said(refusal) from None
         return self._change(name, change, None, dry_run, by, makes_secret=True)
 
-    def act(self, name: str, act: str, revision: str | None, dry_run: bool, by: str) -> WireUserChange:
+    def act(
+        self, name: str, act: str, *, revision: str | None = None, dry_run: bool = False, by: str = ""
+    ) -> WireUserChange:
+        """Do one of `access.acts.USER_ACTS`. NotFound, InvalidInput (act); Conflict if it cannot be done now."""
         known = _one_of("act", act, USER_ACTS)
         return self._change(name, of_known(name, known.change), revision, dry_run, by, known.makes_secret)
 
-    def delete(self, name: str, revision: str | None, dry_run: bool, by: str) -> WireUserChange:
+    def delete(self, name: str, *, revision: str | None = None, dry_run: bool = False, by: str = "") -> WireUserChange:
+        """Delete a user and its entries. NotFound; Conflict for the last Super user who is enabled."""
         gone = of_known(name, lambda account: Account(name, gone=True))
         return self._change(name, gone, revision, dry_run, by)
 
     def put_entry(
         self,
         name: str,
-        policy: str,
-        entry: tuple[str, tuple[str, ...], tuple[str, ...], str],
-        revision: str | None,
-        dry_run: bool,
-        by: str,
+        resource: str,
+        actions: Iterable[str],
+        sources: Iterable[str] = (),
+        decision: str = "Allow",
+        policy: str = "Custom",
+        *,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
     ) -> WireUserChange:
-        """entry: resource, actions, sources, decision, as they were typed."""
+        """Give a user an entry; it takes the place of the one of the same policy and resource. NotFound, InvalidInput
+        (resource, actions, sources, decision, policy); Conflict if there are too many."""
         kind = _policy_of(policy)
         try:
-            checked = checked_entry(*entry)
+            checked = checked_entry(resource, tuple(actions), tuple(sources), decision)
         except EntryError as error:
             raise InvalidInput(error.field, say("entry_refused", reason=str(error))) from None
         return self._change(
@@ -171,8 +188,16 @@ class WireUsers:
         )
 
     def remove_entry(
-        self, name: str, policy: str, resource: str, revision: str | None, dry_run: bool, by: str
+        self,
+        name: str,
+        resource: str,
+        policy: str = "Custom",
+        *,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
     ) -> WireUserChange:
+        """Take an entry from a user. NotFound, InvalidInput (resource, policy)."""
         kind = _policy_of(policy)
         try:
             spelled = spelled_resource(resource)
@@ -219,6 +244,8 @@ class WireUsers:
     # --- asking
 
     def decide(self, name: str, action: str, resource: str, address: str) -> Decision:
+        """Return whether a user may do something, and which entry decides. action: as "Pub". resource: one topic, group
+        or cluster, as "Topic:orders". address: the client's. NotFound, InvalidInput (action, resource, address)."""
         account = self._known(name)
         asked, source = _asked(action, resource), _address_of(address)
         if not account.is_enabled:

@@ -58,7 +58,13 @@ class Asking:
         self._lock = threading.Lock()
         self._asked: set[tuple[str, str]] = set()
 
-    def running_info(self, group: str, client_id: str, stack: bool, by: str) -> a.RunningInfo:
+    def running_info(self, group: str, client_id: str, *, stack: bool = False, by: str = "") -> a.RunningInfo:
+        """Return a connected consumer's report about itself: queues, rates, settings; `stack`: also its thread dump.
+
+        Asks the client and blocks up to 12 s. by: the user, for the log. NotFound (client: it is no connected member
+        of the group), Conflict (it is being asked already), Unavailable (its version is too old, it does not answer
+        within 10 s, or its answer cannot be read).
+        """
         channel = self._member(group, client_id)
         fields = {"consumerGroup": group, "clientId": client_id, "jstackEnable": "true" if stack else "false"}
         logger.info("admin: running info asked group=%s client=%s stack=%s by=%s", group, client_id, stack, by)
@@ -66,12 +72,20 @@ class Asking:
         answer = self._ask(channel, RequestCode.GET_CONSUMER_RUNNING_INFO, fields, b"")
         return running_info_of(group, channel, _document(client_id, answer), (time.monotonic() - begin) * 1000)
 
-    def consumers_for(self, ref: str, most: int) -> tuple[tuple[str, str, str], ...]:
+    def consumers_for(self, ref: str, most: int = 200) -> tuple[tuple[str, str, str], ...]:
+        """Return (group, client id, address) of the connected consumers that can consume a message: those of groups
+        that subscribe to its topic, and of the group that it came back to. Errors as `message`."""
         found = self._questions.candidates(self._record(ref)[0].topic)
         rows = [(group, channel.client_id, channel.conn.remote_host) for group, channel in found]
         return tuple(sorted(rows)[:most])
 
-    def consume_directly(self, group: str, client_id: str, ref: str, by: str) -> a.DirectConsumption:
+    def consume_directly(self, group: str, client_id: str, ref: str, *, by: str = "") -> a.DirectConsumption:
+        """Have a connected consumer consume one message now, regardless of the group's offsets, which do not change.
+
+        ref: as for `message`. The message may be consumed a second time, so have the user confirm it. by: the user, for
+        the log. Errors as `running_info`, and NotFound (message), InvalidInput (ref). After Unavailable the message may
+        have been consumed nevertheless.
+        """
         channel = self._member(group, client_id)
         record, data = self._record(ref)
         offset_id = encode_offset_id(encode_host(*record.store_host), record.physical_offset)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import time
 
 from ...broker.clients import ClientChannel, ClientManager, ConsumerGroupInfo
+from ...errors import InvalidInput
 from ...filter.expressions import TAG_TYPES
 from ...protocol.codes import version_name
 from ...protocol.names import INNER_PRODUCER_GROUP
 from ...remoting.connection import Connection
 from .. import snapshots as s
 from ..figures.lag import LagSnapshot
+from ..sentences import say
 from ..tables import cut, page_of, sorted_by
 
 
@@ -113,6 +115,10 @@ class ClientViews:
             for conn, channel in newest.items()
         ]
 
+    def named(self, client_id: str) -> tuple[s.ClientRow, ...]:
+        """Return the connections of one client id; a client may have several. Empty if none is connected."""
+        return tuple(row for row in self.all() if row.client_id == client_id)
+
     def counts(self, progress: LagSnapshot) -> tuple[int, int]:
         """Return (number of connections that produce, number that consume)."""
         clients = self._clients
@@ -122,7 +128,22 @@ class ClientViews:
         consumers = {conn for info in progress.online.values() for conn in list(info.channels)}
         return len(producers), len(consumers)
 
-    def page(self, q: str, role: str | None, group: str | None, sort: str, page: int, page_size: int) -> s.Page:
+    def page(
+        self,
+        q: str = "",
+        role: str | None = None,
+        group: str | None = None,
+        sort: str = "client_id",
+        page: int = 1,
+        page_size: int = 50,
+    ) -> s.Page:
+        """Return a page of ClientRow, one a connection that sent heartbeats.
+
+        q: part of a client id, address or group. role: "producer" or "consumer". sort: client_id, address, language,
+        version, heartbeat, connected.
+        """
+        if role not in (None, "producer", "consumer"):
+            raise InvalidInput("role", say("one_of", field="role", choices="producer, consumer"))
         needle = q.strip().lower()
         rows = []
         for row in self.all():

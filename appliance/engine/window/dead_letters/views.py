@@ -29,6 +29,7 @@ from ...store.retention.clean_rules import HOUR_MS, is_cleaning_hour
 from .. import snapshots as s
 from ..figures.measures import Budget, Measures
 from ..messages.queue_reader import QueueReader
+from ..messages.snapshots import MessageCopy
 from ..messages.views import MessageViews, copy_of, row_of
 from ..options import Options
 from ..sentences import say
@@ -167,20 +168,31 @@ class DeadLetterViews:
     def page(
         self,
         group: str,
-        from_ms: int | None,
-        to_ms: int | None,
-        wanted: LetterFilter,
-        cursor: str | None,
-        limit: int,
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        wanted: Mapping[str, Any] | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
     ) -> DeadLetterPage:
+        """Return a page of a group's dead letters stored in [from_ms, to_ms], newest first, over a snapshot as
+        `messages.page`.
+
+        wanted: fields of a filter: topic (that it was first sent to; "" if its properties lack that), retries, key (or
+        unique id, or its original offset id), replayed ("no", "yes": from its place; "again": it is the copy of a
+        replay). With a filter a page ends after 250 ms, and may be empty although there is a next one. No bodies:
+        `messages.body(row.row.offset_id)`. NotFound (group; its dead letter topic), InvalidInput.
+        """
         topic = DLQ_PREFIX + group
+        chosen = filter_of(wanted)
         self.check(group, with_letters=False)
-        check_filter(wanted)
         found: Any
-        if wanted.all and self._topics.get(topic) is not None:
-            found = self._messages.page(topic, None, from_ms, to_ms, True, cursor, limit, make_row=_as_it_is)
+        if chosen.all and self._topics.get(topic) is not None:
+            found = self._messages.page(
+                topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, gentle=0.0, make_row=_as_it_is
+            )
         else:
-            found = self._filtered(group, from_ms, to_ms, wanted, cursor, limit)
+            found = self._filtered(group, from_ms, to_ms, chosen, cursor, limit)
         records: Sequence[Record] = found.rows
         jobs = self._history.of(group, spans_of([(one.queue_id, one.queue_offset) for one in records]))
         copies = self._copies(topic, records)
@@ -214,19 +226,28 @@ class DeadLetterViews:
     def copies(
         self,
         group: str,
-        from_ms: int | None,
-        to_ms: int | None,
-        wanted: LetterFilter,
-        cursor: str | None,
-        limit: int,
-        budget_ms: float,
+        *,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        wanted: Mapping[str, Any] | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        budget_ms: float = 250.0,
     ) -> DeadLetterCopies:
+        """As `page`, with body and all properties: needs the grants to read bodies and to export. budget_ms:
+        time after which the page ends, 250 at most; it may be empty although there is a next one."""
+        chosen = filter_of(wanted)
         self.check(group, with_letters=False)
         if not 1 <= budget_ms <= BUDGET_MS:
             raise InvalidInput("budget_ms", say("out_of_range", field="budget_ms", low=1, high=int(BUDGET_MS)))
-        found = self._filtered(group, from_ms, to_ms, wanted, cursor, limit, budget_ms)
+        found = self._filtered(group, from_ms, to_ms, chosen, cursor, limit, budget_ms)
         rows = tuple(copy_of(record) for record in found.rows)
         return DeadLetterCopies(rows, found.next_cursor, found.total, found.seen, found.skipped)
+
+    def copy(self, group: str, queue_id: int, offset: int) -> MessageCopy:
+        """Return one dead letter with body and all properties. NotFound. Needs the same grants."""
+        self.check(group)
+        return copy_of(self._messages.record(f"{DLQ_PREFIX}{group}/{queue_id}/{offset}")[0])
 
     def _filtered(
         self,
@@ -288,6 +309,8 @@ class DeadLetterViews:
             self._lock.release()
 
     def summary(self, group: str) -> DeadLetterSummary:
+        """Count a group's dead letters by origin topic, retries and hour. The first calls on a large backlog are
+        `truncated`: each continues the count for a quarter of a second. NotFound."""
         begin = time.monotonic()
         self.check(group, with_letters=False)
         counts: Counter[tuple[str, int, int]] = Counter()
@@ -323,7 +346,9 @@ class DeadLetterViews:
 
     # --- what goes soon
 
-    def expiring(self, within_ms: int) -> ExpiringLetters:
+    def expiring(self, within_ms: int = 24 * 3600000) -> ExpiringLetters:
+        """Return by group how many dead letters may be deleted within the next hours. Cheap enough to be called every
+        second for a page: it reads next to nothing."""
         if not 0 < within_ms < 1 << 40:
             raise InvalidInput("within_ms", say("out_of_range", field="within_ms", low=1, high=(1 << 40) - 1))
         until = int(time.time() * 1000) + within_ms
@@ -389,8 +414,11 @@ class DeadLetterViews:
         config = self._topics.get(topic)
         return None if config is None else reserve_hours_of(config)
 
-    def groups(self, q: str, sort: str, page: int, page_size: int) -> s.Page:
-        """Return a page of DeadLetterGroup, of groups that have dead letters."""
+    def groups(self, q: str = "", sort: str = "-count", page: int = 1, page_size: int = 50) -> s.Page:
+        """Return a page of DeadLetterGroup: the groups that have dead letters, deleted groups too.
+
+        q: part of the name. sort: group, count; "-" before it for the largest first.
+        """
         wanted = q.lower()
         rows = []
         for topic, queues in self._index.by_topic().items():

@@ -19,8 +19,12 @@ class Charts:
         self._sampler = sampler
         self._topics = topics
 
-    def series(self, name: str, seconds: int, topic: str | None, group: str | None) -> s.Series:
-        """See EngineAdmin.series."""
+    def series(self, name: str, seconds: int = 600, topic: str | None = None, group: str | None = None) -> s.Series:
+        """Return a rate over the last `seconds` (the last 598 at most), a point a second, for a chart.
+
+        name: "in", "out" (messages/s), "in_bytes", "out_bytes" (bytes/s) of the broker; "in" or "out" of a topic; "out"
+        of a group. NotFound for an unknown topic, InvalidInput for another name.
+        """
         if not 1 <= seconds <= 3600:
             raise InvalidInput("seconds", say("out_of_range", field="seconds", low=1, high=3600))
         if topic is not None:

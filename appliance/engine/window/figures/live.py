@@ -17,7 +17,7 @@ import msgspec
 
 from ..health.disk_room import DiskRoom
 from ..health.overview import Standing
-from .traffic import TrafficFigures
+from .traffic import BrokerFigures
 
 #: Frames are made while the last call of `frame` is not older than this.
 INTEREST_S = 5.0
@@ -62,7 +62,12 @@ class LiveFrames:
         return self._frame[0]
 
     def frame(self) -> tuple[int, bytes]:
-        """Return (number, JSON). It is made here if there was no call for a while, else by the sampler."""
+        """Return (number, JSON object) of the newest sample: the same bytes for every viewer, encoded once a second.
+
+        `live.py` describes the object; an unknown value is null. Cheap: a stream may call this every 250 ms and send
+        when the number has grown. Only the first frame after a pause is made in the caller's thread (10 ms at 2,000
+        topics).
+        """
         now = time.monotonic()
         idle = now - self._asked_at > INTEREST_S
         self._asked_at = now
@@ -92,7 +97,7 @@ class LiveFrames:
 class BrokerSource:
     """The figures of a running broker."""
 
-    def __init__(self, traffic: TrafficFigures, standing: Standing, disk: DiskRoom) -> None:
+    def __init__(self, traffic: BrokerFigures, standing: Standing, disk: DiskRoom) -> None:
         # Constant after construction.
         self._traffic = traffic
         self._standing = standing

@@ -39,7 +39,8 @@ class LookAhead:
         self._due = 0.0
 
     def step(self) -> bool:
-        """Measure some queues that are not measured yet. Return False if there is nothing left to do for now."""
+        """Measure some queues before a list needs them, for a few milliseconds. Return True if there are more. For one
+        thread, which rests between its calls."""
         if self._next >= len(self._topics):
             table, by_topic = self._index.look()
             now = time.monotonic()

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from ...broker.delays.delivery import DeliverDelayed
 from ...broker.groups import is_system_group
 from ...broker.sampler import Sampler
-from ...broker.timers.delivery import DeliverTimers
+from ...figures import KEPT
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ...store.message_store import MessageStore
-from ..health.disk_room import DiskRoom
 from ..health.unread_deletion import UnreadDeletion, UnreadLook
 from ..messages.queue_reader import QueueReader
-from ..process.system import rss_bytes
 from .lag import Backlog, ConsumerLag
 from .lag_times import LagTimes
 from .measures import Measures
-from .traffic import TrafficFigures
+from .traffic import BrokerFigures
 
 #: Topics or groups in one list: about a millisecond of work.
 STEP = 50
@@ -44,11 +41,7 @@ class Measurements:
         lag_times: LagTimes,
         measures: Measures,
         store: MessageStore,
-        traffic: TrafficFigures,
-        disk: DiskRoom,
-        open_halves: Callable[[], int],
-        delayed: DeliverDelayed,
-        timers: DeliverTimers,
+        figures: BrokerFigures,
         rebalances: Callable[[], dict[str, int]],
         unread: UnreadDeletion,
     ) -> None:
@@ -59,11 +52,7 @@ class Measurements:
         self._lag_times = lag_times
         self._measures = measures
         self._store = store
-        self._traffic = traffic
-        self._disk = disk
-        self._open_halves = open_halves
-        self._delayed = delayed
-        self._timers = timers
+        self._figures = figures
         self._rebalances = rebalances
         self._unread = unread
         # Owned by the caller of `take`. Separate from the shared one, which lag times would fill with 10 MB.
@@ -74,8 +63,8 @@ class Measurements:
         self._counted: dict[str, int] | None = None
 
     def take(self, seconds: int) -> Iterator[list[Measurement]]:
-        """Yield all measurements in short lists, between which the caller may rest: those of groups and of the broker,
-        then those of topics, which may be most. Rates: of the last `seconds`."""
+        """Yield the present figures of the broker, its topics and its groups in short lists; `measurements.py` has the
+        names. Rates are of the last `seconds` (at most 590). For one thread, which rests between the lists."""
         progress = self._lag.snapshot()
         lag = retries = 0
         slowest: int | None = None
@@ -107,7 +96,7 @@ class Measurements:
                 yield found
         # Those of deleted groups as well, which lie there until they are replayed or expire.
         letters = sum(progress.letters_by_group().values())
-        yield self._broker(seconds, lag, slowest, letters, retries)
+        yield self._broker(seconds, {"lag": lag, "lag_ms": slowest, "dead_letters": letters, "retries": retries})
         yield from self._topics(seconds)
 
     def _topics(self, seconds: int) -> Iterator[list[Measurement]]:
@@ -140,37 +129,14 @@ class Measurements:
                 found[key[which]] = found.get(key[which], 0.0) + (sampler.rate(moves, span) or 0.0)
         return found
 
-    def _broker(self, seconds: int, lag: int, slowest: int | None, letters: int, retries: int) -> list[Measurement]:
-        now = self._traffic.now()
-        delayed = self._delayed
-        figures: dict[str, float | None] = {
-            name: self._sampler.total_rate(short, seconds)
-            for name, short in (
-                ("in_rate", "in"),
-                ("out_rate", "out"),
-                ("in_bytes_rate", "in_bytes"),
-                ("out_bytes_rate", "out_bytes"),
-            )
-        }
-        figures |= {
-            "lag": lag,
-            "lag_ms": slowest,
-            "dead_letters": letters,
-            "retries": retries,
-            "connections": now["connections"],
-            "log_bytes": now["log_bytes"],
-            "disk_used_percent": self._disk.figures().used_percent,
-            "unsynced_bytes": now["unsynced_bytes"],
-            "sync_ms": self._sync_ms(),
-            "half_messages": self._open_halves(),
-            "delayed_messages": sum(delayed.waiting(level) for level in delayed.levels()),
-            "timed_messages": self._timers.pending,
-            "delayed_late_ms": delayed.late_ms,
-            "timed_late_ms": self._timers.late_ms,
-            "memory_bytes": rss_bytes(),
-            **self._incidents(),
-        }
-        return [Measurement(name, "", value) for name, value in figures.items()]
+    def _broker(self, seconds: int, walked: dict[str, float | None]) -> list[Measurement]:
+        reading = self._figures.reading(seconds=seconds)
+        found = {**walked, "sync_ms": self._sync_ms(), **self._incidents()}
+        return [
+            Measurement(name, "", found[name] if name in found else figure.read(reading))
+            for name, figure in KEPT.items()
+            if figure.of == "broker"
+        ]
 
     def _incidents(self) -> dict[str, float]:
         """Return what went wrong since the last call, or since the broker's start at the first one; that is the one in

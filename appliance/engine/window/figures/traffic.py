@@ -1,33 +1,83 @@
-"""The broker's present figures, for the front page, the live frame and /metrics."""
+"""The broker's present figures, for the front page, the live frame, /metrics and the history."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 from ...broker.delays.delivery import DeliverDelayed
 from ...broker.deliveries.service import DeliveryService
 from ...broker.groups import SubscriptionGroupManager
 from ...broker.processors.pull import PullProcessor
-from ...broker.sampler import Sampler
+from ...broker.sampler import RATE_SAMPLES, Sampler
 from ...broker.sending.send_back_counts import SendBackCounts
 from ...broker.sending.send_path import SendPath
 from ...broker.timers.delivery import DeliverTimers
 from ...broker.timers.rolling import RollTimers
 from ...broker.topics import TopicConfigManager
+from ...broker.transactions.open_halves import OpenHalves
+from ...clock import Clock
+from ...figures import BY_NAME, FIGURES
 from ...remoting.server import RemotingServer
 from ...store.message_store import MessageStore
+from ..health.disk_room import DiskRoom
+from ..process.system import rss_bytes
 from ..transactions.snapshots import TransactionCounts
 
+#: The figures of the front page, which has fields of these names (`snapshots.Overview`).
+_FRONT = (
+    *("in_rate", "out_rate", "in_bytes_rate", "out_bytes_rate", "put_total", "delivered_total", "connections"),
+    *("parked_pulls", "log_bytes", "unsynced_bytes"),
+)
 
-class TrafficFigures:
-    """Figures of the broker's traffic. Any thread; takes a fraction of a millisecond."""
 
-    def __init__(self, store: MessageStore, pull: PullProcessor, server: RemotingServer, sampler: Sampler) -> None:
+@dataclass
+class Reading:
+    """One reading of a broker's figures. seconds: rates are of the last ones."""
+
+    store: MessageStore
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    pull: PullProcessor
+    server: RemotingServer
+    sampler: Sampler
+    disk: DiskRoom
+    delayed: DeliverDelayed
+    timers: DeliverTimers
+    rolls: RollTimers
+    send_backs: SendBackCounts
+    sends: SendPath
+    deliveries: DeliveryService
+    halves: OpenHalves
+    counts: Callable[[], TransactionCounts]
+    clock: Clock
+    seconds: int = RATE_SAMPLES
+
+    def rate(self, total: str) -> float | None:
+        return self.sampler.total_rate(total, self.seconds)
+
+    def memory(self) -> int | None:
+        return rss_bytes()
+
+    @cached_property
+    def transactions(self) -> TransactionCounts:
+        return self.counts()
+
+    def oldest_half_s(self) -> float:
+        """Return the age of the oldest open half message in seconds; 0 without one."""
+        stored_ms = self.transactions.oldest_stored_ms
+        return 0 if stored_ms is None else max(0, self.clock.wall_ms() - stored_ms) / 1000
+
+
+class BrokerFigures:
+    """Any thread; takes a fraction of a millisecond."""
+
+    def __init__(self, reading: partial[Reading], sampler: Sampler) -> None:
+        """reading: makes a Reading; `seconds` may be given."""
         # Constant after construction.
-        self._store = store
-        self._pull = pull
-        self._server = server
+        self.reading = reading
         self._sampler = sampler
 
     @property
@@ -37,81 +87,19 @@ class TrafficFigures:
 
     def now(self) -> dict[str, Any]:
         """Return the figures by the names of `snapshots.Overview`; a rate is None before there are two samples."""
-        store, sampler = self._store, self._sampler
-        return {
-            "in_rate": sampler.total_rate("in"),
-            "out_rate": sampler.total_rate("out"),
-            "in_bytes_rate": sampler.total_rate("in_bytes"),
-            "out_bytes_rate": sampler.total_rate("out_bytes"),
-            "put_total": store.put_count,
-            "delivered_total": self._pull.message_count,
-            "connections": len(self._server.connections),
-            "parked_pulls": self._pull.long_polling.count,
-            "log_bytes": store.published - store.log.min_offset,
-            "unsynced_bytes": max(0, store.log.written - store.log.durable),
-        }
+        reading = self.reading()
+        return {name: BY_NAME[name].read(reading) for name in _FRONT}
 
+    def metrics(self) -> dict[str, float]:
+        """Return numbers by their names at /metrics."""
+        reading, found = self.reading(), {}
+        for figure in FIGURES:
+            if figure.metric:
+                value = figure.read(reading)
+                found[figure.metric] = value if figure.per == 1 else value / figure.per
+        return found
 
-def broker_metrics(
-    store: MessageStore,
-    topics: TopicConfigManager,
-    groups: SubscriptionGroupManager,
-    pull: PullProcessor,
-    delivery: DeliverDelayed,
-    send_backs: SendBackCounts,
-    sends: SendPath,
-    deliveries: DeliveryService,
-    transactions: Callable[[], TransactionCounts],
-    wall_ms: Callable[[], int],
-    timers: DeliverTimers,
-    rolls: RollTimers,
-) -> dict[str, float]:
-    """Return numbers by name, for /metrics; totals count from the start. Names that begin with rocketmq_ are
-    upstream's."""
-    counts = transactions()
-    oldest_ms = counts.oldest_stored_ms
-    return {
-        "topics": len(topics.all()),
-        "subscription_groups": len(groups.all()),
-        "consume_queues": len(store.queues.all()),
-        "messages_put_total": store.put_count,
-        "bytes_put_total": store.put_bytes,
-        "messages_pulled_total": pull.message_count,
-        "bytes_pulled_total": pull.message_bytes,
-        "messages_sent_back_total": send_backs.sent_back,
-        "dead_letters_total": send_backs.dead_letters + sends.dead_letters,
-        "pulls_found_total": pull.found_count,
-        "pulls_missed_total": pull.miss_count,
-        "messages_judged_total": pull.judged_count,
-        "parked_pulls": pull.long_polling.count,
-        "commit_log_min_offset": store.log.min_offset,
-        "commit_log_published_offset": store.published,
-        "commit_log_unsynced_bytes": store.log.written - store.log.durable,
-        "commit_log_writable": 0 if store.log.broken or store.log.refused else 1,
-        "commit_log_files": len(store.log.segments),
-        "index_files": len(store.index.files),
-        "index_behind_bytes": store.index.behind,
-        "disk_used_ratio": store.cleaner.status.used_share,
-        "commit_log_files_deleted_total": store.cleaner.status.log_files_deleted,
-        "queue_files_deleted_total": store.cleaner.status.queue_files_deleted,
-        "delayed_messages_waiting": sum(delivery.waiting(level) for level in delivery.levels()),
-        "delayed_messages_delivered_total": delivery.delivered,
-        "delayed_messages_given_up_total": sum(delivery.given_up.values()),
-        "delivery_events_written_total": deliveries.written,
-        "delivery_events_lost_total": deliveries.lost,
-        "rocketmq_half_messages": counts.open,
-        "rocketmq_commit_messages_total": counts.committed,
-        "rocketmq_rollback_messages_total": counts.rolled_back,
-        "half_messages_discarded_total": counts.discarded,
-        "half_messages_lost_total": counts.lost,
-        "half_messages_without_producer": counts.waiting,
-        "half_messages_oldest_seconds": 0 if oldest_ms is None else max(0, wall_ms() - oldest_ms) / 1000,
-        "transaction_checks_total": counts.asked,
-        "delayed_messages_late_seconds": delivery.late_ms / 1000,
-        "timed_messages_waiting": timers.pending,
-        "timed_messages_delivered_total": timers.delivered,
-        "timed_messages_cancelled_total": timers.cancelled,
-        "timed_messages_given_up_total": sum(timers.given_up.values()),
-        "timed_messages_rolled_total": rolls.rolled,
-        "timed_messages_late_seconds": timers.late_ms / 1000,
-    }
+    def upstream(self) -> Iterator[tuple[str, float]]:
+        """Yield numbers with their names in Apache's metrics."""
+        reading = self.reading()
+        return ((figure.upstream, figure.read(reading)) for figure in FIGURES if figure.upstream)

@@ -8,6 +8,7 @@ Source: RocketMQ 5.3.3 BrokerMetricsConstant, DefaultStoreMetricsConstant; rocke
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
@@ -25,6 +26,7 @@ from ..replicas.views import ReplicationView
 from .lag import BROADCASTING, ConsumerLag, LagSnapshot, lag_time_ms
 from .lag_times import LagTimes
 from .measures import Budget, Measures
+from .traffic import BrokerFigures
 
 #: Time limit for reading store times in one scrape; a group that is not reached has no sample of its lag time.
 READ_BUDGET_MS = 40
@@ -71,10 +73,11 @@ class UpstreamMetrics:
         measures: Measures,
         pulled: PullOffsets,
         runtime_info: Callable[[], Mapping[str, str]],
-        numbers: Callable[[], Mapping[str, float]],
+        figures: BrokerFigures,
+        permission: Callable[[], int],
         replication: ReplicationView,
     ) -> None:
-        """names, runtime_info (the answer to request 28), numbers (`figures.broker_metrics`): called at each scrape."""
+        """names, runtime_info (the answer to request 28), permission (of the broker): called at each scrape."""
         # Constant after construction.
         self._names = names
         self._store = store
@@ -86,14 +89,15 @@ class UpstreamMetrics:
         self._measures = measures
         self._pulled = pulled
         self._runtime_info = runtime_info
-        self._numbers = numbers
+        self._figures = figures
+        self._permission = permission
         self._replication = replication
 
     def samples(self) -> Iterator[Sample]:
         names = self._names()
         progress = self._lag.snapshot()
-        numbers, info = self._numbers(), self._runtime_info()
-        yield from self._broker(names, numbers, info)
+        info = self._runtime_info()
+        yield from self._broker(names, info)
         yield from self._connections(names, progress)
         yield from self._of_topics(names, progress)
         yield from self._of_groups(names, progress)
@@ -101,10 +105,11 @@ class UpstreamMetrics:
 
     # --- the broker
 
-    def _broker(self, names: BrokerNames, numbers: Mapping[str, float], info: Mapping[str, str]) -> Iterator[Sample]:
+    def _broker(self, names: BrokerNames, info: Mapping[str, str]) -> Iterator[Sample]:
         base = _node(names)
 
-        def own(name: str, value: float, kind: str = GAUGE, **labels: str) -> Sample:
+        def own(name: str, value: float, **labels: str) -> Sample:
+            kind = COUNTER if name.endswith("_total") else GAUGE
             return Sample(f"rocketmq_{name}", kind, (*base, *labels.items()), value)
 
         for processor, key in (
@@ -113,25 +118,13 @@ class UpstreamMetrics:
             ("query_message", "queryThreadPoolQueueSize"),
         ):
             yield own("processor_watermark", _number(info[key]) or 0, processor=processor)
-        yield own("broker_permission", numbers["broker_permission"])
-        yield own("topic_number", numbers["topics"])
-        yield own("consumer_group_number", numbers["subscription_groups"])
-        yield own("throughput_in_total", numbers["bytes_put_total"], COUNTER)
-        yield own("throughput_out_total", numbers["bytes_pulled_total"], COUNTER)
-        yield own("half_messages", numbers["rocketmq_half_messages"])
-        yield own("commit_messages_total", numbers["rocketmq_commit_messages_total"], COUNTER)
-        yield own("rollback_messages_total", numbers["rocketmq_rollback_messages_total"], COUNTER)
+        yield own("broker_permission", self._permission())
         disk = {"storage_type": "local", "storage_medium": "disk"}
-        log = self._store.log
-        yield own("storage_size", self._store.published - log.min_offset, **disk)
-        yield own("storage_flush_behind_bytes", max(0, log.written - log.durable), **disk)
-        yield own("storage_dispatch_behind_bytes", numbers["index_behind_bytes"], **disk)
+        for name, value in self._figures.upstream():
+            yield own(name, value, **(disk if name.startswith("storage_") else {}))
         oldest = self._store.earliest_time_ms()
         if oldest >= 0:
-            yield own("storage_message_reserve_time", max(0, int(numbers["wall_ms"]) - oldest), **disk)
-        yield own("timing_messages", numbers["timed_messages_waiting"])
-        yield own("timer_dequeue_total", numbers["timed_messages_delivered_total"], COUNTER)
-        yield own("timer_dequeue_latency", int(numbers["timed_messages_late_seconds"] * 1000))
+            yield own("storage_message_reserve_time", max(0, int(time.time() * 1000) - oldest), **disk)
         exporter = (("cluster", names.cluster), ("brokerIP", names.address), ("broker", names.broker))
         for name, which in (("broker_tps", "in"), ("broker_qps", "out")):
             rate = self._sampler.total_rate(which)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -25,7 +25,7 @@ MAX_NAME_LENGTH = min(TOPIC_MAX_LENGTH - len(RETRY_PREFIX), GROUP_MAX_LENGTH)
 
 
 class GroupCommands:
-    """Any thread; waits in the caller's. See EngineAdmin for arguments and errors."""
+    """Any thread; waits in the caller's."""
 
     def __init__(
         self,
@@ -42,7 +42,12 @@ class GroupCommands:
         self._pool = pool
         self._lag = lag
 
-    def create(self, name: str, values: Mapping[str, object], dry_run: bool, by: str) -> s.Change:
+    def create(self, name: str, *, dry_run: bool = False, by: str = "", **settings: Any) -> s.Change:
+        """Make a consumer group; durable when it returns. InvalidInput, Conflict if the group exists.
+
+        settings: those of `group_setting_list`, with their defaults: consume_enable, consume_broadcast_enable,
+        consume_message_orderly, retry_queue_nums, retry_max_times.
+        """
         if not is_legal_group(name) or len(name) > MAX_NAME_LENGTH:
             raise InvalidInput("name", say("bad_group_name", length=MAX_NAME_LENGTH))
         if is_system_group(name):
@@ -50,18 +55,34 @@ class GroupCommands:
         if self._groups.get(name) is not None:
             raise Conflict(say("group_exists", name=name))
         config = with_values(
-            SubscriptionGroupConfig(group_name=name), GROUP_SETTINGS, with_defaults(GROUP_SETTINGS, values)
+            SubscriptionGroupConfig(group_name=name), GROUP_SETTINGS, with_defaults(GROUP_SETTINGS, settings)
         )
         change = preview(name, {}, group_fields(config), _warnings(config))
         return change if dry_run else self._made(change, config, None, by)
 
-    def edit(self, name: str, revision: str | None, values: Mapping[str, object], dry_run: bool, by: str) -> s.Change:
+    def edit(
+        self, name: str, *, revision: str | None = None, dry_run: bool = False, by: str = "", **settings: Any
+    ) -> s.Change:
+        """Change the settings that are given and not None. NotFound, Conflict (revision), InvalidInput."""
         known = self._known(name, revision)
-        config = with_values(known, GROUP_SETTINGS, values)
+        config = with_values(known, GROUP_SETTINGS, settings)
         change = preview(name, group_fields(known), group_fields(config), _warnings(config), (), revision_of(known))
         return change if dry_run else self._made(change, config, known, by)
 
-    def delete(self, name: str, revision: str | None, offsets: bool, force: bool, dry_run: bool, by: str) -> s.Change:
+    def delete(
+        self,
+        name: str,
+        *,
+        revision: str | None = None,
+        offsets: bool = True,
+        force: bool = False,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> s.Change:
+        """Delete a group and (offsets=True) its offsets; its retry and dead letter topics stay, `warnings` name them.
+
+        Blocked without `force` if it has unread messages or connected clients. NotFound, Conflict (revision).
+        """
         known = self._known(name, revision)
         blockers, warnings = self._consequences(name, offsets)
         change = preview(name, group_fields(known), {}, warnings, blockers, revision_of(known))

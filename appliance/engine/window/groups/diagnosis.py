@@ -2,7 +2,7 @@
 
 One look for each kind of finding, all over one snapshot of offsets and clients. A look that lacks data returns
 "unknown" with the reason; it never guesses. The broker cannot see why a client commits nothing; only the client can
-report that (`EngineAdmin.running_info` asks it).
+report that (`Asking.running_info` asks it).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ...store.queues.consume_queue import ConsumeQueue
 from ..clients.views import conflicts_of, members_of
 from ..figures.lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot
 from ..figures.measures import Measures
-from ..health import lateness
+from ..health import limits
 from ..health.lateness import Lateness, StandingQueue
 from ..health.needs import say_late
 from ..messages.queue_reader import QueueReader
@@ -60,24 +60,6 @@ KINDS = (
     "uneven_share",
 )
 
-#: A lock's holder that has not pulled for this time is silent: it renews the lock every 20 s, and pulls all the time.
-SILENT_S = 60.0
-#: Time in which a handler that keeps up finishes the messages that are pulled and not yet committed: three times the
-#: interval between two commits of a client.
-SLOW_S = 15.0
-#: Fewer messages in flight are not looked at: two pulls of 32 messages.
-SLOW_IN_FLIGHT = 64
-#: Samples behind a rate: the last minute, since commits come every 5 s. A rate is known after RATE_KNOWN_S seconds.
-RATE_SAMPLES = 60
-RATE_KNOWN_S = 10.0
-#: Retries storm if there is at least one a second, and they are at least a fifth of what the group consumes.
-STORM_RATE = 1.0
-STORM_SHARE = 0.2
-#: A backlog grows if this share of the incoming messages is not consumed, and at least one message a second.
-GROWTH_SHARE = 0.1
-GROWTH_RATE = 1.0
-#: Newest messages of a topic among which an expression is expected to match at least one.
-LOOKED_AT = 200
 #: Queues and clients that a finding names at most.
 MOST_NAMED = 100
 #: Addresses that a sentence names at most.
@@ -133,9 +115,14 @@ class GroupDiagnosis:
         self._sampler = sampler
         self._measures = measures
 
-    def of(self, group: str, may_see: Callable[[str], bool]) -> d.Diagnosis:
-        """Diagnose a group. may_see(topic): True if the caller may see a topic's messages. Raises NotFound for a group
-        that is not configured, not online and has no offsets."""
+    def of(self, group: str, may_see: Callable[[str], bool] = lambda topic: True) -> d.Diagnosis:
+        """Return what is wrong with a group by the broker's own records, each finding with its numbers.
+
+        The kinds that were looked for and found in order, or could not be judged, are listed as well. `KINDS`
+        has the kinds, and the thresholds beside it their reasons. may_see(topic): True if the caller may see a topic's
+        messages; messages of other topics are not named. NotFound for a group that is not configured, not online and
+        has no offsets.
+        """
         progress = self._lag.snapshot()
         if not progress.has(group):
             raise NotFound("group", group)
@@ -234,8 +221,8 @@ class _Patient:
         return self._backlog().lag or 0
 
     def _span(self) -> tuple[int, float]:
-        span = self._sampler.span(RATE_SAMPLES)
-        if span[1] < RATE_KNOWN_S:
+        span = self._sampler.span(limits.RATE_SAMPLES)
+        if span[1] < limits.RATE_KNOWN_S:
             raise _Unknown(say("not_measured_yet"))
         return span
 
@@ -348,7 +335,7 @@ class _Patient:
             return
         silent_s = math.inf
         for queue, offset in backlog.lagging:
-            if self._pulled.get(self._group, queue) > offset or self._waited_s(queue, offset) < SILENT_S:
+            if self._pulled.get(self._group, queue) > offset or self._waited_s(queue, offset) < limits.SILENT_S:
                 return
             silent_s = min(silent_s, self._age_s(queue, offset))
         if self._given_out(backlog.lagging):
@@ -402,13 +389,13 @@ class _Patient:
                 continue
             looked = matched = 0
             for queue in self._progress.readable(wanted.topic)[:MOST_NAMED]:
-                begin = max(queue.min_offset, queue.max_offset - LOOKED_AT)
+                begin = max(queue.min_offset, queue.max_offset - limits.LOOKED_AT)
                 for physical, size, _ in self._reader.entries(queue, begin, queue.max_offset - begin):
                     record = self._records.without_body(physical, size)
                     if record is not None:
                         looked += 1
                         matched += judge.matches(decode_properties(record.properties))
-                if matched or looked >= LOOKED_AT:
+                if matched or looked >= limits.LOOKED_AT:
                     break
             if looked and not matched:
                 text = say("diag_expression_lets_nothing", topic=wanted.topic, count=looked)
@@ -469,7 +456,7 @@ class _Patient:
         offset = self._progress.committed(self._group, queue.topic).get(queue.queue_id)
         if offset is None or offset >= queue.max_offset or self._pulled.get(self._group, queue) > offset:
             return False
-        return self._idle_s(queue) >= SILENT_S and self._waited_s(queue, self._next_of(queue)) >= SILENT_S
+        return self._idle_s(queue) >= limits.SILENT_S and self._waited_s(queue, self._next_of(queue)) >= limits.SILENT_S
 
     def queue_stuck(self) -> Iterator[d.Finding]:
         """A queue's offset does not move; the message at the offset holds it up."""
@@ -509,10 +496,10 @@ class _Patient:
             yield d.Finding("queue_stuck", "act", text, tuple(evidence), named, holders, message)
 
     def _moves(self, queue: ConsumeQueue) -> bool:
-        """True if the queue's offset was seen to move within the last STUCK_S seconds."""
+        """True if the queue's offset was seen to move within the last `limits.STUCK_S` seconds."""
         entry = self._progress.entries.get(self._group, {}).get(queue.topic)
         moved_at = None if entry is None else self._sampler.queue_moved_at(entry, queue.queue_id)
-        return moved_at is not None and self._now - moved_at < lateness.STUCK_S
+        return moved_at is not None and self._now - moved_at < limits.STUCK_S
 
     def falls_behind(self) -> Iterator[d.Finding]:
         """The queues that move are late; the level depends on whether they catch up."""
@@ -554,13 +541,13 @@ class _Patient:
                 begin = max(offset, queue.min_offset)
                 in_flight += max(0, min(pulled, queue.max_offset) - begin)
                 oldest_s = max(oldest_s, self._waited_s(queue, begin))
-            if in_flight < SLOW_IN_FLIGHT:
+            if in_flight < limits.SLOW_IN_FLIGHT:
                 continue
             rate = self._rate_out(topic)
-            if rate * SLOW_S > in_flight or oldest_s < SLOW_S:
+            if rate * limits.KEEPS_UP_S > in_flight or oldest_s < limits.KEEPS_UP_S:
                 continue
             if not self._sampler.rate(
-                self._sampler.pairs.get((topic, self._group)), self._sampler.span(max(1, int(SLOW_S)))
+                self._sampler.pairs.get((topic, self._group)), self._sampler.span(max(1, int(limits.KEEPS_UP_S)))
             ):
                 rate = 0.0  # the commits of the last minute came before it hung
             evidence = [
@@ -579,10 +566,10 @@ class _Patient:
     def retries_storming(self) -> Iterator[d.Finding]:
         """Many messages are sent back for a retry."""
         retries = self._rate_in(RETRY_PREFIX + self._group)
-        if retries < STORM_RATE:
+        if retries < limits.STORM_RATE:
             return
         consumed = sum(self._rate_out(topic) for topic in self._own_topics())
-        if retries < STORM_SHARE * consumed:
+        if retries < limits.STORM_SHARE * consumed:
             return
         evidence = [
             d.Evidence("retry_rate", round(retries, 2), "messages/s"),
@@ -622,7 +609,7 @@ class _Patient:
             if not lag:
                 continue
             comes, goes = self._rate_in(topic), self._rate_out(topic)
-            if comes - goes < max(GROWTH_RATE, GROWTH_SHARE * comes):
+            if comes - goes < max(limits.GROWTH_RATE, limits.GROWTH_SHARE * comes):
                 continue
             evidence = (
                 d.Evidence("clients", clients, "clients"),

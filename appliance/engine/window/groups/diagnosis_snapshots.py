@@ -37,7 +37,7 @@ class HeldUpBy:
 
     @property
     def skip(self) -> dict[str, object]:
-        """Arguments of EngineAdmin.offset_target and reset_offsets that skip this message. They name the message, not a
+        """Arguments of `target_of` and `OffsetCommands.reset` that skip this message. They name the message, not a
         number of them: done twice or late, they skip no other one, and do not take the group back."""
         return {"topics": [self.topic], "queues": [self.queue_id], "to": "skip", "offset": self.offset}
 

@@ -18,16 +18,12 @@ from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
 from ..figures.lag import BROADCASTING, ConsumerLag, LagSnapshot, lag_of, next_of
 from ..figures.measures import Budget, Measures
+from ..health import limits
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from ..tables import cut, page_of, sorted_by
 from ..topics.views import SORT_BUDGET_MS
-from .diagnosis import RATE_KNOWN_S, RATE_SAMPLES
 
-#: A group keeps up if it consumes its backlog within this time, since clients commit only every 5 s, and if its rate is
-#: above this share of the incoming rate.
-KEEPS_UP_S = 15.0
-KEEPS_UP_SHARE = 0.9
 #: Points of the line that shows a group's lag of the last ten minutes.
 POINTS = 60
 
@@ -69,14 +65,14 @@ class GroupNow:
     # --- how fast
 
     def pace(self, name: str) -> s.GroupPace:
-        """See EngineAdmin.group_pace."""
+        """Return a group's rates, when it will have caught up, and its lag over the last ten minutes. NotFound."""
         progress = self._known(name)
         backlog = progress.backlog(name)
         topics = progress.topics_of(name)
         times, lags = self._history(name, topics, backlog.lag)
         sampler = self._sampler
-        span = sampler.span(RATE_SAMPLES)
-        known = span[1] >= RATE_KNOWN_S
+        span = sampler.span(limits.RATE_SAMPLES)
+        known = span[1] >= limits.RATE_KNOWN_S
         comes = goes = None
         if known:
             comes = sum(sampler.rate(sampler.topics.get(topic), span) or 0.0 for topic in topics)
@@ -88,7 +84,7 @@ class GroupNow:
             trend, why = "unknown", say("not_measured_yet")
         elif not backlog.lag:
             trend = "caught_up"
-        elif goes > comes * KEEPS_UP_SHARE and backlog.lag <= goes * KEEPS_UP_S:
+        elif goes > comes * (1 - limits.GROWTH_SHARE) and backlog.lag <= goes * limits.KEEPS_UP_S:
             trend = "keeps_up"
         elif goes > comes:
             trend, catches_up = "catches_up", int(1000 * backlog.lag / (goes - comes))
@@ -124,8 +120,15 @@ class GroupNow:
 
     # --- its queues
 
-    def queues(self, name: str, topic: str | None, q: str, sort: str, page: int, page_size: int) -> s.Page:
-        """See EngineAdmin.group_queues."""
+    def queues(
+        self, name: str, topic: str | None = None, q: str = "", sort: str = "-lag", page: int = 1, page_size: int = 50
+    ) -> s.Page:
+        """Return a page of QueueNow: the queues of every topic that the group subscribes to or has offsets of, and of
+        its retry topic. NotFound.
+
+        topic: only the queues of this topic. q: part of the topic's name. sort: queue, lag, lag_time, committed, end,
+        idle; "-" before it for the largest first.
+        """
         progress = self._known(name)
         info = progress.online.get(name)
         needle = q.strip().lower()

@@ -76,7 +76,20 @@ class GroupViews:
 
     # --- the list
 
-    def page(self, q: str, system: bool, online: bool | None, sort: str, page: int, page_size: int) -> s.Page:
+    def page(
+        self,
+        q: str = "",
+        system: bool = False,
+        online: bool | None = None,
+        sort: str = "name",
+        page: int = 1,
+        page_size: int = 50,
+    ) -> s.Page:
+        """Return a page of GroupRow.
+
+        system: with the broker's own groups. online: only those with (True) or without (False) connected clients. sort:
+        name, lag, lag_time, clients, topics, out_rate, retries, dead_letters; "-" before it for the largest first.
+        """
         needle = q.strip().lower()
         progress = self._lag.snapshot()
         names = {
@@ -163,7 +176,9 @@ class GroupViews:
 
     # --- one group
 
-    def detail(self, name: str, with_queues: bool = True) -> s.GroupDetail:
+    def detail(self, name: str, *, queues: bool = True) -> s.GroupDetail:
+        """Return one group: its clients, subscriptions and their conflicts, and the progress of every queue. queues
+        False: without the queues, of which `group_queues` returns pages. NotFound."""
         progress = self._lag.snapshot()
         config = self._groups.get(name)
         info = progress.online.get(name)
@@ -173,7 +188,7 @@ class GroupViews:
         with QueueReader(self._store) as reader:
             backlog = progress.backlog(name)
             row = self._row(name, progress, backlog, lag_time_ms(backlog, reader, self._measures), out, self._waiting())
-            queues = self._queues(name, progress, reader) if with_queues else ()
+            rows = self._queues(name, progress, reader) if queues else ()
         members = members_of(info)
         wanted = [] if info is None else sorted(info.subscriptions.copy().values(), key=lambda data: data.topic)
         return s.GroupDetail(
@@ -181,7 +196,7 @@ class GroupViews:
             settings=None if config is None else group_settings_of(config),
             consume_type=None if info is None else info.consume_type,
             consume_from=None if info is None else info.consume_from_where,
-            queues=queues,
+            queues=rows,
             clients=members,
             subscriptions=tuple(s.Subscription(d.topic, d.sub_string, d.expression_type) for d in wanted),
             conflicts=conflicts_of(members),

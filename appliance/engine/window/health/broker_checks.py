@@ -14,13 +14,10 @@ from ...store.message_store import MessageStore
 from .. import snapshots as s
 from ..options import Options
 from ..sentences import say
+from . import limits
 from .disk_room import disk_figures
 
-#: Age up to which a finding in the store is reported.
-FINDINGS_S = 7 * 86_400
 _MENDED = ("torn", "queue", "queues")
-#: Lag of the key index from which it is reported: it is being rebuilt, or the machine is too slow.
-_INDEX_BEHIND_BYTES = 256 * 1024 * 1024
 
 
 class Failing(Protocol):
@@ -154,7 +151,7 @@ class BrokerChecks:
             return s.Check("index", "failed", say("index_failing", reason=index.failure))
         if not index.enabled:
             return s.Check("index", "ok", say("index_off"))
-        if index.behind > _INDEX_BEHIND_BYTES:
+        if index.behind > limits.INDEX_BEHIND_BYTES:
             return s.Check("index", "warning", say("index_behind", size=index.behind))
         return s.Check("index", "ok", say("index_current"))
 
@@ -169,15 +166,15 @@ class BrokerChecks:
         return s.Check("deliveries", "ok", say("deliveries_recorded" if on else "deliveries_off"))
 
     def _findings(self) -> s.Check:
-        """Report bytes of the log that have changed, and the findings of the last FINDINGS_S: what was cut, quarantined
-        or set aside."""
+        """Report bytes of the log that have changed, and the findings of the last days (`limits.FINDINGS_S`): what was
+        cut, quarantined or set aside."""
         store = self._store
         damaged = store.blocks.damaged
         if damaged:
             name, begin, end = damaged[0]
             place = f"commitlog/{name} [{begin}, {end})"
             return s.Check("findings", "failed", say("bytes_changed", count=len(damaged), place=place))
-        since_ms = (time.time() - FINDINGS_S) * 1000
+        since_ms = (time.time() - limits.FINDINGS_S) * 1000
         recent = [finding for finding in self._all_findings(store) if finding.time_ms > since_ms]
         if not recent:
             return s.Check("findings", "ok", say("nothing_found"))

@@ -7,18 +7,14 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...store.disk import disk_usage
+from ...disk import disk_usage
 from ...store.retention.clean_rules import full_share, watermarks
 from ..options import Options
 from ..sentences import Sentence, say
+from . import limits
 
 if TYPE_CHECKING:
     from ...broker.sampler import Sampler
-
-#: Number of last samples from which the forecast is made.
-FORECAST_SAMPLES = 600
-#: A forecast further away is not shown.
-FORECAST_DAYS = 365
 
 
 class DiskFigures(NamedTuple):
@@ -58,7 +54,7 @@ class DiskRoom:
         second); None if that is switched off, or not known. The first is below zero once they are deleted."""
         config = self._options.config.store
         disk, force = self.figures(), watermarks(config).force
-        rate = self._sampler.total_rate("log", FORECAST_SAMPLES)
+        rate = self._sampler.total_rate("log", limits.DISK_SAMPLES)
         if not config.clean_file_forcibly_enable or force >= 1 or rate is None:
             return None
         if disk.total_bytes is None or disk.free_bytes is None:
@@ -70,11 +66,11 @@ class DiskRoom:
         known)."""
         if disk.total_bytes is None or disk.free_bytes is None:
             return None, say("disk_unreadable", reason=disk.failure or "no broker runs here")
-        rate = self._sampler.total_rate("log", FORECAST_SAMPLES)
+        rate = self._sampler.total_rate("log", limits.DISK_SAMPLES)
         if rate is None:
             return None, say("not_measured_yet")
         room = disk.free_bytes - disk.total_bytes * (1 - full_share(self._options.config.store))
-        if rate <= 0 or room / rate > FORECAST_DAYS * 86_400:
+        if rate <= 0 or room / rate > limits.DISK_FORECAST_DAYS * 86_400:
             return None, say("disk_not_filling")
         held = self._log_bytes()
         if room > 0 and rate * self._options.config.store.file_reserved_time_hours * 3600 - held < room:

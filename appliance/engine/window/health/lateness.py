@@ -1,9 +1,9 @@
 """Finds the queues of a group that stand still, and judges if those that move catch up. The overview's needs and a
 group's diagnosis share this judgement, so that they never contradict each other.
 
-A queue stands still if its offset has not moved for STUCK_S while a message waited and a member was connected: a
-message that came a second ago is not late, however long the group had nothing to do. The time is added up over
-connections and restarts. A group is late if its next message has waited for LATE_S.
+A queue stands still if its offset has not moved for `limits.STUCK_S` while a message waited and a member was connected:
+a message that came a second ago is not late, however long the group had nothing to do. The time is added up over
+connections and restarts. A group is late if its next message has waited for `limits.LATE_S`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,7 @@ from ..figures.lag import Backlog, LagSnapshot
 from ..figures.lag_times import LagTimes
 from ..figures.measures import Budget, Measures
 from ..messages.queue_reader import QueueReader
-
-#: Time after which an offset that does not move stands still, if a message waits and a member is connected: clients
-#: commit every 5 s and rebalance every 20 s, and a listener may well take a minute. The overview and the diagnosis use
-#: the same time.
-STUCK_S = 120.0
-#: A group is late if its next message has waited for this time.
-LATE_S = 300.0
-#: Samples behind a rate, since commits come every 5 s. A rate is known after RATE_KNOWN_S seconds.
-RATE_SAMPLES = 300
-RATE_KNOWN_S = 10.0
-#: A group is expected to catch up if that takes less than this many times the time by which it is late.
-_CATCHES_UP = 3
+from . import limits
 
 
 class StandingQueue(NamedTuple):
@@ -74,13 +63,13 @@ class Lateness:
             if entry is None:
                 continue
             since = self._sampler.queue_since(entry, queue.queue_id)
-            if now - since < STUCK_S or self._attendance.attended_s(group, since) < STUCK_S:
+            if now - since < limits.STUCK_S or self._attendance.attended_s(group, since) < limits.STUCK_S:
                 continue  # before the log is read
             stored = self._measures.stored_at_ms(reader, queue, offset)
             if stored is None:
                 continue
             since = max(since, now - (now_ms - stored) / 1000)
-            if self._attendance.attended_s(group, since) >= STUCK_S:
+            if self._attendance.attended_s(group, since) >= limits.STUCK_S:
                 found.append(StandingQueue(queue, offset, queue.max_offset - offset, int(1000 * (now - since))))
         return found
 
@@ -100,18 +89,18 @@ class Lateness:
         budget: Budget | None = None,
     ) -> Late | None:
         """Return how late the queues that move are; None if they are not late, or it is not known yet."""
-        span = self._sampler.span(RATE_SAMPLES)
+        span = self._sampler.span(limits.LATE_SAMPLES)
         still = {one.queue for one in standing}
         moving = [(queue, offset) for queue, offset in backlog.lagging if queue not in still]
-        if not moving or span[1] < RATE_KNOWN_S:
+        if not moving or span[1] < limits.RATE_KNOWN_S:
             return None
         late_ms, _ = self._lag_times.of(group, backlog._replace(lagging=moving), reader, budget)
-        if late_ms is None or late_ms < LATE_S * 1000:
+        if late_ms is None or late_ms < limits.LATE_S * 1000:
             return None
         topics = {queue.topic for queue, _ in moving}
         sampler = self._sampler
         came = sum(sampler.rate(sampler.topics.get(topic), span) or 0.0 for topic in topics)
         went = sum(sampler.rate(sampler.pairs.get((topic, group)), span) or 0.0 for topic in topics)
         lag = sum(queue.max_offset - offset for queue, offset in moving)
-        soon = went > came and lag / (went - came) < late_ms / 1000 * _CATCHES_UP
+        soon = went > came and lag / (went - came) < late_ms / 1000 * limits.CATCHES_UP
         return Late(lag, late_ms, came, went, round(lag / (went - came)) * 1000 if soon else None)

@@ -26,6 +26,7 @@ from ..options import Options
 from ..replicas.views import ReplicationView
 from ..sentences import Sentence, say
 from ..transactions.stuck import StuckTransactions
+from . import limits
 from .disk_room import DiskRoom
 from .lateness import Late, Lateness
 from .unread_deletion import UnreadDeletion
@@ -38,21 +39,6 @@ MOST_NAMED = 4
 LOOK_BUDGET_MS = 20
 #: Checks whose warnings are needs, too. Warnings that the console shows at start-up (flush mode, loopback) are not.
 _WARNINGS = ("disk", "flow", "findings", "cleaning", "index", "transactions")
-_HOUR_MS = 3_600_000
-_DAY_MS = 24 * _HOUR_MS
-
-
-class Limits(NamedTuple):
-    """Thresholds from which something is a need."""
-
-    #: Time left until dead letters may be deleted.
-    expires_ms: int = _DAY_MS
-    #: Time left until the disk is full; and the time from which that is urgent.
-    disk_ms: int = 14 * _DAY_MS
-    disk_urgent_ms: int = _DAY_MS
-    #: Time left until unread messages are deleted; and the time from which that is urgent.
-    unread_ms: int = _DAY_MS
-    unread_urgent_ms: int = 3 * _HOUR_MS
 
 
 #: Sentence codes by harm: within a level the first are the worst. A code that is not listed comes last.
@@ -134,8 +120,6 @@ class Needs:
         self._options = options
         self._replication = replication
         self._unread = unread
-        #: Tests set shorter times.
-        self.limits = Limits()
 
     def of(self, progress: LagSnapshot, checks: tuple[s.Check, ...]) -> tuple[s.Need, ...]:
         """Return the needs that follow from the checks, the topics and the groups' progress."""
@@ -166,8 +150,8 @@ class Needs:
         if at_ms is None:
             return
         left = at_ms - time.time() * 1000
-        if 0 < left <= self.limits.disk_ms:
-            level = "act" if left <= self.limits.disk_urgent_ms else "watch"
+        if 0 < left <= limits.DISK_MS:
+            level = "act" if left <= limits.DISK_URGENT_MS else "watch"
             yield _Found(s.Need(level, "system", "disk_full", say("disk_full_soon", full_at_ms=at_ms)), -left)
 
     def _unreadable_queues(self, progress: LagSnapshot) -> Iterator[_Found]:
@@ -204,7 +188,6 @@ class _Look:
         self._groups = needs._groups
         self._topics = needs._topics
         self._lag_times = needs._lag_times
-        self._limits = needs.limits
         self._expiry: Callable[[], Expiry] = lambda: Expiry(needs._store, needs._options)
         self._budget = Budget(LOOK_BUDGET_MS)
         self._unread = needs._unread.look(progress, reader, needs._measures)
@@ -221,7 +204,7 @@ class _Look:
             group = topic[len(DLQ_PREFIX) :]
             text = say("dead_letters", count=count, group=group)
             left = self._expires_in_ms(topic, queues, expiry)
-            if left is not None and left <= self._limits.expires_ms:
+            if left is not None and left <= limits.EXPIRES_MS:
                 text = say("dead_letters_expire", count=count, group=group, left_span=max(0, left))
             yield _Found(s.Need("act", "dead_letters", group, text), count)
 
@@ -267,8 +250,8 @@ class _Look:
         """Yield the need of a group that will lose messages. One that has most of its time left is none: with a short
         retention every message has little time left."""
         ahead = self._unread.of(group, backlog, self._budget)
-        if ahead is not None and ahead.left_ms <= min(self._limits.unread_ms, ahead.age_ms):
-            level = "act" if ahead.left_ms <= self._limits.unread_urgent_ms else "watch"
+        if ahead is not None and ahead.left_ms <= min(limits.UNREAD_MS, ahead.age_ms):
+            level = "act" if ahead.left_ms <= limits.UNREAD_URGENT_MS else "watch"
             text = say("deleted_unread_soon", group=group, topic=ahead.topic, left_span=ahead.left_ms)
             yield _Found(s.Need(level, "group", group, text), -ahead.left_ms)
 

@@ -11,7 +11,7 @@ from ...store.message_store import MessageStore
 from .. import snapshots as s
 from ..clients.views import ClientViews
 from ..figures.lag import ConsumerLag
-from ..figures.traffic import TrafficFigures
+from ..figures.traffic import BrokerFigures
 from ..groups.views import GroupViews
 from ..process.system import SystemView
 from ..sentences import say
@@ -82,7 +82,7 @@ class OverviewView:
 
     def __init__(
         self,
-        traffic: TrafficFigures,
+        traffic: BrokerFigures,
         standing: Standing,
         disk: DiskRoom,
         system: SystemView,
@@ -100,7 +100,8 @@ class OverviewView:
         self._groups = groups
 
     def snapshot(self) -> s.Overview:
-        """Return the data of the front page."""
+        """Return the front page: rates, needs, checks, the groups furthest behind. Made for each call: a page asks for
+        it once, and follows `live_frame` from then on."""
         disk = self._disk.figures()
         full_at, full_why = self._disk.full_at_ms(disk)
         oldest = self._store.earliest_time_ms()

@@ -22,7 +22,7 @@ from ..figures.lag_times import KEPT_S, MOST_KEPT
 from ..figures.measures import Budget, Measures
 from ..messages.queue_reader import QueueReader
 from ..options import Options
-from . import lateness
+from . import limits
 from .disk_room import DiskRoom
 from .lateness import Lateness
 
@@ -76,7 +76,7 @@ class UnreadLook:
         self._reader = reader
         self._measures = measures
         self._expiry = Expiry(of.store, of.options)
-        self._span = of.sampler.span(lateness.RATE_SAMPLES)
+        self._span = of.sampler.span(limits.LATE_SAMPLES)
         self._now_ms = int(time.time() * 1000)
         self._forced: tuple[float, float] | None = None
         self._asked_disk = False
@@ -98,7 +98,7 @@ class UnreadLook:
         return found
 
     def _judge(self, group: str, backlog: Backlog) -> Ahead | None:
-        if self._span[1] < lateness.RATE_KNOWN_S:
+        if self._span[1] < limits.RATE_KNOWN_S:
             return None
         standing = self._of.lateness.standing(group, self._progress, backlog, self._reader)
         first: tuple[float, ConsumeQueue, int] | None = None

@@ -46,8 +46,22 @@ class MessageImport:
         self._options = options
 
     def send(
-        self, topic: str, items: Sequence[Mapping[str, Any]], dry_run: bool, timeout_s: float, by: str
+        self,
+        topic: str,
+        items: Sequence[Mapping[str, Any]],
+        *,
+        dry_run: bool = False,
+        timeout_s: float = 15.0,
+        by: str = "",
     ) -> tuple[Imported, ...]:
+        """Send copies of messages to a topic as the broker's own producer. Return the result of each; durable in sync
+        flush.
+
+        An item has `body`, and may have `tags`, `keys`, `properties`, `flag`, `queue_id` (used modulo the topic's
+        number of queues) and `unique_id`, which the copy gets. Properties that clients and brokers set are left out;
+        the result names them. dry_run: only checks. NotFound (topic), InvalidInput (topic), Unavailable: some copies
+        may have been stored then; find them with `messages(since=...)`.
+        """
         queues = self._queues(topic)
         found: list[Imported | None] = [None] * len(items)
         ready: list[tuple[int, OwnMessage, tuple[str, ...]]] = []

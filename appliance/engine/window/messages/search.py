@@ -99,15 +99,25 @@ class SearchViews:
     def page(
         self,
         text: str,
-        topic: str | None,
-        from_ms: int | None,
-        to_ms: int | None,
-        cursor_text: str | None,
-        limit: int,
-        may_see: Callable[[str], bool],
+        *,
+        topic: str | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+        may_see: Callable[[str], bool] = lambda topic: True,
         copies: bool = False,
     ) -> m.SearchPage:
-        """Return a page of hits. copies: every record is a hit of its own, also those of system topics."""
+        """Find messages by place (`topic/queue/offset`), offset id, unique id or key, all in one text.
+
+        A text may be several of these at once; all are tried, keys over all topics or in `topic`. A message is one hit
+        with the facts of its copies in retry topics, dead letters and system topics; copies: each record is a hit, also
+        in system topics. The newest come first. from_ms and to_ms limit the store time, except for a message named by
+        its place. A snapshot: `next_cursor` continues with the same text, topic, times and copies. A page ends after
+        250 ms or 500 records (truncated), so an empty page may have a next one. No bodies. may_see(topic): True if the
+        caller may see a topic's messages. limit: 1 to 500. A blank text finds nothing. InvalidInput (limit, times,
+        cursor), NotFound (topic). `hit.row.offset_id` is a ref for `messages.detail`.
+        """
         begin = time.monotonic()
         pace = Pace(PAGE_BUDGET_MS, 1.0)
         if not 1 <= limit <= MAX_LIMIT:
@@ -124,18 +134,17 @@ class SearchViews:
             text = ""
         span = (from_ms or 0, _MAX_I64 if to_ms is None else to_ms)
         question = zlib.crc32(repr((text, topic, span, copies)).encode("utf-8", "replace"))
-        cursor = _Cursor(question, self._store.published, "", BLOCK, self._store.published, _MAX_I64, ())
-        if cursor_text is not None:
-            cursor = _cursor_of(cursor_text, question)
+        begins = _Cursor(question, self._store.published, "", BLOCK, self._store.published, _MAX_I64, ())
+        at = begins if cursor is None else _cursor_of(cursor, question)
         walk = _Walk(self, text, span, limit, pace, may_see, copies)
-        if text and cursor_text is None:
+        if text and cursor is None:
             walk.add_named(topic)
         following: _Cursor | None = None
         if text:
             # Copies in other topics show the state of a topic's messages.
             is_own = topic is not None and not (copies or self._is_internal(topic))
             topics = self._topics(topic, may_see, is_own, copies)
-            following = walk.add_keyed(cursor, topics, topic if is_own else None)
+            following = walk.add_keyed(at, topics, topic if is_own else None)
         ended = following is None
         return m.SearchPage(
             text=text,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 
 from ...broker.delays.levels import DelayLevels, Place, make_wait, queue_of_level
@@ -90,20 +90,31 @@ class TestSender:
         self,
         topic: str,
         body: bytes,
-        tags: str,
-        keys: tuple[str, ...],
-        properties: dict[str, str],
-        queue_id: int | None,
-        delay_level: int,
-        deliver_at_ms: int | None,
-        half_of: str,
-        sharding_key: str,
-        timeout_s: float,
-        by: str,
+        *,
+        tags: str = "",
+        keys: Iterable[str] = (),
+        properties: Mapping[str, str] | None = None,
+        queue_id: int | None = None,
+        delay_level: int = 0,
+        deliver_at_ms: int | None = None,
+        half_of: str = "",
+        sharding_key: str = "",
+        timeout_s: float = 10.0,
+        by: str = "",
     ) -> SentMessage:
+        """Send one message on the same path as a client's; returns once it is published (durable in sync flush).
+
+        Blocks up to `timeout_s`. queue_id None: the broker picks one. delay_level: one of `messageDelayLevel`, 0 for
+        none. deliver_at_ms: a delivery time instead, wall ms; a time that has passed means now. With either, the result
+        has the place where the message waits. half_of: a producer group; the message becomes a half message of it, and
+        its transaction is left open on purpose: the broker checks it with the group's producers. sharding_key: messages
+        with the same key go to the same queue, the one that the clients' SelectMessageQueueByHash chooses; not together
+        with queue_id. NotFound (topic), InvalidInput, Unavailable if the log is read-only, too many sends are under
+        way, or the time is over (the message may have been stored then).
+        """
         begin = time.monotonic()
         queues = self._check(topic, body, queue_id)
-        own = _properties(tags, keys, properties, sharding_key) | self._added()
+        own = _properties(tags, tuple(keys), dict(properties or {}), sharding_key) | self._added()
         if sharding_key:
             if queue_id is not None:
                 raise InvalidInput("sharding_key", say("queue_or_key"))

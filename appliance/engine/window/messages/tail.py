@@ -49,7 +49,7 @@ BURST_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The filter and limits of a tail; see `EngineAdmin.tail`."""
+    """The filter and limits of a tail; see `Tails.begin`."""
 
     topic: str
     tags: str = ""
@@ -291,7 +291,28 @@ class Tails:
         self._topics = topics
         self._index = index
 
-    def begin(self, wanted: Wanted, dry_run: bool) -> Tail | None:
+    def begin(
+        self,
+        topic: str,
+        *,
+        tags: str = "",
+        key: str = "",
+        expression: str = "",
+        one_in: int = 1,
+        per_second: int = 50,
+        body_chars: int = 0,
+        dry_run: bool = False,
+    ) -> Tail | None:
+        """Watch the messages that are published in a topic from now on: call `look` from one thread, some times a
+        second.
+
+        No offset is committed. tags: a consumer's tag expression ("A || B"). key: one of the message's keys, exactly.
+        expression: SQL92 over its properties. one_in: show one of this many matching messages (up to 1,000,000).
+        per_second: show at most this many a second (up to 200). body_chars: number of characters of the body to show;
+        needs the grant to read bodies, which the caller checks. dry_run: only the checks. NotFound (topic),
+        InvalidInput (tags, key, expression, one_in, per_second).
+        """
+        wanted = Wanted(topic, tags, key, expression, one_in, per_second, body_chars)
         """Begin a tail; None if only the checks are made. Raises NotFound and InvalidInput."""
         check_wanted(wanted)
         width = partial(self._width, wanted.topic)

@@ -27,12 +27,13 @@ from ...protocol.record import Record
 from ...store.index.index_query import IndexQuery
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
-from ..figures.lag import LagSnapshot
+from ..figures.lag import ConsumerLag
 from ..figures.measures import Pace
 from ..sentences import say
 from ..topics.views import host_text
 from . import snapshots as m
-from .bodies import decompressed
+from .bodies import decompressed, view_body
+from .draft import draft_of
 from .matching import BATCH, PAGE_BYTES, MessageLook, Step, batches, query_of
 from .queue_reader import QueueReader
 from .raw_record import raw_of
@@ -41,6 +42,8 @@ from .story import MessageStories, detail_of
 MAX_LIMIT = 500
 #: Time after which a page ends early.
 PAGE_BUDGET_MS = 250.0
+#: Rest as a multiple of a page's work: a user asks for one page at a time, so a page rests less than a job.
+PAGE_GENTLE = 0.5
 #: Entries of a queue that are read at a time.
 CHUNK = 64
 _MAX_I64 = (1 << 63) - 1
@@ -97,33 +100,50 @@ class MessageViews:
     """Any thread; reads in the caller's."""
 
     def __init__(
-        self, topics: TopicConfigManager, store: MessageStore, index: QueueIndex, stories: MessageStories
+        self,
+        topics: TopicConfigManager,
+        store: MessageStore,
+        index: QueueIndex,
+        stories: MessageStories,
+        lag: ConsumerLag,
     ) -> None:
         # Constant after construction.
         self._topics = topics
         self._store = store
         self._index = index
         self._stories = stories
+        self._lag = lag
 
     # --- by time
 
     def page(
         self,
         topic: str,
-        queue_id: int | None,
-        from_ms: int | None,
-        to_ms: int | None,
-        newest_first: bool,
-        cursor_text: str | None,
-        limit: int,
-        make_row: Callable[[Record], Any] | None = None,
+        *,
+        queue_id: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        newest_first: bool = True,
+        cursor: str | None = None,
+        limit: int = 50,
         filter_text: str | None = None,
         budget_ms: float = PAGE_BUDGET_MS,
         since: int = 0,
-        gentle: float = 0.0,
+        gentle: float = PAGE_GENTLE,
+        make_row: Callable[[Record], Any] | None = None,
     ) -> m.MessagePage:
-        """Return a page. make_row: makes the row of a record; None for MessageRow. since: only messages at or behind
-        this physical offset. gentle: time of each rest as a multiple of the work before it."""
+        """Return a page of a topic's messages stored in [from_ms, to_ms], over a snapshot without later messages.
+
+        The first call fixes the snapshot; `next_cursor` continues in it and holds the times, queue and direction, so
+        only topic, limit and filter go with it. The cursor is no secret and gives no access: it is checked, and valid
+        for this topic and filter only. limit: 1 to 500. No bodies. filter_text: an expression of `filter/query` that
+        messages must match. A page ends after budget_ms, with a filter also after 64 MiB, however few it has found by
+        then. A user without the grant to read bodies may not filter by them; the caller checks that with
+        `filter_reads_bodies`. since: only messages at or behind this physical offset (`log_span`). gentle: time of a
+        rest as a multiple of the work; there are many rests within the budget. NotFound (topic, queue), InvalidInput
+        (cursor, limit, times, filter). make_row: makes the row of a record; None for MessageRow, `copy_of` for
+        whole messages, which need the grants to read bodies and to export.
+        """
         begin = time.monotonic()
         query = query_of(filter_text)
         question = 0 if query is None else zlib.crc32(query.text.strip().encode("utf-8", "replace")) or 1
@@ -132,36 +152,47 @@ class MessageViews:
         if self._topics.get(topic) is None:
             raise NotFound("topic", topic)
         with QueueReader(self._store, 64) as reader:
-            if cursor_text is None:
-                cursor = self._begin(topic, queue_id, from_ms, to_ms, newest_first, reader, since)
-                cursor = cursor._replace(question=question)
+            if cursor is None:
+                at = self._begin(topic, queue_id, from_ms, to_ms, newest_first, reader, since)
+                at = at._replace(question=question)
             else:
-                cursor = cursor_of(cursor_text, topic, question)
+                at = cursor_of(cursor, topic, question)
             budget = Pace(budget_ms, gentle)
             if query is None:
-                found = self._walk(topic, cursor, limit, reader, make_row or row_of, budget)
+                found = self._walk(topic, at, limit, reader, make_row or row_of, budget)
             else:
-                found = self._look(topic, cursor, limit, reader, make_row or row_of, budget, query)
-            cursor = found.cursor
-            ended = cursor.seen >= cursor.total
+                found = self._look(topic, at, limit, reader, make_row or row_of, budget, query)
+            at = found.cursor
+            ended = at.seen >= at.total
             return m.MessagePage(
                 rows=tuple(found.rows),
-                next_cursor=None if ended else encode_cursor(cursor),
-                total=cursor.total,
-                seen=cursor.seen,
+                next_cursor=None if ended else encode_cursor(at),
+                total=at.total,
+                seen=at.seen,
                 skipped=found.skipped,
                 truncated=found.truncated,
                 scanned_bytes=reader.read_bytes,
                 took_ms=(time.monotonic() - begin) * 1000,
-                snapshot_at_ms=cursor.snapshot_at_ms,
+                snapshot_at_ms=at.snapshot_at_ms,
                 scanned=found.scanned,
-                seen_bytes=cursor.seen_bytes,
-                total_bytes=cursor.seen_bytes if ended else cursor.seen_bytes * cursor.total // max(cursor.seen, 1),
+                seen_bytes=at.seen_bytes,
+                total_bytes=at.seen_bytes if ended else at.seen_bytes * at.total // max(at.seen, 1),
                 undecided=found.undecided,
             )
 
+    def copies(self, topic: str, **asked: Any) -> m.MessagePage:
+        """As `page`, from the oldest unless asked otherwise, but its rows are `MessageCopy`: whole messages with their
+        bodies. Needs the grants to read bodies and to export; the caller checks that."""
+        return self.page(topic, **{"newest_first": False, **asked}, make_row=copy_of)
+
+    @staticmethod
+    def filter_reads_bodies(filter_text: str | None) -> bool:
+        """True if an expression looks into bodies. InvalidInput if it is wrong."""
+        query = query_of(filter_text)
+        return query is not None and query.reads_bodies
+
     def log_span(self) -> tuple[int, int]:
-        """Return the physical offsets (begin of the log, end of its published part)."""
+        """Return the physical offsets (begin of the log, end of its published part), for use as `since`."""
         return self._store.log.min_offset, self._store.published
 
     def _queues(self, topic: str, queue_id: int) -> list[ConsumeQueue]:
@@ -351,12 +382,37 @@ class MessageViews:
                 break
         return None
 
-    def detail(self, ref: str, lag: LagSnapshot | None) -> m.MessageDetail:
-        """Return the detail of a message. lag: None if only the record is asked for, not its story."""
-        record, _ = self.record(ref)
-        return detail_of(record, row_of(record), None if lag is None else self._stories.tell(record, lag))
+    def detail(self, ref: str, story: bool = True) -> m.MessageDetail:
+        """Return one message without its body: ref is an offset id, a unique id or `topic/queue/offset`.
 
-    def raw(self, ref: str, dump_bytes: int) -> m.RawRecord:
+        story: also what happened to it and to its copies, and which groups have it; that reads the key index, the files
+        of delivery events and the groups' offsets, for less than a second.
+        InvalidInput if ref is none of these; NotFound if no message is there (or it has expired).
+        """
+        record, _ = self.record(ref)
+        return detail_of(record, row_of(record), self._stories.tell(record, self._lag.snapshot()) if story else None)
+
+    def body(self, ref: str, max_bytes: int = 65_536) -> m.BodyView:
+        """Return a message's body, decompressed, as JSON, text, hex and base64; at most `max_bytes` (1 MiB) of it.
+
+        Needs the grant to read bodies; the caller checks that. Errors as `detail`.
+        """
+        if not 1 <= max_bytes <= 1 << 20:
+            raise InvalidInput("max_bytes", say("out_of_range", field="max_bytes", low=1, high=1 << 20))
+        record = self.record(ref)[0]
+        return view_body(record.body, record.sys_flag, max_bytes)
+
+    def body_bytes(self, ref: str) -> bytes:
+        """Return a message's body as stored, for a download. Needs the grant to read bodies."""
+        return self.record(ref)[0].body
+
+    def draft(self, ref: str, body: bool = True) -> m.MessageDraft:
+        """Return the input fields to send a message like this one. body: include the body, which needs the grant to
+        read bodies. Errors as `detail`."""
+        return draft_of(self.record(ref)[0], body)
+
+    def raw(self, ref: str, dump_bytes: int = 4096) -> m.RawRecord:
+        """Return the record in the log, field by field, with a hex dump. It has the body: needs the grant, too."""
         if not 0 <= dump_bytes <= 1 << 16:
             raise InvalidInput("dump_bytes", say("out_of_range", field="dump_bytes", low=0, high=1 << 16))
         record, data = self.record(ref)

@@ -4,7 +4,6 @@ of requests 222 and 314."""
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -24,6 +23,7 @@ from ..figures.lag import ConsumerLag
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from .snapshots import OffsetMove, OffsetReset
+from .views import known_or_none, moved_counts
 
 #: Queues whose oldest message is looked up for one preview; each look-up may read the disk.
 _MOST_TIMES = 512
@@ -32,9 +32,17 @@ _Check = Callable[[Sequence[PlannedMove | Move]], None]
 TARGETS = ("earliest", "latest", "time", "offset", "skip", "shift")
 
 
-def target_of(to: str, at_ms: int | None, offset: int | None, by: int | None, queues: Sequence[int] | None) -> Target:
-    """Make a target from one of TARGETS and its arguments; InvalidInput. offset: for each queue; for "skip" that of the
-    message."""
+def target_of(
+    to: str,
+    *,
+    at_ms: int | None = None,
+    offset: int | None = None,
+    by: int | None = None,
+    queues: Sequence[int] | None = None,
+) -> Target:
+    """Return the target of a reset. to: "earliest", "latest", "time" (at_ms), "shift" (by: number of messages, negative
+    for backwards), "offset" (offset, and queues: each of them goes there) or "skip" (the same, behind the message at
+    that offset). InvalidInput if an argument that it needs is missing."""
     match to:
         case "earliest":
             return Earliest()
@@ -69,7 +77,7 @@ def _check_not_passed(moves: Sequence[PlannedMove | Move]) -> None:
 
 
 class OffsetCommands:
-    """Any thread; waits in the caller's. See EngineAdmin for arguments and errors."""
+    """Any thread; waits in the caller's."""
 
     def __init__(
         self,
@@ -97,11 +105,26 @@ class OffsetCommands:
         group: str,
         topic: str | Sequence[str] | None,
         to: Target,
-        queue_id: int | Sequence[int] | None,
-        revision: str | None,
-        dry_run: bool,
-        by: str,
+        *,
+        queue_id: int | Sequence[int] | None = None,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
     ) -> OffsetReset:
+        """Move a group's offsets of a topic, or of several (its %RETRY% topic, too), as one act: all queues or none.
+        topic None: all topics that it subscribes to or has offsets of, its %RETRY% topic left out.
+
+        to: `Earliest()`, `Latest()`, `AtTime(ms)`, `Exactly({queue: offset})`, `Skip({queue: offset})`, `Shift(n)` of
+        `broker.offset_resets.targets`. queue_id: only this queue, or these. Durable when it returns. Connected members
+        get the new offsets at once and start over from there (Java 5.x and C++ within a second, 4.9 and Go within some
+        11 s); commits that they send for the time before do not count. The reset is kept for 24 h, for `undo`.
+        revision: of the preview; Conflict if there was another reset since, or if other queues or offsets would result.
+        The group's own progress does not matter.
+
+        An offset that has expired, or a shift beyond an end, becomes the nearest offset, which the queue's `note` says.
+        NotFound (group, topic, queue), InvalidInput (to: outside of the queue; group: it consumes by broadcast),
+        Unavailable (a queue's files are being rebuilt), Conflict (also of a `Skip` if the group has gone on).
+        """
         self._check_group(group)
         if topic is None:
             names = [name for name in self._lag.snapshot().topics_of(group) if self._topics.get(name) is not None]
@@ -179,12 +202,15 @@ class OffsetCommands:
         self,
         source: str,
         target: str,
-        topic: str | None,
-        revision: str | None,
-        dry_run: bool,
-        new: bool,
-        by: str,
+        topic: str | None = None,
+        *,
+        revision: str | None = None,
+        dry_run: bool = False,
+        new: bool = False,
+        by: str = "",
     ) -> OffsetReset:
+        """Set the offsets of `target` to those of `source`, in a topic or in all that `source` has offsets of. As
+        `reset`. new: a preview for a group that is still to be made."""
         if self._groups.get(source) is None and source not in {entry.group for entry in self._offsets.all()}:
             raise NotFound("group", source)
         if source == target:
@@ -208,19 +234,14 @@ class OffsetCommands:
 
     # --- taking back
 
-    def of_group(self, group: str) -> tuple[OffsetReset, ...]:
-        if self._groups.get(group) is None and not self._resets.journal.of_group(group):
-            raise NotFound("group", group)
-        return tuple(self._shown(record) for record in self._resets.journal.of_group(group))
+    def undo(self, number: int, *, revision: str | None = None, dry_run: bool = False, by: str = "") -> OffsetReset:
+        """Move the queues of a reset, clone or undo back to where they were, as one act of its own.
 
-    def one(self, number: int) -> OffsetReset:
-        journal = self._resets.journal
-        record = journal.get(number)
-        if record is None or journal.is_too_old(record):
-            raise NotFound("reset", str(number))
-        return self._shown(record)
-
-    def undo(self, number: int, revision: str | None, dry_run: bool, by: str) -> OffsetReset:
+        `move.before` is where the queue is now; `note` is set if that is not where the reset had moved it. A queue that
+        had no offset has none again, unless the group is connected or has gone on from there. NotFound (reset; also
+        after 24 h), Conflict (already undone; none of its queues exists now; revision), InvalidInput as
+        `reset`.
+        """
         journal = self._resets.journal
         record = journal.get(number)
         if record is None or journal.is_too_old(record):
@@ -256,7 +277,7 @@ class OffsetCommands:
     def _target_of(record: ResetRecord, move: PlannedMove) -> int:
         return next(one.target for one in record.moves if (one.topic, one.queue_id) == (move.topic, move.queue_id))
 
-    # --- what is shown
+    # --- a preview, and what was done
 
     def _done(
         self, preview: OffsetReset, planned: Sequence[PlannedMove], undoes: int, check: _Check = _check_nothing
@@ -273,8 +294,8 @@ class OffsetCommands:
         moves = []
         for move in preview.moves:
             made = done[move.topic, move.queue_id]
-            before, to = _known(made.before), _known(made.target)
-            replays, skips = _counts(made.before, made.target, move.min_offset)
+            before, to = known_or_none(made.before), known_or_none(made.target)
+            replays, skips = moved_counts(made.before, made.target, move.min_offset)
             moves.append(replace(move, before=before, to=to, now=to, replays=replays, skips=skips))
         return replace(
             preview,
@@ -333,7 +354,7 @@ class OffsetCommands:
         )
 
     def _move(self, move: PlannedMove, undone: ResetRecord | None, reader: QueueReader | None) -> OffsetMove:
-        replays, skips = _counts(move.before, move.target, move.low)
+        replays, skips = moved_counts(move.before, move.target, move.low)
         oldest = first = None
         queue = self._store.find_queue(move.topic, move.queue_id)
         if replays + skips:
@@ -343,9 +364,9 @@ class OffsetCommands:
         return OffsetMove(
             topic=move.topic,
             queue_id=move.queue_id,
-            before=_known(move.before),
-            to=_known(move.target),
-            now=_known(move.before),
+            before=known_or_none(move.before),
+            to=known_or_none(move.target),
+            now=known_or_none(move.before),
             min_offset=move.low,
             max_offset=move.high,
             replays=replays,
@@ -364,86 +385,3 @@ class OffsetCommands:
         if move.before == NONE:
             return say("never_committed")
         return None
-
-    def _shown(self, record: ResetRecord) -> OffsetReset:
-        journal = self._resets.journal
-        later = {
-            (move.topic, move.queue_id)
-            for other in journal.of_group(record.group)
-            if other.id > record.id
-            for move in other.moves
-        }
-        gone = journal.gone(record.id)
-        info = self._lag.snapshot().online.get(record.group)
-        moves = []
-        for move in record.moves:
-            state, told_s = self._state_of(record, move, later, gone)
-            low, high = self._store.offset_range(move.topic, move.queue_id)
-            now = self._offsets.get(record.group, move.topic, move.queue_id)
-            replays, skips = _counts(move.before, move.target, 0)
-            moves.append(
-                OffsetMove(
-                    topic=move.topic,
-                    queue_id=move.queue_id,
-                    before=_known(move.before),
-                    to=_known(move.target),
-                    now=_known(now),
-                    min_offset=low,
-                    max_offset=high,
-                    replays=replays,
-                    skips=skips,
-                    oldest_ms=None,
-                    note=say("offset_moved_on", sent=move.target, now=now) if now != move.target else None,
-                    first_offset=max(low, min(move.before, move.target)) if replays + skips else None,
-                    state=state,
-                    told_s=told_s,
-                )
-            )
-        undone_by = journal.undone_by(record.id) or None
-        return OffsetReset(
-            id=record.id,
-            kind=record.kind,
-            group=record.group,
-            by=record.by,
-            at_ms=record.at_ms,
-            asked=record.asked,
-            applied=True,
-            moves=tuple(moves),
-            warnings=(),
-            revision=None,
-            undo_until_ms=None if undone_by else record.at_ms + KEPT_MS,
-            undone_by=undone_by,
-            waiting=journal.waiting(record.id),
-            clients=0 if info is None else len(info.channels),
-        )
-
-    def _state_of(
-        self, record: ResetRecord, move: Move, later: set[tuple[str, int]], gone: set[str]
-    ) -> tuple[str, float | None]:
-        """Return (one of STATES, seconds since members were notified; None unless the state is "told")."""
-        config = self._topics.get(move.topic)
-        if config is None or move.topic in gone or move.queue_id >= config.read_queue_nums:
-            return "gone", None
-        if (move.topic, move.queue_id) in later:
-            return "replaced", None
-        if move.target == NONE:
-            return "forgotten", None
-        key = (record.group, move.topic, move.queue_id)
-        pending = self._offsets.pending.table.get(key)
-        if pending is not None and pending.reset_id == record.id:
-            if pending.tellings <= 0:
-                return "waiting", None
-            return "told", max(0.0, time.monotonic() - pending.told_at)
-        return ("given_up" if self._offsets.pending.given_up.get(key) == record.id else "reached"), None
-
-
-def _known(offset: int) -> int | None:
-    return None if offset == NONE else offset
-
-
-def _counts(before: int, target: int, low: int) -> tuple[int, int]:
-    """Return (number of messages delivered again, number of messages skipped). low: messages below it are gone."""
-    if NONE in (before, target):
-        return 0, 0
-    before, target = max(before, low), max(target, low)
-    return max(0, before - target), max(0, target - before)

@@ -26,8 +26,13 @@ class Backups:
         # Constant after construction.
         self._store = store
 
-    def make(self, target: Path, step: Callable[[int, int], None]) -> Made:
-        """See EngineAdmin.make_backup."""
+    def make(self, target: Path, step: Callable[[int, int], None] = lambda _done, _total: None) -> Made:
+        """Copy the whole data directory, at one published end of the log, into a file NAME.tar or a directory.
+
+        Slow on purpose: it leaves most of the disk's time to the broker. step: called with (bytes done, bytes in all)
+        after each MiB; an exception that it raises ends the backup, and nothing is left of it. Raises
+        `backup.BackupError`.
+        """
         from ...backup import BackupError, Spared, make_backup  # tar and SQLite are imported for a backup only
 
         spared = Spared.by(self._store.cleaner.options, self._store.log.room_bytes)

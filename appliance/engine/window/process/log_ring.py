@@ -47,7 +47,12 @@ class LogRing(logging.Handler):
         )
         self._lines.append((record.levelno, line))
 
-    def lines(self, level: str, q: str, after: int, limit: int) -> tuple[LogLine, ...]:
+    def lines(self, level: str = "DEBUG", q: str = "", after: int = 0, limit: int = 200) -> tuple[LogLine, ...]:
+        """Return the newest lines of this process's log that match, oldest first.
+
+        level: this one and worse. q: part of the text or the logger's name. after: only lines with a larger number.
+        limit: 1 to 10,000.
+        """
         least = logging.getLevelNamesMapping().get(level.upper())
         if least is None:
             raise InvalidInput("level", say("one_of", field="level", choices="DEBUG, INFO, WARNING, ERROR, CRITICAL"))

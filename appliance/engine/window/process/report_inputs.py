@@ -134,7 +134,7 @@ class ReportInputsView:
         self._deleted_unread = deleted_unread
 
     def earliest_ms(self) -> int | None:
-        """Return the store time of the log's first message; None without one."""
+        """Return the store time of the log's first message, ms since 1970; None without one."""
         found = self._store.earliest_time_ms()
         return found if found > 0 else None
 

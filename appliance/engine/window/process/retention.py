@@ -14,7 +14,7 @@ from ..admin_pool import AdminPool
 from ..options import Options
 from ..sentences import say
 
-#: Values of `what` of EngineAdmin.clean.
+#: Values of `what` of RetentionPart.clean.
 CLEANABLE = ("log", "queues", "topics")
 
 
@@ -67,8 +67,13 @@ class RetentionPart:
         self._pool = pool
         self._deleted_unread = deleted_unread
 
-    def clean(self, what: str, by: str) -> tuple[str, ...]:
-        """See EngineAdmin.clean."""
+    def clean(self, what: str, *, by: str = "") -> tuple[str, ...]:
+        """Delete expired data now. Return the topics whose queues were deleted. by: the user, for the log.
+
+        what: "log" (expired log files, at any hour), "queues" (entries of every queue whose records have left the log),
+        "topics" (queues whose topic has no configuration). The first two continue after the call has returned.
+        InvalidInput for anything else; Unavailable.
+        """
         if what not in CLEANABLE:
             raise InvalidInput("what", say("one_of", field="what", choices=", ".join(CLEANABLE)))
         cleaning = self._cleaning
@@ -82,6 +87,7 @@ class RetentionPart:
         return self._pool.run(job)
 
     def snapshot(self) -> Retention:
+        """Return the retention rules, and the cleaner's last state and acts."""
         store = self._store
         config, status, log = self._options.config.store, store.cleaner.status, store.log
         earliest_ms = store.earliest_time_ms()

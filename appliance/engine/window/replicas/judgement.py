@@ -11,12 +11,10 @@ import time
 from collections.abc import Iterator
 
 from .. import snapshots as s
+from ..health import limits
 from ..sentences import Sentence, say
 from .replica_set import MemberView, SetView
 
-#: Time without a sign of life after which a member is lost: a shorter one is a restart.
-LOST_MS = 30_000
-LAG_MS = 60_000
 _ROLES = ("fenced", "follower", "leader", "frozen")
 
 
@@ -78,9 +76,9 @@ def set_needs(view: SetView) -> Iterator[s.Need]:
             yield s.Need("act", "system", f"{name} slow", say(code, address=name, late_span=member.slow_ms))
         if not member.connected:
             silent_ms = None if member.heard_at_ms is None else now_ms - member.heard_at_ms
-            if silent_ms is None or silent_ms >= LOST_MS:
+            if silent_ms is None or silent_ms >= limits.GONE_MS:
                 yield s.Need("act", "system", name, _lost(name, member))
-        elif (member.lag_ms or 0) >= LAG_MS:
+        elif (member.lag_ms or 0) >= limits.LAG_MS:
             text = say("slave_lags", address=name, size=member.lag_bytes or 0, late_span=member.lag_ms or 0)
             yield s.Need("watch", "system", name, text)
 

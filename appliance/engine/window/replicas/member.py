@@ -158,7 +158,7 @@ class OwnReplicaSet:
 
     # --- acting
 
-    def switch(self, to: str, dry_run: bool, by: str) -> Change:
+    def switch(self, to: str = "", *, dry_run: bool = False, by: str = "") -> Change:
         view = self.view()
         if view.role != "leader":
             raise Conflict(say("switch_elsewhere", leader=view.leader_addr or "-"))
@@ -168,7 +168,7 @@ class OwnReplicaSet:
             self._ask(Wish("switch", target.uuid))
         return _change(view, target, not dry_run, ())
 
-    def adopt(self, uuid: str, confirm: str, dry_run: bool, by: str) -> Change:
+    def adopt(self, uuid: str, confirm: str, *, dry_run: bool = False, by: str = "") -> Change:
         view = self.view()
         found = [one for one in view.members if one.uuid == uuid]
         if not found:

@@ -7,10 +7,13 @@ out. The id alone is no proof: clients set it, and two sends of one message obje
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from ...clock import Clock
+from ...disk import Disk
 from ...errors import FrameError, InvalidInput, NotFound, RemotingError, Unavailable
 from ...failover.quarantine import Kept, KeptMessage, kept_tails, read_page, read_record
 from ...protocol import properties as p
@@ -19,8 +22,9 @@ from ...protocol.command import RemotingCommand
 from ...protocol.names import NO_SEND_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from ...protocol.record import Record, decode_record
 from ...remoting.client import RemotingClient
-from ...store.disk import Disk
 from ..sentences import Sentence, say
+
+logger = logging.getLogger(__name__)
 
 ASK_MS = 5000
 MAX_LIMIT = 500
@@ -70,11 +74,13 @@ class SentAgain(NamedTuple):
 class Quarantine:
     """Any thread; reads and waits in the caller's."""
 
-    def __init__(self, directory: Path, disk: Disk, clock: Clock) -> None:
+    def __init__(self, directory: Path, disk: Disk, clock: Clock, leader: Callable[[], str | None]) -> None:
+        """leader: returns the clients' address of the present leader; None if it is not known."""
         # Constant after construction.
         self._directory = directory
         self._disk = disk
         self._clock = clock
+        self._leader = leader
 
     def _kept(self, name: str) -> Kept:
         for one in kept_tails(self._directory, self._disk):
@@ -82,8 +88,13 @@ class Quarantine:
                 return one
         raise NotFound("file", name)
 
-    def page(self, name: str, offset: int | None, limit: int) -> QuarantinePage:
-        """Return some messages of a file, from an offset of the log on."""
+    def page(self, name: str, *, offset: int | None = None, limit: int = 50) -> QuarantinePage:
+        """Return messages that were cut from this broker's log and are kept in a file, without bodies. name: of the
+        file, from `replica_set().quarantine`.
+
+        offset: physical offset at which the page begins; None: the first message. limit: 1 to 500. NotFound (file),
+        InvalidInput, Unavailable (it cannot be read).
+        """
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
         kept = self._kept(name)
@@ -96,13 +107,22 @@ class Quarantine:
             tuple(found.messages), None if found.next < 0 else found.next,
         )  # fmt: skip
 
-    def send(self, name: str, offset: int | None, limit: int, address: str) -> tuple[list[SentAgain], int | None]:
-        """Send messages from an offset on. Return (their results, offset of the next ones). address: the leader's.
+    def send(
+        self, name: str, *, offset: int | None = None, limit: int = 50, by: str = ""
+    ) -> tuple[list[SentAgain], int | None]:
+        """Send some of these messages to the present leader. Return (their results, offset of the next ones, None
+        behind the last). A message with a unique id that the leader already has is not sent; a repeated call sends only
+        messages without one twice.
 
-        Raises Unavailable if the leader does not answer or accepts nothing now. The results until then are lost, but a
-        repeated call reports messages sent before as "there", if they have a unique id; others are sent again.
+        Errors as `page`; Unavailable also if there is no leader, or it does not answer or accepts nothing now. The
+        results until then are lost, but a repeated call reports what was sent before as "there".
         """
-        page = self.page(name, offset, limit)
+        address = self._leader()
+        if address is None:
+            raise Unavailable(say("quarantine_nowhere"))
+        if offset is None:
+            logger.info("admin: quarantined messages sent again file=%s to=%s by=%s", name, address, by)
+        page = self.page(name, offset=offset, limit=limit)
         kept = self._kept(name)
         client = RemotingClient(address, ASK_MS, self._clock)
         try:

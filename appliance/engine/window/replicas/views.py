@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from ...broker.replication import is_in_sync
 from ...broker.role import Role
@@ -15,20 +14,12 @@ from ...replication.master import ReplicationServer
 from ...replication.slave_link import LinkStatus
 from ...store.message_store import MessageStore
 from .. import snapshots as s
+from ..health import limits
 from ..options import Options
 from ..sentences import Sentence, say
 from . import snapshots as r
 from .judgement import set_checks, set_needs
 from .replica_set import ReplicaSet, seen
-
-
-class Limits(NamedTuple):
-    """Thresholds from which something is a need."""
-
-    #: Time for which a slave has been behind the end of the log.
-    lag_ms: int = 60_000
-    #: Time for which a slave has been gone: a shorter one is a restart.
-    gone_ms: int = 30_000
 
 
 class ReplicationView:
@@ -56,12 +47,11 @@ class ReplicationView:
         self._ha_address = ha_address
         self._role = role
         self._set = replica_set
-        #: Tests set shorter times.
-        self.limits = Limits()
 
     # --- what there is
 
     def snapshot(self) -> r.Replication:
+        """Return the slaves of this broker, or its master, as they are now."""
         config = self._options.config
         end = self._store.kept()
         slaves = self._slaves(end)
@@ -201,17 +191,17 @@ class ReplicationView:
             late = row.behind_ms is None and row.acknowledged is not None
             if not row.in_sync and row.acknowledged is not None:
                 yield s.Need("act", "system", host_of(row.address), _lag("slave_lags_far", row.address, row))
-            elif (row.behind_ms or 0) >= self.limits.lag_ms or (late and row.behind_bytes):
+            elif (row.behind_ms or 0) >= limits.LAG_MS or (late and row.behind_bytes):
                 yield s.Need("watch", "system", host_of(row.address), _lag("slave_lags", row.address, row))
         now_ms = time.time() * 1000
         for one in server.seen.gone():
-            if now_ms - one.at_ms >= self.limits.gone_ms:
+            if now_ms - one.at_ms >= limits.GONE_MS:
                 text = say("slave_gone", address=one.host, since_at_ms=one.at_ms)
                 yield s.Need("act", "system", one.host, text)
 
     def _need_of_slave(self) -> Iterator[s.Need]:
         found = self._master()
-        if found is None or not found.following or (found.behind_ms or 0) < self.limits.lag_ms:
+        if found is None or not found.following or (found.behind_ms or 0) < limits.LAG_MS:
             return
         address = found.ha_address or ""
         text = say("slave_behind", address=address, size=found.behind_bytes or 0, late_span=found.behind_ms or 0)

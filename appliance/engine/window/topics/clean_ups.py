@@ -29,7 +29,7 @@ _MOST_HALVES = 10_000
 
 
 class CleanUps:
-    """Any thread but the pool's; waits in the caller's. See EngineAdmin for arguments and errors."""
+    """Any thread but the pool's; waits in the caller's."""
 
     def __init__(
         self,
@@ -47,7 +47,23 @@ class CleanUps:
         self._pool = pool
         self._forget_routes = forget_routes
 
-    def clean(self, kind: str, idle_hours: int, q: str, revision: str | None, dry_run: bool, by: str) -> s.CleanUp:
+    def clean(
+        self,
+        kind: str,
+        *,
+        idle_hours: int = 24,
+        q: str = "",
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> s.CleanUp:
+        """Delete unused groups, topics or offsets, as `broker/clean_up.py` defines them; durable when it returns.
+
+        kind: "groups" with their empty retry and dead letter topics, "topics", or "offsets" of topics and groups that
+        are gone. idle_hours: hours without a sign of use; the count begins at the broker's start at the earliest.
+        q: part of the name. InvalidInput, Conflict (revision: something else would be deleted than was shown),
+        Unavailable if too many messages wait to find the topics that they are for.
+        """
         if kind not in KINDS:
             raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join(KINDS)))
         if not 0 <= idle_hours <= MOST_HOURS:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ...broker.admin_settings import TOPIC_SETTINGS, topic_fields
 from ...broker.queue_index import QueueIndex
@@ -22,7 +23,7 @@ from .views import kind_of
 
 
 class TopicCommands:
-    """Any thread; waits in the caller's. See EngineAdmin for arguments and errors."""
+    """Any thread; waits in the caller's."""
 
     def __init__(
         self,
@@ -42,9 +43,20 @@ class TopicCommands:
         self._lag = lag
         self._forget_routes = forget_routes
 
-    def create(self, name: str, values: Mapping[str, object], force: bool, dry_run: bool, by: str) -> s.Change:
+    def create(
+        self, name: str, *, force: bool = False, dry_run: bool = False, by: str = "", **settings: Any
+    ) -> s.Change:
+        """Make a topic; durable and registered with the name servers when it returns (`registered`: which took it).
+
+        settings: those of `topic_setting_list`, with their defaults: kind ("NORMAL", "FIFO", "DELAY", "TRANSACTION";
+        "UNSPECIFIED": no message.type), read_queues, write_queues (0 is legal), readable, writable, order, and
+        reserve_hours: messages stored longer ago are hidden, though their files stay until all messages in them have
+        expired; 0: as long as the broker keeps them. by: the user, for the log. dry_run: the same checks, nothing
+        changes. InvalidInput (field), Conflict if the topic exists, Unavailable; Blocked without `force` if there are
+        more write queues than read queues: messages sent to the others could not be read.
+        """
         self._check_name(name)
-        config = with_values(TopicConfig(topic_name=name), TOPIC_SETTINGS, with_defaults(TOPIC_SETTINGS, values))
+        config = with_values(TopicConfig(topic_name=name), TOPIC_SETTINGS, with_defaults(TOPIC_SETTINGS, settings))
         if self._topics.get(name) is not None:
             raise Conflict(say("topic_exists", name=name))
         change = preview(name, {}, topic_fields(config), _warnings(config, config), _unreadable_writes(config))
@@ -54,10 +66,19 @@ class TopicCommands:
         return self._made(change, config, None, by)
 
     def edit(
-        self, name: str, revision: str | None, values: Mapping[str, object], force: bool, dry_run: bool, by: str
+        self,
+        name: str,
+        *,
+        revision: str | None = None,
+        force: bool = False,
+        dry_run: bool = False,
+        by: str = "",
+        **settings: Any,
     ) -> s.Change:
+        """Change the settings that are given and not None. As `create`; also NotFound, Conflict (`revision` is not
+        the present one), Blocked without `force` if messages would become unreadable."""
         known = self._known(name, revision)
-        config = with_values(known, TOPIC_SETTINGS, values)
+        config = with_values(known, TOPIC_SETTINGS, settings)
         change = preview(
             name,
             topic_fields(known),
@@ -71,7 +92,14 @@ class TopicCommands:
         refuse_if_blocked(change, say("messages_would_be_lost", name=name), force)
         return self._made(change, config, known, by)
 
-    def delete(self, name: str, revision: str | None, force: bool, dry_run: bool, by: str) -> s.Change:
+    def delete(
+        self, name: str, *, revision: str | None = None, force: bool = False, dry_run: bool = False, by: str = ""
+    ) -> s.Change:
+        """Delete a topic, its queues and all groups' offsets of it; its records leave the log when they expire.
+
+        Blocked without `force` when a group has unread messages of it or clients of a consuming group are connected.
+        NotFound, Conflict (revision), InvalidInput for a system topic.
+        """
         known = self._known(name, revision)
         lag = self._lag.snapshot()
         blockers, warnings = _consumers_lost(name, lag)

@@ -92,8 +92,21 @@ class TopicViews:
 
     # --- the list
 
-    def page(self, q: str, kind: str | None, show: str, sort: str, page: int, page_size: int) -> s.Page:
-        """See EngineAdmin.topics."""
+    def page(
+        self,
+        q: str = "",
+        kind: str | None = None,
+        show: str = "user",
+        sort: str = "name",
+        page: int = 1,
+        page_size: int = 50,
+    ) -> s.Page:
+        """Return a page of TopicRow.
+
+        q: part of the name, upper and lower case alike. kind: only this message.type. show: "user", "system", "retry",
+        "dlq" or "all". sort: name, kind, queues, messages, in_rate, out_rate, consumers, bytes, oldest; "-" before it
+        for the largest first. page_size: 1 to 500. InvalidInput for anything else.
+        """
         if show != "all" and show not in CATEGORIES:
             raise InvalidInput("show", say("one_of", field="show", choices=f"all, {', '.join(CATEGORIES)}"))
         sampler = self._sampler
@@ -196,14 +209,19 @@ class TopicViews:
 
     # --- one topic
 
-    def config(self, name: str) -> TopicConfig:
+    def settings(self, name: str) -> s.TopicSettings:
+        """Return a topic's configuration and its revision. NotFound."""
+        return settings_of(self._config(name))
+
+    def _config(self, name: str) -> TopicConfig:
         config = self._topics.get(name)
         if config is None:
             raise NotFound("topic", name)
         return config
 
     def detail(self, name: str) -> s.TopicDetail:
-        config = self.config(name)
+        """Return one topic with its queues, consumers, producers and settings. NotFound."""
+        config = self._config(name)
         sampler = self._sampler
         queues = sampler.index.by_topic()
         with QueueReader(self._store) as reader:
@@ -219,7 +237,8 @@ class TopicViews:
             )
 
     def queue_rows(self, name: str) -> tuple[s.QueueRow, ...]:
-        config = self.config(name)
+        """Return the topic's queues, by id. NotFound."""
+        config = self._config(name)
         with QueueReader(self._store) as reader:
             return self._queue_rows(config, reader)
 
@@ -255,7 +274,8 @@ class TopicViews:
         return tuple(rows)
 
     def consumer_rows(self, name: str) -> tuple[s.TopicConsumer, ...]:
-        self.config(name)
+        """Return the groups that consume the topic, by name. NotFound."""
+        self._config(name)
         with QueueReader(self._store) as reader:
             return self._consumer_rows(name, reader)
 

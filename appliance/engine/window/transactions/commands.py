@@ -38,6 +38,9 @@ _WHY = {
     Fate.NOT_SAVED: "half_not_saved",
 }
 
+#: One transaction; also as (half offset, unique id or None), for callers that import nothing of the engine.
+HalfPlaceLike = HalfPlace | tuple[int, str | None]
+
 
 class TransactionCommands:
     """Any thread; waits in the caller's."""
@@ -62,29 +65,47 @@ class TransactionCommands:
     def act(
         self,
         action: str,
-        places: Sequence[HalfPlace],
-        wanted: Wanted,
-        reason: str,
-        limit: int,
-        dry_run: bool,
-        by: str,
+        places: Sequence[HalfPlaceLike] = (),
+        *,
+        topic: str | None = None,
+        group: str | None = None,
+        key: str | None = None,
+        reason: str = "",
+        limit: int = 1000,
+        dry_run: bool = False,
+        by: str = "",
     ) -> TransactionAct:
-        """See TransactionsWindow.act_on_transactions. wanted: the filter if no places are given."""
+        """Have producers decide transactions now, or decide them for the producers.
+
+        action: "check" (a producer of the group is asked at once; harmless, and not counted as a check), "commit" or
+        "roll_back". The latter two may contradict the producer's own records: ask the user for a reason, which is kept
+        with `by`. They are durable when this returns, even if the broker is killed meanwhile, and take 1 to 100 places.
+        "check" takes up to 1000 places, or the first `limit` transactions that match the filter (all match without
+        one). dry_run: the same checks, nothing changes.
+
+        Each transaction has its result, and `counts` add up to `asked`: among several, one that its producer decided at
+        the same moment is no error, and `decided` has its end. For a single place it is an error: NotFound (no such
+        half message), Conflict (decided before, or another unique id), InvalidInput, Unavailable (no producer is
+        connected, or accepts a check; the decision was refused, and the transaction is open; or the decision is
+        recorded, and will be carried out at the next start at the latest).
+        """
         begin = time.monotonic()
+        wanted = Wanted(topic, group, key)
+        named = [one if isinstance(one, HalfPlace) else HalfPlace(*one) for one in places]
         if action not in ACTIONS:
             raise InvalidInput("action", say("one_of", field="action", choices=", ".join(ACTIONS)))
         if not 1 <= limit <= MOST_CHECKED:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MOST_CHECKED))
-        if places and not wanted.anything:
+        if named and not wanted.anything:
             raise InvalidInput("places", say("half_places_or_filter"))
-        for place in places:
+        for place in named:
             if not 0 <= place.half_offset <= _MAX_OFFSET:
                 raise InvalidInput("places", say("half_bad_place"))
         more = False
         if action == CHECK:
-            results, more = self._check(places, wanted, limit, dry_run)
+            results, more = self._check(named, wanted, limit, dry_run)
         else:
-            results = self._decide(action, places, _reason(reason), dry_run, by)
+            results = self._decide(action, named, _reason(reason), dry_run, by)
         outcomes = tuple(self._outcome(one, dry_run) for one in results)
         act = TransactionAct(
             action=action,
@@ -98,7 +119,7 @@ class TransactionCommands:
         )
         if action == CHECK and not dry_run:
             logger.info("admin: producers asked now asked=%d counts=%s by=%s", act.asked, act.counts, by)
-        if len(places) == 1:
+        if len(named) == 1:
             _refuse(results[0], outcomes[0])
         return act
 
@@ -144,7 +165,13 @@ class TransactionCommands:
             decided=decided,
         )
 
-    def resume(self, ref: str, reason: str, by: str) -> ResumedTransaction:
+    def resume(self, ref: str, *, reason: str, by: str = "") -> ResumedTransaction:
+        """Resume a discarded transaction: store a half message like it, which is checked with its producers from the
+        beginning. This does not commit anything. Each is resumed once.
+
+        ref: of the message in TRANS_CHECK_MAX_TIME_TOPIC, as for `message`. NotFound, InvalidInput (it is not a
+        discarded transaction), Conflict (it was resumed before), Unavailable (nothing can be stored now).
+        """
         record = self._record(ref)[0]
         try:
             done = self._acts.resume(record.physical_offset, _reason(reason), by)

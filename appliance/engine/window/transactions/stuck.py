@@ -11,13 +11,10 @@ from ...clock import Clock
 from ...protocol.names import HALF_TOPIC
 from ...store.message_store import MessageStore
 from .. import snapshots as s
+from ..health import limits
 from ..messages.queue_reader import QueueReader
 from ..sentences import say
 
-#: Age from which an open transaction without a producer is reported.
-STUCK_MINUTES = 5
-#: Share of the allowed checks after which an undecided transaction is reported.
-_SHARE = 2 / 3
 #: Time for which a result is reused.
 _LOOK_S = 5.0
 _GROUPS = 10
@@ -58,11 +55,11 @@ class StuckTransactions:
                 continue
             stored[first] = stored_ms
             minutes = (now_ms - stored_ms) // 60_000
-            if minutes >= STUCK_MINUTES:
+            if minutes >= limits.WITHOUT_PRODUCER_MINUTES:
                 text = say("transactions_without_producer", group=group, count=count, minutes=minutes)
                 found.append(s.Need("stuck", "transactions", group, text))
         self._stored = stored
-        checks = max(1, int(min(self._settings().most, MOST_CHECKS) * _SHARE))
+        checks = max(1, int(min(self._settings().most, MOST_CHECKS) * limits.UNDECIDED_SHARE))
         undecided = sum(_asked_often(states, checks) for _, states in self._halves.pages())
         if undecided:
             text = say("transactions_undecided", checks=checks, count=undecided)

@@ -7,7 +7,7 @@ caller's thread. A request ends after 250 ms with what it has found by then.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
@@ -129,7 +129,22 @@ class TransactionViews:
 
     # --- open ones
 
-    def open(self, wanted: Wanted, cursor: str | None, limit: int) -> OpenTransactionPage:
+    def open(
+        self,
+        *,
+        topic: str | None = None,
+        group: str | None = None,
+        key: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> OpenTransactionPage:
+        """Return a page of undecided transactions, the oldest first.
+
+        topic: that they are for. group: their producer group. key: their unique id, or one of their keys. The list is
+        live: transactions that end meanwhile are left out. `next_cursor` goes with the same filter. limit: 1 to 500.
+        InvalidInput.
+        """
+        wanted = Wanted(topic, group, key)
         begin = time.monotonic()
         _check_limit(limit)
         crc = crc32(repr(("open", wanted)).encode())
@@ -181,6 +196,10 @@ class TransactionViews:
             )
         return tuple(rows)
 
+    def open_at(self, half_offsets: Sequence[int]) -> tuple[OpenTransaction | None, ...]:
+        """Return the open transactions of these half messages (1000 at most); None for each that is not open."""
+        return tuple(self.one_open(offset) for offset in half_offsets[:1000])
+
     def one_open(self, offset: int) -> OpenTransaction | None:
         """Return the open transaction of the half message at a queue offset; None if it is not open."""
         checks = self._halves.checks(offset)
@@ -215,7 +234,18 @@ class TransactionViews:
 
     # --- discarded ones
 
-    def discarded(self, wanted: Wanted, cursor: str | None, limit: int) -> DiscardedTransactionPage:
+    def discarded(
+        self,
+        *,
+        topic: str | None = None,
+        group: str | None = None,
+        key: str | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> DiscardedTransactionPage:
+        """Return a page of transactions that were set aside because they were not decided, the newest first. As
+        `open`."""
+        wanted = Wanted(topic, group, key)
         begin = time.monotonic()
         _check_limit(limit)
         crc = crc32(repr(("discarded", wanted)).encode())
@@ -283,8 +313,23 @@ class TransactionViews:
     # --- ended ones
 
     def ended(
-        self, wanted: Wanted, how: str | None, by: str | None, from_ms: int | None, cursor: str | None, limit: int
+        self,
+        *,
+        topic: str | None = None,
+        group: str | None = None,
+        key: str | None = None,
+        how: str | None = None,
+        by: str | None = None,
+        from_ms: int | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
     ) -> ResolvedTransactionPage:
+        """Return a page of transactions that have ended, the newest first; the last million is kept.
+
+        how: "committed", "rolled_back", "discarded" or "lost". by: "producer", "check", "administrator" or "broker".
+        from_ms: only those that ended since this wall time. Otherwise as `open`. Unavailable.
+        """
+        wanted = Wanted(topic, group, key)
         begin = time.monotonic()
         _check_limit(limit)
         for field, value, choices in (("how", how, HOW.values()), ("by", by, BY.values())):
@@ -362,6 +407,7 @@ class TransactionViews:
     # --- numbers
 
     def counts(self) -> TransactionCounts:
+        """Return the number of open transactions, and counts since the start."""
         parked = sorted(self._halves.parked_groups(), key=lambda one: -one[1])
         ends = self._counts()
         return TransactionCounts(

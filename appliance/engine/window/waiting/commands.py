@@ -15,7 +15,7 @@ from ...errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from ..sentences import Sentence, say
 from .snapshots import WaitingAct, WaitingOutcome, WaitingPlace
 from .timers import TIMED
-from .views import WaitingViews, Wanted
+from .views import WaitingPlaceLike, WaitingViews, named
 
 logger = logging.getLogger(__name__)
 
@@ -54,15 +54,36 @@ class WaitingCommands:
     def run(
         self,
         action: str,
-        places: Sequence[WaitingPlace],
-        wanted: Wanted | None,
-        cursor: str | None,
-        limit: int,
-        dry_run: bool,
-        by: str,
+        places: Sequence[WaitingPlaceLike] = (),
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        level: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        retries: bool | None = None,
+        cursor: str | None = None,
+        limit: int = 1000,
+        dry_run: bool = False,
+        by: str = "",
     ) -> WaitingAct:
-        """See WaitingWindow.act_on_waiting. wanted: a filter for the first messages from `cursor` on, if no places are
-        given."""
+        """Handle messages before they are due; durable when it returns.
+
+        action: "deliver_now" (store it at once where it goes when due), "to_dead_letters" (retries only), "drop" (it is
+        never delivered). Either `places`, or a filter as of `WaitingViews.page` with at least one field: the act takes
+        its first `limit` (1 to 1000) messages, those due first; while there are `more`, call again with `next_cursor`
+        as the cursor, so that neither handled messages nor impossible ones are looked at again. dry_run: the same
+        checks, nothing changes. by: the user, for the log.
+
+        Each message has its result, and `counts` add up to `asked`: among several, one that was delivered at the same
+        moment is no error. For a single place it is an error: NotFound (no such message), Conflict (delivered, handled,
+        or another unique id), InvalidInput (action, limit, no retry, no such topic), Unavailable (the log or the list
+        of handled messages cannot be written; it is delivered when due). A crash meanwhile delivers twice at worst. If
+        Apache's broker takes over the directory, it delivers messages of delay levels again that were handled early and
+        are not due yet; timed messages it does not.
+        """
+        asked = (group, topic, level, from_ms, to_ms, retries)
+        wanted = self._views.wanted(*asked) if any(one is not None for one in asked) else None
         begin = time.monotonic()
         how = ACTIONS.get(action)
         if how is None:
@@ -78,7 +99,7 @@ class WaitingCommands:
             found, next_cursor = self._views.find(wanted, cursor, limit)
             chosen = [Chosen(one.level, one.queue_offset, one.physical_offset, one.size) for one in found]
         else:
-            for place in places:
+            for place in named(places):
                 self._choose(place, chosen, missing)
         ended = self._look(how, chosen) if dry_run else self._act(how, chosen)
         if not dry_run:
@@ -109,7 +130,7 @@ class WaitingCommands:
                 by,
             )
         if len(places) == 1 and (dry_run or not act.done):
-            _refuse(places[0], results[0])
+            _refuse(named(places)[0], results[0])
         return act
 
     def _choose(self, place: WaitingPlace, chosen: list[Chosen], missing: list[WaitingOutcome]) -> None:

@@ -10,7 +10,7 @@ import heapq
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import NamedTuple, Protocol
@@ -96,6 +96,14 @@ class Wanted(NamedTuple):
         return kinds.of_retries(self.retries is True)
 
 
+#: One message; also as (level, queue offset, unique id or None), for callers that import nothing of the engine.
+WaitingPlaceLike = WaitingPlace | tuple[int, int, str | None]
+
+
+def named(places: Iterable[WaitingPlaceLike]) -> list[WaitingPlace]:
+    return [one if isinstance(one, WaitingPlace) else WaitingPlace(*one) for one in places]
+
+
 class Found(NamedTuple):
     """The place of a waiting message, and when it is due."""
 
@@ -168,6 +176,7 @@ class WaitingViews:
         return sum(self._pending(*one) for one in self.queues()) + self.timers.pending()
 
     def levels(self) -> tuple[DelayLevel, ...]:
+        """Return every delay level: how many messages wait, when the next is due."""
         now = self._clock.wall_ms()
         rows = {level: DelayLevel(level, self._delay_ms(level), 0, None, False) for level in self._configured()}
         with QueueReader(self._store, _DESCRIPTORS) as reader:
@@ -200,6 +209,11 @@ class WaitingViews:
     # --- a group's ladder
 
     def ladder(self, group: str) -> RetryLadder:
+        """Return a group's messages on their way back to it: how many wait at each level, when the next is due, their
+        origin topics, and how many came back and are not consumed yet. NotFound.
+
+        The first calls on a large backlog are `truncated`: each continues the count.
+        """
         begin = time.monotonic()
         config = self._groups.get(group)
         lag = self._lag.snapshot()
@@ -330,7 +344,26 @@ class WaitingViews:
             topic = RETRY_PREFIX + group
         return Wanted(topic, level, from_ms, to_ms, retries)
 
-    def page(self, wanted: Wanted, cursor: str | None, limit: int) -> WaitingPage:
+    def page(
+        self,
+        *,
+        group: str | None = None,
+        topic: str | None = None,
+        level: int | None = None,
+        from_ms: int | None = None,
+        to_ms: int | None = None,
+        retries: bool | None = None,
+        cursor: str | None = None,
+        limit: int = 50,
+    ) -> WaitingPage:
+        """Return a page of waiting messages, delayed ones, retries and timed ones, in the order in which they are due.
+
+        group: only its retries. topic: only messages that go there. level: 0 for timed messages. from_ms, to_ms: due in
+        this span, by the wall clock, ends included. retries: True for messages on their way back to a group only, False
+        for others only. The list is live: messages delivered or handled meanwhile are left out. `next_cursor` goes with
+        the same filter. limit: 1 to 500. No bodies: `messages.body(row.offset_id)` has them. InvalidInput.
+        """
+        wanted = self.wanted(group, topic, level, from_ms, to_ms, retries)
         begin = time.monotonic()
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
@@ -359,8 +392,12 @@ class WaitingViews:
         ):
             return walk.take(limit), _cursor_of(walk, wanted)
 
-    def by_name(self, text: str, limit: int) -> WaitingPage:
-        """Find waiting messages by a key, unique id or offset id."""
+    def by_name(self, text: str, limit: int = 50) -> WaitingPage:
+        """Find waiting messages by a key, unique id or offset id; those due first come first.
+
+        There is no next page: the result is `truncated` if there are more than `limit` (1 to 500), or if the time did
+        not suffice to look at all. InvalidInput, Unavailable.
+        """
         begin = time.monotonic()
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
@@ -440,11 +477,18 @@ class WaitingViews:
                 return Found(due, level, queue_offset, physical, size)
         return None
 
-    def rows_at(self, places: Sequence[WaitingPlace]) -> tuple[WaitingRow | None, ...]:
-        """Return the message at each of these places, also one that waits no longer; None for an empty place."""
+    def rows_at(self, places: Sequence[WaitingPlaceLike]) -> tuple[WaitingRow | None, ...]:
+        """Return the message at each of these places (1000 at most), also one that waits no longer; None for an empty
+        place. No time limit: each takes two reads."""
         with QueueReader(self._store, _DESCRIPTORS) as reader:
-            found = (self.at(place.level, place.queue_offset) for place in places)
+            found = (self.at(place.level, place.queue_offset) for place in named(places[:1000]))
             return tuple(None if one is None else self._row(one, reader) for one in found)
+
+    def check_retries(self, group: str, places: Sequence[WaitingPlaceLike]) -> None:
+        """Raise InvalidInput if one of these waiting messages is not a retry of the group; NotFound (group)."""
+        self.ladder(group)
+        if any(row is not None and row.group != group for row in self.rows_at(places)):
+            raise InvalidInput("places", say("retry_of_another"))
 
     def _queue(self, level: int) -> ConsumeQueue | None:
         if level == TIMED:
@@ -517,7 +561,23 @@ class WaitingViews:
 
     # --- by the time they are due
 
-    def by_due(self, wanted: Wanted, begin_ms: int | None, bucket_ms: int, buckets: int) -> PendingByDue:
+    def by_due(
+        self,
+        bucket_ms: int = 60_000,
+        buckets: int = 120,
+        *,
+        begin_ms: int | None = None,
+        group: str | None = None,
+        topic: str | None = None,
+        level: int | None = None,
+        retries: bool | None = None,
+    ) -> PendingByDue:
+        """Count messages by the time they are due, in `buckets` (1 to 1000) of `bucket_ms` from `begin_ms` (now) on.
+
+        A recall of an unknown message counts as one less. Without a topic, recalled messages before and behind the
+        buckets still count.
+        """
+        wanted = self.wanted(group, topic, level, None, None, retries)
         begin = time.monotonic()
         if not 1 <= buckets <= MAX_BUCKETS:
             raise InvalidInput("buckets", say("out_of_range", field="buckets", low=1, high=MAX_BUCKETS))

@@ -9,8 +9,8 @@ from appliance.engine.broker.delays.progress import SAVE_AFTER_S, DelayProgress,
 from appliance.engine.broker.delays.settled import NAME as SETTLED_DELAYS
 from appliance.engine.broker.delays.settled import Claim, SettledDelays
 from appliance.engine.clock import FakeClock
+from appliance.engine.disk import Disk
 from appliance.engine.errors import StartError
-from appliance.engine.json_file import OsFileCalls
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC
 from tests.support.delays import Delays
 from tests.support.golden import extract_store
@@ -22,7 +22,7 @@ class Log:
     durable = 0
 
 
-class Files(OsFileCalls):
+class Files(Disk):
     failing = False
     saves = 0
 
@@ -44,7 +44,7 @@ def path(tmp_path):
 
 
 def open_progress(path, clock, log, files=None):
-    return DelayProgress(path, lambda: log.durable, clock, files or OsFileCalls())
+    return DelayProgress(path, lambda: log.durable, clock, files or Disk())
 
 
 def offsets_in(path):

@@ -29,7 +29,7 @@ from appliance.engine.broker.delays.settled import (
 from appliance.engine.broker.slave_sync import SlaveSync
 from appliance.engine.broker.topic_places import TopicPlacesProcessor
 from appliance.engine.clock import Clock
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from tests.crash.recording_disk import RecordingDisk
 from tests.engine.test_format_pages import blocks_of, bytes_of_dump
 

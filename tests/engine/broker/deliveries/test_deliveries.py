@@ -33,9 +33,9 @@ from appliance.engine.broker.deliveries.recorder import DeliveryRecorder
 from appliance.engine.broker.deliveries.ring import DeliveryRing
 from appliance.engine.broker.deliveries.service import DeliveryService
 from appliance.engine.clock import FakeClock
+from appliance.engine.disk import Disk
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.filter.tags import tag_filter
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.dispatch import tag_code
 from tests.support.fakes import FakeConnection
 

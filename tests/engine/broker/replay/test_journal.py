@@ -25,8 +25,8 @@ from appliance.engine.broker.replay.journal import (
     state_of,
     unpack_results,
 )
+from appliance.engine.disk import Disk
 from appliance.engine.errors import CorruptFile
-from appliance.engine.store.disk import Disk
 
 PAGE = Path(__file__).parents[4] / "docs/formats/replay-job.md"
 

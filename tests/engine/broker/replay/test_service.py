@@ -107,7 +107,7 @@ def test_a_consumer_of_the_group_gets_the_message_as_it_was_with_its_origin(grou
 
 
 def test_to_the_original_topic_each_goes_where_it_came_from(group: RunningEngine) -> None:
-    group.window.create_topic("Bills", read_queues=1, write_queues=1)
+    group.window.topic_commands.create("Bills", read_queues=1, write_queues=1)
     put_dead_letters(group, "G", 2)
     put(
         group,
@@ -137,7 +137,7 @@ def test_to_the_original_topic_each_goes_where_it_came_from(group: RunningEngine
 
 
 def test_to_another_topic(group: RunningEngine) -> None:
-    group.window.create_topic("Repair", read_queues=2, write_queues=2)
+    group.window.topic_commands.create("Repair", read_queues=2, write_queues=2)
     put_dead_letters(group, "G", 4)
     wait_state(group, start(group, target=TO_TOPIC, topic="Repair").state.spec.id, DONE)
     assert len(copies(group, "Repair", 2)) == 4
@@ -297,11 +297,11 @@ def test_a_paused_job_stays_paused_over_a_restart(group: RunningEngine) -> None:
 
 
 def test_a_target_deleted_in_the_middle_ends_the_job(group: RunningEngine) -> None:
-    group.window.create_topic("Repair", read_queues=1, write_queues=1)
+    group.window.topic_commands.create("Repair", read_queues=1, write_queues=1)
     put_dead_letters(group, "G", 400)
     job = start(group, rate=20, target=TO_TOPIC, topic="Repair").state.spec.id
     wait_for(lambda: copies(group, "Repair"), "some are sent")
-    group.window.delete_topic("Repair", force=True)
+    group.window.topic_commands.delete("Repair", force=True)
     view = wait_state(group, job, FAILED)
     assert view.state.why.code == "replay_target_gone"
     assert 0 < view.counts[Result.REPLAYED] < 400
@@ -313,19 +313,19 @@ def test_dead_letters_and_groups_deleted_in_the_middle(group: RunningEngine) -> 
     put_dead_letters(group, "G", 400)
     put_dead_letters(group, "H", 400)
     of_g, of_h = start(group, rate=20), start(group, "H", rate=20)
-    group.window.delete_group("G", force=True)
-    group.window.delete_topic("%DLQ%H", force=True)
+    group.window.group_commands.delete("G", force=True)
+    group.window.topic_commands.delete("%DLQ%H", force=True)
     assert wait_state(group, of_g.state.spec.id, FAILED).state.why.code == "replay_group_gone"
     assert wait_state(group, of_h.state.spec.id, FAILED).state.why.code == "replay_letters_gone"
 
 
 def test_a_target_that_may_not_be_written_pauses_the_job(group: RunningEngine) -> None:
-    group.window.create_topic("Repair", read_queues=1, write_queues=1)
+    group.window.topic_commands.create("Repair", read_queues=1, write_queues=1)
     put_dead_letters(group, "G", 400)
     job = start(group, rate=20, target=TO_TOPIC, topic="Repair").state.spec.id
-    group.window.edit_topic("Repair", writable=False)
+    group.window.topic_commands.edit("Repair", writable=False)
     assert wait_state(group, job, PAUSED).state.why.code == "replay_target_unwritable"
-    group.window.edit_topic("Repair", writable=True)
+    group.window.topic_commands.edit("Repair", writable=True)
     service(group).resume(job, "ann")
     wait_for(lambda: copies(group, "Repair"), "it goes on")
 

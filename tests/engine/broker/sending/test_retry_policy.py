@@ -15,7 +15,7 @@ OLD, NEW = 120, 121  # versions: the second says its own limit
 
 @pytest.fixture
 def policy(engine):
-    engine.window.create_group("CG")
+    engine.window.group_commands.create("CG")
     return RetryPolicy(engine.broker.topics, engine.broker.groups, RebalanceLockManager(FakeClock()))
 
 
@@ -38,7 +38,7 @@ def test_past_the_limit_it_goes_to_the_dead_letters(policy, times, limit, versio
 
 
 def test_an_ordered_consumer_sends_here_only_when_it_gives_up(engine):
-    engine.window.create_group("CG")
+    engine.window.group_commands.create("CG")
     locks = RebalanceLockManager(FakeClock())
     policy = RetryPolicy(engine.broker.topics, engine.broker.groups, locks)
     locks.is_locked = lambda group: group == "CG"
@@ -61,7 +61,7 @@ def test_a_group_that_is_not_there_has_neither_topic(tmp_path):
 
 @pytest.mark.parametrize("prefix", ["%RETRY%", "%DLQ%"])
 def test_a_batch_goes_to_neither(engine, peer, prefix):
-    engine.window.create_group("CG")
+    engine.window.group_commands.create("CG")
     member = b"\0\0\0\x17" + bytes(12) + b"\0\0\0\x01x\0\0"
     before = engine.broker.store.put_count
     assert peer.ask(320, send_fields(prefix + "CG", m="true"), member).code == ResponseCode.MESSAGE_ILLEGAL

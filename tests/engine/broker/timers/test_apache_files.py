@@ -20,7 +20,7 @@ from appliance.engine.broker.timers.apache_files import (
     save_checkpoint,
     write_timer_log,
 )
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 
 UNIT = struct.Struct(">iqiqiqiiq")
 NOW_MS = 1_700_000_000_123

@@ -15,9 +15,9 @@ from appliance.engine.broker.timers.apache_files import (
 )
 from appliance.engine.broker.timers.schedule import STATE
 from appliance.engine.clock import FakeClock
+from appliance.engine.disk import Disk
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import decode_properties
-from appliance.engine.store.disk import Disk
 from tests.support.store import FailingDisk, StoreUnderTest
 from tests.support.timers import TARGET, Timers
 

@@ -10,7 +10,7 @@ from appliance.engine.broker.timers import delivery, schedule
 from appliance.engine.broker.timers.runs import ENTRY_BYTES, LANES, RunFile, lane_of, pack_entry, unpack_entry
 from appliance.engine.broker.timers.schedule import STATE, Indexed, TimerIndex
 from appliance.engine.broker.topic_config import new_topic
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from tests.support.timers import Timers
 
 CROWD, OTHERS = "Crowd", ("Other1", "Other2", "Other3")

@@ -13,7 +13,7 @@ import pytest
 from appliance.engine.broker.transactions.admin_acts import COMMIT, ROLL_BACK, Chosen, Fate
 from appliance.engine.broker.transactions.admin_journal import DONE, TOO_LATE
 from appliance.engine.broker.transactions.resolved import By, How
-from appliance.engine.config_journal import OsJournalCalls
+from appliance.engine.disk import Disk
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import decode_record
 from tests.engine.broker.transactions import test_transactions as t
@@ -80,7 +80,7 @@ def test_what_cannot_be_decided_changes_nothing(running):
 def test_a_commit_that_is_refused_leaves_it_open(running):
     peer = running.peer()
     send_half(peer, "K")
-    running.window.delete_topic(TOPIC, force=True)
+    running.window.topic_commands.delete(TOPIC, force=True)
     [found] = acts(running).decide(COMMIT, [Chosen(0)], WHY, "alice")
     assert (found.fate, found.reason) == (Fate.REFUSED, f"topic[{TOPIC}] not exist")
     assert running.engine.broker.open_halves.checks(0) == 0
@@ -152,7 +152,7 @@ def test_one_of_two_decisions_wins_and_the_other_is_told(running, seed):
         assert found.by is (By.PRODUCER if producer[number] else By.ADMINISTRATOR)
 
 
-class Crossing(OsJournalCalls):
+class Crossing(Disk):
     """A producer that ends the transaction while the act is being synced."""
 
     def __init__(self, ends: Callable[[], None]) -> None:
@@ -169,7 +169,7 @@ def test_a_producer_that_is_faster_than_the_journal(running):
     peer = running.peer()
     half = send_half(peer, "K")
     journal = acts(running).journal
-    journal._file.calls = Crossing(lambda: end(peer, half, t.COMMIT))
+    journal._file.disk = Crossing(lambda: end(peer, half, t.COMMIT))
     [found] = acts(running).decide(ROLL_BACK, [Chosen(0)], WHY, "alice")
     assert found.fate is Fate.DECIDED
     assert len(stored(peer, TOPIC, 2)) == 1

@@ -18,15 +18,15 @@ from appliance.engine.broker.transactions.admin_journal import (
     Ended,
 )
 from appliance.engine.clock import FakeClock
-from appliance.engine.config_journal import OsJournalCalls
+from appliance.engine.disk import Disk
 
 
-class Failing(OsJournalCalls):
+class Failing(Disk):
     def __init__(self) -> None:
         self.fails = ""
         self.synced = 0
 
-    def pwrite(self, fd: int, data: bytes, position: int) -> int:
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
         if self.fails == "pwrite":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return super().pwrite(fd, data, position)
@@ -61,17 +61,17 @@ def test_what_is_not_over_is_known_after_a_restart(path):
 
 
 def test_an_act_is_synced_before_it_is_known(path):
-    calls = Failing()
-    journal = DecisionJournal(path, FakeClock(), calls)
-    before = calls.synced
+    disk = Failing()
+    journal = DecisionJournal(path, FakeClock(), disk)
+    before = disk.synced
     journal.append([act(1)])
-    assert calls.synced == before + 1
+    assert disk.synced == before + 1
     for fails in ("pwrite", "fdatasync"):
-        calls.fails = fails
+        disk.fails = fails
         with pytest.raises(OSError, match=r"No space|Input/output"):
             journal.append([act(2)])
         assert journal.failure
-        calls.fails = ""
+        disk.fails = ""
     assert journal.unfinished() == [act(1)]
     journal.append([act(4)])
     assert journal.failure is None

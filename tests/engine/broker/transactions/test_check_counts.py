@@ -7,7 +7,7 @@ from pathlib import Path
 
 from appliance.engine.broker.transactions.check_counts import CheckCounts, CheckCountsFile, decode, encode
 from appliance.engine.broker.transactions.open_halves import PAGE, OpenHalves
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from tests.engine.broker.transactions.test_transactions import GROUP, question, send_half
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.engine.broker.transactions import resolved as r
 from appliance.engine.broker.transactions.resolved import By, EntryPlace, How, Resolved, ResolvedTransactions
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from tests.support.store import FailingDisk
 
 HOST = bytes((10, 0, 0, 1, 0, 0, 4, 210))

@@ -4,9 +4,9 @@ import pytest
 
 from appliance.engine import hotpath
 from appliance.engine.clock import Clock
+from appliance.engine.disk import Disk
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import MAGIC_V1, Record, encode_record
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.index import index_service
 from appliance.engine.store.index.index_recovery import IndexSettings
 from appliance.engine.store.index.index_service import IndexService

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from appliance.engine.disk import Disk
 from appliance.engine.hotpath import pure_index
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import MAGIC_V1, MAGIC_V2, Record, encode_record
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.dispatch import keys_of
 from appliance.engine.store.index import index_file, index_keys
 from appliance.engine.store.index.index_file import FIRST_ENTRY, IndexFile, IndexHeader

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from appliance.engine.disk import Disk
 from appliance.engine.errors import CorruptFile
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.log import block_checksums
 from appliance.engine.store.log.block_checksums import BLOCK_BYTES, BlockChecksums, decode_checksums, encode_checksums
 from tests.support.store import FailingDisk, StoreUnderTest

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
+from appliance.engine.disk import Disk
 from appliance.engine.errors import StoreBroken
-from appliance.engine.store.disk import Disk
 from tests.support.store import StoreUnderTest
 
 

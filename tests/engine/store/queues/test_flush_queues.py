@@ -4,7 +4,7 @@ import errno
 
 import pytest
 
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from appliance.engine.store.queues.flush_queues import TopicDeletion
 from tests.crash.crashes import nothing
 from tests.crash.life import Life

@@ -114,7 +114,7 @@ def test_a_unit_is_read_as_apache_wrote_it():
 
 def test_a_stream_goes_over_files(tmp_path):
     """A file's end is a size of -1; the next unit lies at the next file's start."""
-    from appliance.engine.store.disk import Disk
+    from appliance.engine.disk import Disk
     from appliance.engine.store.paths import StorePaths
 
     directory = tmp_path / "store" / "consumequeue_ext" / "T" / "0"

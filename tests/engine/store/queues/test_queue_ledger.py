@@ -6,9 +6,9 @@ import time
 
 import pytest
 
+from appliance.engine.disk import Disk
 from appliance.engine.errors import QueueBroken
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
-from appliance.engine.store.disk import Disk
 from appliance.engine.store.queues import flush_queues, queue_ledger
 from appliance.engine.store.results import GetStatus
 from appliance.engine.store.time_search import Boundary, TimeSearch

@@ -10,8 +10,8 @@ import pytest
 
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import StoreConfig, parse_hours
+from appliance.engine.disk import Disk, DiskUsage
 from appliance.engine.errors import StoreBroken
-from appliance.engine.store.disk import Disk, DiskUsage
 from appliance.engine.store.results import GetStatus
 from appliance.engine.store.retention.clean_queues import Raised
 from appliance.engine.store.retention.clean_rules import HOUR_MS, AgeClock, is_cleaning_hour, watermarks

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from appliance.engine.store.disk import Disk
+from appliance.engine.disk import Disk
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.queues.consume_queue_table import ConsumeQueueTable
 from appliance.engine.store.retention import deleted_topics

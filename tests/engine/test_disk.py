@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from appliance.engine.store import disk as disk_module
-from appliance.engine.store.disk import NO_SUCH_READ, PAGE_BYTES, Disk, _cached_pages
+from appliance.engine import disk as disk_module
+from appliance.engine.disk import NO_SUCH_READ, PAGE_BYTES, Disk, _cached_pages
 from tests.support.page_cache import refuse_reads_that_never_wait
 from tests.support.store import lies_in_memory
 

@@ -1,6 +1,6 @@
-"""All disk access of the store, behind one object.
+"""The disk, as all parts see it that promise something about their files: one object.
 
-Tests replace it with a recording or a failing disk; no other part of the store calls `os` for files.
+Tests replace it with a recording or a failing disk: the store, the journals and the tables call `os` for no file.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
-from .. import file_sync
-from ..hotpath import cached_pages
-from ..named_tuple import NamedTuple
-from ..own_files import DIRECTORY_MODE, FILE_MODE
+from . import file_sync
+from .hotpath import cached_pages
+from .named_tuple import NamedTuple
+from .own_files import DIRECTORY_MODE, FILE_MODE
 
 logger = logging.getLogger(__name__)
 
@@ -152,6 +152,15 @@ class Disk:
     def pread(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)
 
+    def read(self, path: Path, most_bytes: int | None = None) -> bytes:
+        """Return the bytes of a file, at most the first `most_bytes`. Raises OSError."""
+        fd = self.open(path, read_only=True)
+        try:
+            size = self.size(fd)
+            return self.pread(fd, size if most_bytes is None else min(size, most_bytes), 0)
+        finally:
+            self.close(fd)
+
     def send_to(self, sock: socket.socket, fd: int, position: int, size: int) -> int:
         """Send bytes of a file without copying; return how many the socket took. BlockingIOError when it takes none."""
         return os.sendfile(sock.fileno(), fd, position, size)
@@ -229,7 +238,7 @@ class Disk:
         file_sync.sync_data(fd)
 
     def fsync(self, fd: int) -> None:
-        os.fsync(fd)
+        file_sync.sync_file(fd)
 
     def open_directory(self, path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -308,21 +317,33 @@ class Disk:
         """Remove an empty directory."""
         os.rmdir(path)
 
+    def link(self, old: Path, new: Path) -> None:
+        """Give a file a second name."""
+        os.link(old, new)
+
     def rename(self, old: Path, new: Path) -> None:
         os.rename(old, new)
 
-    def replace(self, path: Path, data: bytes) -> None:
-        """Replace a small file by `data`, durably, whole or not at all. Only one thread at a time for each path."""
-        temporary = path.with_suffix(".tmp")
+    def replace(self, path: Path, data: bytes, durable: bool = True) -> None:
+        """Replace a small file by `data`, whole or not at all. Only one thread at a time for each path. durable: on the
+        disk when this returns."""
+        self.close(self.begin(path, data, path.with_suffix(".tmp"), durable))
+
+    def begin(self, path: Path, data: bytes, temporary: Path, durable: bool = True) -> int:
+        """Do what `replace` does, through a file `temporary`; return the new file's descriptor."""
         fd = self.open(temporary, create=True)
         try:
             self.truncate(fd, 0)
             self.write_all(fd, data, 0)
-            self.fdatasync(fd)
-        finally:
+            if durable:
+                self.fdatasync(fd)
+            self.rename(temporary, path)
+            if durable:
+                self.sync_directory(path.parent)
+        except BaseException:
             self.close(fd)
-        self.rename(temporary, path)
-        self.sync_directory(path.parent)
+            raise
+        return fd
 
     def unlink(self, path: Path) -> None:
         os.unlink(path)
