@@ -51,6 +51,14 @@ UNREGISTER_S = 1.5
 ANSWER_S = 3.0
 LOOP_STOP_S = 2.0
 LOOP_CALL_S = 5.0
+#: Part that `Broker.failures` names -> the check of /readyz that tells of it, if that has another name.
+_READY = {
+    "topics": "configuration",
+    "groups": "configuration",
+    "timed": "timers",
+    "rolled": "timers",
+    "delayed": "delays",
+}
 _PORT_TRIES = 200
 _PICKED_PORTS = range(12_000, 32_000)
 
@@ -285,7 +293,7 @@ class Engine:
     def _build_broker(
         self, main: socket.socket, vip: socket.socket, ha_address: str, ha_socket: socket.socket | None, ip: str
     ) -> None:
-        from .broker.broker import Network
+        from .broker.registration import Network
         from .seat import Seat
 
         assert self.broker_address is not None
@@ -300,7 +308,6 @@ class Engine:
             self.server,
             self._pools,
             network,
-            self._clock,
             self._dispatcher,
             self._tell_directly,
         )
@@ -442,7 +449,10 @@ class Engine:
             "io": {"ok": self.loop.alive, "detail": "running" if self.loop.alive else "the I/O thread has ended"}
         }
         if self.broker is not None:
-            found |= self.broker.health()
+            for part, failure in self.broker.failures().items():
+                name = _READY.get(part, part)
+                if name not in found or (failure is not None and found[name]["ok"]):
+                    found[name] = {"ok": failure is None, "detail": failure or "well"}
         elif self._seat is not None:
             found["broker"] = {"ok": False, "detail": self._seat.why_empty}
         return found

@@ -136,7 +136,7 @@ def test_the_api_tells_the_same(client_as, made):
 
 
 def codes(window) -> set[str]:
-    return {one.sentence.code for one in window._parts.replication.needs()}
+    return {one.sentence.code for one in window._parts.replication.of_set() if one.level}
 
 
 def test_what_is_wrong_with_a_set_needs_somebody(made, broker):

@@ -143,7 +143,7 @@ def test_a_slave_that_is_gone_or_far_behind_needs_somebody(client_as, master, mo
     view = master.window._parts.replication
     monkeypatch.setattr(limits, "GONE_MS", 0)
     monkeypatch.setattr(limits, "LAG_MS", 0)
-    needs = lambda: {one.sentence.code for one in view.needs()}  # noqa: E731
+    needs = lambda: {one.sentence.code for one in view.findings() if one.level}  # noqa: E731
     slow = PlayedSlave(view._server.port)
     slow.report(0)
     wait_for(lambda: len(master.window.replication.snapshot().slaves) == 2, "it follows")

@@ -31,7 +31,7 @@ from .groups.commands import GroupCommands
 from .groups.diagnosis import GroupDiagnosis
 from .groups.now import GroupNow
 from .groups.views import GroupViews
-from .health.broker_checks import BrokerChecks, Failing
+from .health.broker_checks import BrokerChecks
 from .health.checks import Checks
 from .health.disk_room import DiskRoom
 from .health.lateness import Lateness
@@ -180,7 +180,17 @@ def build(
         broker.role,
         replica_set,
     )
-    checks = process_checks.including(_checks(broker, options, replication))
+    checks = process_checks.including(
+        BrokerChecks(
+            store,
+            broker.failures,
+            broker.registration,
+            options,
+            broker.delivery_events,
+            broker.transaction_records,
+            replication,
+        )
+    )
     disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
     reading = partial(
         Reading,
@@ -344,30 +354,6 @@ def _transactions(broker: Broker) -> TransactionViews:
         lambda: broker.decisions.counts,
         broker.check_settings,
         broker.check_transactions.clock,
-    )
-
-
-def _checks(broker: Broker, options: Options, replication: ReplicationView) -> BrokerChecks:
-    tables: dict[str, Failing] = {
-        "topics": broker.topics,
-        "groups": broker.groups,
-        "offsets": broker.offsets,
-        "filters": broker.filters,
-        "delays": broker.save_delays,
-        "timers": broker.save_timers,
-    }
-    return BrokerChecks(
-        broker.store,
-        tables,
-        broker.queues_failure,
-        broker.registration,
-        options,
-        broker.delivery_events,
-        (broker.deliver_delayed, broker.deliver_timers, broker.roll_timers),
-        broker.replays,
-        broker.check_transactions,
-        broker.transaction_records,
-        replication,
     )
 
 

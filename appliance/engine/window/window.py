@@ -19,12 +19,13 @@ from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..wire_audit import WireAudit
 from .health.checks import Checks
+from .health.finding import checks_of
 from .offsets.commands import target_of
 from .options import Options
 from .process.log_ring import LogRing
 from .process.system import Addresses, SystemView
 from .process.system_snapshots import SystemInfo
-from .replicas.judgement import set_checks, set_metrics
+from .replicas.judgement import set_findings, set_metrics
 from .replicas.replica_set import ReplicaSet, SetView, leader_of, seen
 from .sentences import say
 from .snapshots import Check, Route
@@ -382,9 +383,8 @@ class Window:
 
     def checks(self) -> tuple[Check, ...]:
         """Return every health check as a sentence with a level."""
-        found = self._checks.all()
         view = seen(self._set)
-        return found if view is None else (*found, *set_checks(view))
+        return checks_of([*self._checks.all(), *(() if view is None else set_findings(view))])
 
     def metrics(self) -> dict[str, float]:
         """Return numbers by name; /metrics shows the names, some with labels, behind the prefix `rocketbox_`. Totals

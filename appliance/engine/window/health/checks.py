@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from ...host_port import cannot_reach, host_of
 from ...remoting.event_loop import EventLoop
 from ...wire_audit import WireAudit
-from .. import snapshots as s
 from ..process.system import Addresses
 from ..sentences import say
+from .finding import Finding, degraded, failed, fine
 
 if TYPE_CHECKING:
     from .broker_checks import BrokerChecks
@@ -51,15 +51,14 @@ class Checks:
         """Return the same checks together with the broker's."""
         return Checks(self._loop, self._wire_audit, self._addresses, self._bind, broker)
 
-    def all(self) -> tuple[s.Check, ...]:
+    def all(self) -> tuple[Finding, ...]:
         """Run every check, the network's first."""
         alive = self._loop.alive
-        found = [s.Check("io", "ok" if alive else "failed", say("io_running" if alive else "io_ended"))]
+        found = [fine("io", say("io_running")) if alive else failed("io", say("io_ended"))]
         if self._broker is not None:
             found += self._broker.all()
         if self._wire_audit.failure is not None:
-            text = say("wire_audit_failing", reason=self._wire_audit.failure)
-            found.append(s.Check("wire_audit", "failed", text))
+            found.append(failed("wire_audit", say("wire_audit_failing", reason=self._wire_audit.failure)))
         addresses = self._addresses()
         address = addresses.broker or addresses.namesrv
         if address is not None:
@@ -67,14 +66,13 @@ class Checks:
         return tuple(found)
 
 
-def _address_check(address: str, bind: str) -> s.Check:
+def _address_check(address: str, bind: str) -> Finding:
     """Check that the address that is advertised to clients leads here."""
     host = host_of(address)
     if cannot_reach(host, bind):
-        return s.Check("address", "warning", say("advertised_elsewhere", address=address, bind=bind, host=host))
+        return degraded("address", say("advertised_elsewhere", address=address, bind=bind, host=host))
     if is_loopback(address):
         # A loopback address is intended if the server listens on loopback only.
-        return s.Check(
-            "address", "ok" if _means_this_machine(bind) else "warning", say("advertised_loopback", address=address)
-        )
-    return s.Check("address", "ok", say("advertised", address=address))
+        judged = fine if _means_this_machine(bind) else degraded
+        return judged("address", say("advertised_loopback", address=address))
+    return fine("address", say("advertised", address=address))

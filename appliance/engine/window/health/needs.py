@@ -6,8 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Iterator
 
 from ...broker.groups import SubscriptionGroupManager, is_system_group
 from ...broker.topic_config import reserve_hours_of
@@ -28,6 +27,7 @@ from ..sentences import Sentence, say
 from ..transactions.stuck import StuckTransactions
 from . import limits
 from .disk_room import DiskRoom
+from .finding import Finding
 from .lateness import Late, Lateness
 from .unread_deletion import UnreadDeletion
 
@@ -37,9 +37,6 @@ MOST_NEEDS = 300
 MOST_NAMED = 4
 #: Time limit for reading store times in one look; the rest was read by the look before, or will be by the next.
 LOOK_BUDGET_MS = 20
-#: Checks whose warnings are needs, too. Warnings that the console shows at start-up (flush mode, loopback) are not.
-_WARNINGS = ("disk", "flow", "findings", "cleaning", "index", "transactions")
-
 
 #: Sentence codes by harm: within a level the first are the worst. A code that is not listed comes last.
 _ORDER = (
@@ -78,17 +75,13 @@ _HARM = {code: place for place, code in enumerate(_ORDER)}
 _LEVELS = {"act": 0, "stuck": 1, "watch": 2}
 
 
-class _Found(NamedTuple):
-    """A need with its sort key. size: of two needs of the same kind the larger one comes first."""
+def _place(need: Finding) -> tuple[int, bool, int, float, str]:
+    harm = _HARM.get(need.sentence.code, len(_ORDER))
+    return _LEVELS[need.level], need.kind != "system", harm, -need.size, need.name
 
-    need: s.Need
-    size: float
 
-    @property
-    def place(self) -> tuple[int, bool, int, float, str]:
-        need = self.need
-        harm = _HARM.get(need.sentence.code, len(_ORDER))
-        return _LEVELS[need.level], need.kind != "system", harm, -self.size, need.name
+def _need(level: str, kind: str, name: str, sentence: Sentence, size: float = 0) -> Finding:
+    return Finding(sentence, level=level, kind=kind, name=name, size=size)
 
 
 class Needs:
@@ -121,15 +114,9 @@ class Needs:
         self._replication = replication
         self._unread = unread
 
-    def of(self, progress: LagSnapshot, checks: tuple[s.Check, ...]) -> tuple[s.Need, ...]:
-        """Return the needs that follow from the checks, the topics and the groups' progress."""
-        found = [
-            _Found(s.Need(_level(check), "system", check.name, check.sentence), 0)
-            for check in checks
-            if check.level == "failed" or (check.level == "warning" and check.name in _WARNINGS)
-        ]
-        found += [_Found(need, 0) for need in self._replication.needs()]
-        found += [_Found(need, 0) for need in self._transactions.needs()]
+    def of(self, progress: LagSnapshot, findings: Iterable[Finding]) -> tuple[s.Need, ...]:
+        """Return the needs among the findings of the checks, and those that follow from topics and groups' progress."""
+        found = [*findings, *self._replication.of_set(), *self._transactions.findings()]
         found += self._full_disk()
         found += self._unreadable_queues(progress)
         with QueueReader(self._store) as reader:
@@ -138,23 +125,23 @@ class Needs:
             for group in progress.entries.keys() | progress.online.keys():
                 if not is_system_group(group):
                     found += look.group(group)
-        found.sort(key=lambda one: one.place)
-        needs = [one.need for one in found]
+        ranked = sorted((one for one in found if one.level), key=_place)
+        needs = [s.Need(one.level, one.kind, one.name, one.sentence) for one in ranked]
         if len(needs) > MOST_NEEDS:
             more = len(needs) - MOST_NEEDS + 1
             needs[MOST_NEEDS - 1 :] = [s.Need("watch", "groups", "", say("more_needs", count=more))]
         return tuple(needs)
 
-    def _full_disk(self) -> Iterator[_Found]:
+    def _full_disk(self) -> Iterator[Finding]:
         at_ms, _ = self._disk.full_at_ms(self._disk.figures())
         if at_ms is None:
             return
         left = at_ms - time.time() * 1000
         if 0 < left <= limits.DISK_MS:
             level = "act" if left <= limits.DISK_URGENT_MS else "watch"
-            yield _Found(s.Need(level, "system", "disk_full", say("disk_full_soon", full_at_ms=at_ms)), -left)
+            yield _need(level, "system", "disk_full", say("disk_full_soon", full_at_ms=at_ms), -left)
 
-    def _unreadable_queues(self, progress: LagSnapshot) -> Iterator[_Found]:
+    def _unreadable_queues(self, progress: LagSnapshot) -> Iterator[Finding]:
         """Yield the topics to which producers may send, or have sent, messages that cannot be read."""
         for config in self._topics.all():
             name, readable = config.topic_name, config.read_queue_nums
@@ -166,15 +153,10 @@ class Needs:
             count = sum(one.max_offset - one.min_offset for one in queues if one.queue_id >= readable)
             if count:
                 text = say("queues_unread", topic=name, count=count, queues=readable)
-                yield _Found(s.Need("act", "topic", name, text), count)
+                yield _need("act", "topic", name, text, count)
             elif config.write_queue_nums > readable and config.perm & PERM_WRITE:
                 text = say("queues_unreadable", topic=name, write=config.write_queue_nums, read=readable)
-                yield _Found(s.Need("watch", "topic", name, text), 0)
-
-
-def _level(check: s.Check) -> str:
-    """Return the level of a check's need. A warning that messages are being deleted is as urgent as a failure."""
-    return "act" if check.level == "failed" or check.sentence.code == "disk_deletes" else "watch"
+                yield _need("watch", "topic", name, text)
 
 
 class _Look:
@@ -193,7 +175,7 @@ class _Look:
         self._unread = needs._unread.look(progress, reader, needs._measures)
         self._now_ms = int(time.time() * 1000)
 
-    def dead_letters(self) -> Iterator[_Found]:
+    def dead_letters(self) -> Iterator[Finding]:
         expiry = self._expiry()
         for topic, queues in self._progress.queues.items():
             if not topic.startswith(DLQ_PREFIX):
@@ -206,7 +188,7 @@ class _Look:
             left = self._expires_in_ms(topic, queues, expiry)
             if left is not None and left <= limits.EXPIRES_MS:
                 text = say("dead_letters_expire", count=count, group=group, left_span=max(0, left))
-            yield _Found(s.Need("act", "dead_letters", group, text), count)
+            yield _need("act", "dead_letters", group, text, count)
 
     def _expires_in_ms(self, topic: str, queues: list[ConsumeQueue], expiry: Expiry) -> int | None:
         """Return for how many ms the oldest dead letter stays at least; None if that is not known."""
@@ -224,12 +206,12 @@ class _Look:
         at_ms = expiry.of(*first, None if config is None else reserve_hours_of(config))
         return None if at_ms is None else at_ms - self._now_ms
 
-    def group(self, group: str) -> Iterator[_Found]:
+    def group(self, group: str) -> Iterator[Finding]:
         info = self._progress.online.get(group)
         if info is not None and len(info.channels) > 1 and conflicts_of(members_of(info)):
-            yield _Found(s.Need("act", "group", group, say("subscriptions_differ", group=group)), 0)
+            yield _need("act", "group", group, say("subscriptions_differ", group=group))
         for client_id in sorted(set() if info is None else info.twice)[:MOST_NAMED]:
-            yield _Found(s.Need("act", "group", group, say("client_id_twice", group=group, client=client_id)), 0)
+            yield _need("act", "group", group, say("client_id_twice", group=group, client=client_id))
         backlog = self._progress.backlog(group)
         if not backlog.lag:
             return
@@ -237,25 +219,25 @@ class _Look:
         config = self._groups.get(group)
         if config is not None and not config.consume_enable:
             text = say("consumption_is_off_behind", group=group, lag=backlog.lag)
-            yield _Found(s.Need("watch", "group", group, text), backlog.lag)
+            yield _need("watch", "group", group, text, backlog.lag)
         elif info is None:
             late_ms, _ = self._lag_times.of(group, backlog, self._reader, self._budget)
             code = "nobody_consumes" if late_ms is None else "nobody_consumes_late"
             text = say(code, group=group, lag=backlog.lag, late_span=late_ms or 0)
-            yield _Found(s.Need("watch", "group", group, text), late_ms or 0)
+            yield _need("watch", "group", group, text, late_ms or 0)
         else:
             yield from self._late(group, backlog)
 
-    def _deleted_soon(self, group: str, backlog: Backlog) -> Iterator[_Found]:
+    def _deleted_soon(self, group: str, backlog: Backlog) -> Iterator[Finding]:
         """Yield the need of a group that will lose messages. One that has most of its time left is none: with a short
         retention every message has little time left."""
         ahead = self._unread.of(group, backlog, self._budget)
         if ahead is not None and ahead.left_ms <= min(limits.UNREAD_MS, ahead.age_ms):
             level = "act" if ahead.left_ms <= limits.UNREAD_URGENT_MS else "watch"
             text = say("deleted_unread_soon", group=group, topic=ahead.topic, left_span=ahead.left_ms)
-            yield _Found(s.Need(level, "group", group, text), -ahead.left_ms)
+            yield _need(level, "group", group, text, -ahead.left_ms)
 
-    def _late(self, group: str, backlog: Backlog) -> Iterator[_Found]:
+    def _late(self, group: str, backlog: Backlog) -> Iterator[Finding]:
         """Yield the needs of a group that has members and is behind."""
         standing = self._lateness.standing(group, self._progress, backlog, self._reader)
         if standing:
@@ -268,11 +250,11 @@ class _Look:
                 names = sorted(f"{one.queue.topic}/{one.queue.queue_id}" for one in standing)
                 named = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
                 text = say("queues_stuck", group=group, count=len(names), queues=named, lag=lag, idle_span=longest)
-            yield _Found(s.Need("stuck", "group", group, text), longest)
+            yield _need("stuck", "group", group, text, longest)
         late = self._lateness.late(group, backlog, standing, self._reader, self._budget)
         if late is not None:
             level = "act" if late.eta_ms is None else "watch"
-            yield _Found(s.Need(level, "group", group, say_late(group, late)), late.late_ms)
+            yield _need(level, "group", group, say_late(group, late), late.late_ms)
 
 
 def say_late(group: str, late: Late) -> Sentence:

@@ -17,6 +17,7 @@ from ..process.system import SystemView
 from ..sentences import say
 from .checks import Checks
 from .disk_room import DiskRoom
+from .finding import checks_of
 from .needs import Needs
 
 BEHIND_SHOWN = 8
@@ -66,14 +67,14 @@ class Standing:
 
     def _look(self, behind_shown: int) -> StandingSnapshot:
         progress = self._lag.snapshot()
-        checks = self._checks.all()
+        findings = self._checks.all()
         producers, consumers = self._clients.counts(progress)
         return StandingSnapshot(
             producer_clients=producers,
             consumer_clients=consumers,
             behind=self._groups.behind(behind_shown, progress),
-            needs=self._needs.of(progress, checks),
-            checks=checks,
+            needs=self._needs.of(progress, findings),
+            checks=checks_of(findings),
         )
 
 

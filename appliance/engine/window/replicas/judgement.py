@@ -10,77 +10,76 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
-from .. import snapshots as s
 from ..health import limits
-from ..sentences import Sentence, say
+from ..health.finding import Finding, degraded, failed, fine
+from ..sentences import say
 from .replica_set import MemberView, SetView
 
 _ROLES = ("fenced", "follower", "leader", "frozen")
 
 
-def set_checks(view: SetView) -> list[s.Check]:
-    """Return the set's checks, the store's first."""
+def set_findings(view: SetView) -> Iterator[Finding]:
+    """Yield what the checks of a set show, the store's first, and what else needs somebody."""
     if not view.store_ok:
-        found = [_check("leader_store", "failed", _store_down(view))]
+        yield failed("leader_store", view.store_why or say("set_store_silent", store=view.store))
     elif view.store_warning is not None:
-        found = [_check("leader_store", "warning", view.store_warning)]
+        yield degraded("leader_store", view.store_warning, "act")
     else:
-        found = [_check("leader_store", "ok", say("set_store_answers", store=view.store))]
-    found.append(_role_check(view))
-    found += [_check("settings", "warning", _contradicts(one)) for one in view.members if one.differs]
-    if view.role == "leader":
-        count = _in_sync(view)
-        if count < view.min_in_sync:
-            text = say("set_too_few", needed=view.min_in_sync, count=count)
-            found.append(_check("copies", "failed", text))
-        elif count < 2:
-            found.append(_check("copies", "warning", say("set_one_copy")))
-        else:
-            found.append(_check("copies", "ok", say("set_copies", count=count)))
-    return found
-
-
-def _role_check(view: SetView) -> s.Check:
-    if view.role == "frozen":
-        return _check("replication", "failed", _why(view, "set_frozen"))
-    if not view.leader:
-        return _check("replication", "failed", say("set_no_leader", set=view.set))
-    if view.role == "leader":
-        return _check("replication", "ok", say("set_leads", epoch=view.epoch))
-    if view.role == "follower" and view.role_why is None:
-        return _check("replication", "ok", say("set_follows", address=view.leader_addr, epoch=view.epoch))
-    return _check("replication", "failed", _why(view, "set_fenced"))
-
-
-def set_needs(view: SetView) -> Iterator[s.Need]:
-    """Yield the needs that do not follow from failed checks."""
-    if view.store_ok and view.store_warning is not None:
-        yield s.Need("act", "system", "leader_store", view.store_warning)
+        yield fine("leader_store", say("set_store_answers", store=view.store))
+    yield _role(view)
+    leads = view.role == "leader"
+    for one in view.members:
+        if one.differs:
+            name = one.addr or one.uuid
+            text = say("set_contradicts", address=name, settings="; ".join(one.differs))
+            yield degraded("settings", text, "act" if leads and not one.is_here else "", f"{name} settings")
     if view.quarantine:
         total = sum(one.records or 0 for one in view.quarantine)
         text = say("set_quarantined", count=len(view.quarantine), messages=total)
-        yield s.Need("watch", "system", "quarantine", text)
-    if view.role != "leader":
-        return
-    if 1 == _in_sync(view) >= view.min_in_sync:
-        yield s.Need("act", "system", view.set, say("set_one_copy"))
-    now_ms = int(time.time() * 1000)
-    for member in view.members:
-        if member.is_here:
-            continue
-        name = member.addr or member.uuid
-        if member.differs:
-            yield s.Need("act", "system", f"{name} settings", _contradicts(member))
-        if member.slow_ms is not None:
-            code = "set_member_slow_kept" if member.in_sync else "set_member_slow"
-            yield s.Need("act", "system", f"{name} slow", say(code, address=name, late_span=member.slow_ms))
-        if not member.connected:
-            silent_ms = None if member.heard_at_ms is None else now_ms - member.heard_at_ms
-            if silent_ms is None or silent_ms >= limits.GONE_MS:
-                yield s.Need("act", "system", name, _lost(name, member))
-        elif (member.lag_ms or 0) >= limits.LAG_MS:
-            text = say("slave_lags", address=name, size=member.lag_bytes or 0, late_span=member.lag_ms or 0)
-            yield s.Need("watch", "system", name, text)
+        yield Finding(text, level="watch", name="quarantine")
+    if leads:
+        yield _copies(view)
+        for one in view.members:
+            if not one.is_here:
+                yield from _of_member(one)
+
+
+def _role(view: SetView) -> Finding:
+    if view.role == "frozen":
+        return failed("replication", view.role_why or say("set_frozen"))
+    if not view.leader:
+        return failed("replication", say("set_no_leader", set=view.set))
+    if view.role == "leader":
+        return fine("replication", say("set_leads", epoch=view.epoch))
+    if view.role == "follower" and view.role_why is None:
+        return fine("replication", say("set_follows", address=view.leader_addr, epoch=view.epoch))
+    return failed("replication", view.role_why or say("set_fenced"))
+
+
+def _copies(view: SetView) -> Finding:
+    count = _in_sync(view)
+    if count < view.min_in_sync:
+        return failed("copies", say("set_too_few", needed=view.min_in_sync, count=count))
+    if count < 2:
+        return degraded("copies", say("set_one_copy"), "act", view.set)
+    return fine("copies", say("set_copies", count=count))
+
+
+def _of_member(member: MemberView) -> Iterator[Finding]:
+    """Yield what the leader knows of another member that needs somebody."""
+    name = member.addr or member.uuid
+    if member.slow_ms is not None:
+        code = "set_member_slow_kept" if member.in_sync else "set_member_slow"
+        yield Finding(say(code, address=name, late_span=member.slow_ms), level="act", name=f"{name} slow")
+    if not member.connected:
+        heard_ms = member.heard_at_ms
+        if heard_ms is None:
+            yield Finding(say("set_member_lost", address=name), level="act", name=name)
+        elif time.time() * 1000 - heard_ms >= limits.GONE_MS:
+            yield Finding(say("set_member_lost_since", address=name, since_at_ms=heard_ms), level="act", name=name)
+    elif (member.lag_ms or 0) >= limits.LAG_MS:
+        text = say("slave_lags", address=name, size=member.lag_bytes or 0, late_span=member.lag_ms or 0)
+        yield Finding(text, level="watch", name=name)
 
 
 def set_metrics(view: SetView) -> dict[str, float]:
@@ -108,25 +107,3 @@ def set_metrics(view: SetView) -> dict[str, float]:
 
 def _in_sync(view: SetView) -> int:
     return sum(one.in_sync for one in view.members)
-
-
-def _contradicts(member: MemberView) -> Sentence:
-    return say("set_contradicts", address=member.addr or member.uuid, settings="; ".join(member.differs))
-
-
-def _lost(name: str, member: MemberView) -> Sentence:
-    if member.heard_at_ms is None:
-        return say("set_member_lost", address=name)
-    return say("set_member_lost_since", address=name, since_at_ms=member.heard_at_ms)
-
-
-def _store_down(view: SetView) -> Sentence:
-    return view.store_why or say("set_store_silent", store=view.store)
-
-
-def _why(view: SetView, otherwise: str) -> Sentence:
-    return view.role_why or say(otherwise)
-
-
-def _check(name: str, level: str, sentence: Sentence) -> s.Check:
-    return s.Check(name, level, sentence)

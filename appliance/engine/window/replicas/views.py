@@ -13,12 +13,12 @@ from ...replication.acknowledged import ReplicatedPosition
 from ...replication.master import ReplicationServer
 from ...replication.slave_link import LinkStatus
 from ...store.message_store import MessageStore
-from .. import snapshots as s
 from ..health import limits
+from ..health.finding import Finding, degraded, failed, fine
 from ..options import Options
 from ..sentences import Sentence, say
 from . import snapshots as r
-from .judgement import set_checks, set_needs
+from .judgement import set_findings
 from .replica_set import ReplicaSet, seen
 
 
@@ -56,8 +56,9 @@ class ReplicationView:
         end = self._store.kept()
         slaves = self._slaves(end)
         seen = self._server.seen if self._server is not None else None
+        synchronous = config.store.broker_role == "SYNC_MASTER"
         return r.Replication(
-            role=config.store.broker_role if self._role.appends else "SLAVE",
+            role="SLAVE" if not self._role.appends else "SYNC_MASTER" if synchronous else "ASYNC_MASTER",
             broker_name=config.broker.broker_name,
             broker_id=self._role.broker_id,
             log_begin=self._store.log.min_offset,
@@ -147,65 +148,58 @@ class ReplicationView:
 
     # --- what of it is well, and what needs somebody
 
-    def checks(self) -> list[s.Check]:
-        """Check that a slave follows, or that a master's slaves do; empty if there is neither. Empty for a member of a
-        set, too: `ProcessWindow.checks` adds the set's checks, which work without a broker."""
+    def findings(self) -> Iterator[Finding]:
+        """Yield the check that a slave follows, or that a master's slaves do, and what needs somebody; nothing if there
+        is neither. Nothing of a member of a set, too: `ProcessWindow.checks` adds the set's, which work without a
+        broker."""
         if self._set is not None:
-            return []
+            return
         refused = self._store.log.refused_by("slaves")
         if refused is not None:
-            return [_check("failed", say("slaves_behind", reason=refused))]
+            yield failed("replication", say("slaves_behind", reason=refused))
         if self._slave is not None:
             status = self._slave.follower.status
-            if status.why_not or not status.following:
-                return [_check("failed", say("slave_alone", reason=status.why_not or "not connected"))]
-            return [_check("ok", say("slave_follows", address=status.following))]
-        server = self._server
-        if server is None:
-            return []
-        count = sum(one.acknowledged >= 0 for one in server.slaves)
-        if self._replicated is not None and count < self._replicated.needed:
-            needed = self._replicated.needed
-            return [_check("failed", say("slaves_missing", needed=needed, count=count))]
-        if gone := server.seen.gone():
-            return [_check("warning", say("slave_gone", address=gone[0].host, since_at_ms=gone[0].at_ms))]
-        return [_check("ok", say("slaves_follow", count=count) if count else say("slaves_none"))]
-
-    def needs(self) -> Iterator[s.Need]:
-        """Yield the needs that do not follow from the checks."""
-        if self._set is not None:
-            view = seen(self._set)
-            if view is None:
-                return
-            yield from set_needs(view)
-            for check in set_checks(view):
-                if check.level == "failed":
-                    yield s.Need("act", "system", check.name, check.sentence)
-            return
-        if self._slave is not None:
-            yield from self._need_of_slave()
+            if refused is None and (status.why_not or not status.following):
+                yield failed("replication", say("slave_alone", reason=status.why_not or "not connected"))
+            elif refused is None:
+                yield fine("replication", say("slave_follows", address=status.following))
+            yield from self._slave_behind()
         server = self._server
         if server is None:
             return
+        gone = server.seen.gone()
+        if refused is None and self._slave is None:
+            count = sum(one.acknowledged >= 0 for one in server.slaves)
+            if self._replicated is not None and count < self._replicated.needed:
+                yield failed("replication", say("slaves_missing", needed=self._replicated.needed, count=count))
+            elif gone:
+                yield degraded("replication", say("slave_gone", address=gone[0].host, since_at_ms=gone[0].at_ms))
+            else:
+                yield fine("replication", say("slaves_follow", count=count) if count else say("slaves_none"))
         for row in self._slaves(self._store.kept()):
             late = row.behind_ms is None and row.acknowledged is not None
             if not row.in_sync and row.acknowledged is not None:
-                yield s.Need("act", "system", host_of(row.address), _lag("slave_lags_far", row.address, row))
+                yield Finding(_lag("slave_lags_far", row), level="act", name=host_of(row.address))
             elif (row.behind_ms or 0) >= limits.LAG_MS or (late and row.behind_bytes):
-                yield s.Need("watch", "system", host_of(row.address), _lag("slave_lags", row.address, row))
+                yield Finding(_lag("slave_lags", row), level="watch", name=host_of(row.address))
         now_ms = time.time() * 1000
-        for one in server.seen.gone():
+        for one in gone:
             if now_ms - one.at_ms >= limits.GONE_MS:
                 text = say("slave_gone", address=one.host, since_at_ms=one.at_ms)
-                yield s.Need("act", "system", one.host, text)
+                yield Finding(text, level="act", name=one.host)
 
-    def _need_of_slave(self) -> Iterator[s.Need]:
+    def of_set(self) -> Iterator[Finding]:
+        """Yield the findings about the set that this broker is a member of; nothing without a set."""
+        view = seen(self._set)
+        return iter(()) if view is None else set_findings(view)
+
+    def _slave_behind(self) -> Iterator[Finding]:
         found = self._master()
         if found is None or not found.following or (found.behind_ms or 0) < limits.LAG_MS:
             return
         address = found.ha_address or ""
         text = say("slave_behind", address=address, size=found.behind_bytes or 0, late_span=found.behind_ms or 0)
-        yield s.Need("watch", "system", address, text)
+        yield Finding(text, level="watch", name=address)
 
     # --- figures
 
@@ -242,12 +236,8 @@ class ReplicationView:
         return None if master is None else master.behind_bytes
 
 
-def _check(level: str, sentence: Sentence) -> s.Check:
-    return s.Check("replication", level, sentence)
-
-
-def _lag(code: str, address: str, row: r.SlaveRow) -> Sentence:
-    return say(code, address=address, size=row.behind_bytes or 0, late_span=row.behind_ms or 0)
+def _lag(code: str, row: r.SlaveRow) -> Sentence:
+    return say(code, address=row.address, size=row.behind_bytes or 0, late_span=row.behind_ms or 0)
 
 
 def _ms(seconds: float | None) -> int | None:

@@ -10,8 +10,8 @@ from ...broker.transactions.open_halves import MOST_CHECKS, OpenHalves
 from ...clock import Clock
 from ...protocol.names import HALF_TOPIC
 from ...store.message_store import MessageStore
-from .. import snapshots as s
 from ..health import limits
+from ..health.finding import Finding
 from ..messages.queue_reader import QueueReader
 from ..sentences import say
 
@@ -32,16 +32,16 @@ class StuckTransactions:
         self._settings = settings
         self._clock = clock
         # Replaced whole.
-        self._known: tuple[float, tuple[s.Need, ...]] | None = None
+        self._known: tuple[float, tuple[Finding, ...]] | None = None
         self._stored: dict[int, int] = {}
 
-    def needs(self) -> tuple[s.Need, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         known, now = self._known, self._clock.monotonic()
         if known is None or now - known[0] >= _LOOK_S:
             known = self._known = now, tuple(self._look())
         return known[1]
 
-    def _look(self) -> list[s.Need]:
+    def _look(self) -> list[Finding]:
         if not self._halves.count:
             return []
         found = []
@@ -57,13 +57,13 @@ class StuckTransactions:
             minutes = (now_ms - stored_ms) // 60_000
             if minutes >= limits.WITHOUT_PRODUCER_MINUTES:
                 text = say("transactions_without_producer", group=group, count=count, minutes=minutes)
-                found.append(s.Need("stuck", "transactions", group, text))
+                found.append(Finding(text, level="stuck", kind="transactions", name=group))
         self._stored = stored
         checks = max(1, int(min(self._settings().most, MOST_CHECKS) * limits.UNDECIDED_SHARE))
         undecided = sum(_asked_often(states, checks) for _, states in self._halves.pages())
         if undecided:
             text = say("transactions_undecided", checks=checks, count=undecided)
-            found.append(s.Need("watch", "transactions", "", text))
+            found.append(Finding(text, level="watch", kind="transactions"))
         return found
 
     def _stored_ms(self, offset: int) -> int | None:
