@@ -164,6 +164,7 @@ class Broker:
     def join_loop(self) -> None:
         """Put the broker on the loop: from here on the loop ends its ticks, and its timers run. On remoting-io, or
         before it runs."""
+        assert not self._timers, "a broker joins the loop once"
         loop = self._loop
         self._server.on_close(self._connection_closed)
         loop.put_first(self.transactions.decisions.end_tick, self.store.end_tick)
