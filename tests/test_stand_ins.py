@@ -101,7 +101,6 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
             "heal",
             "kill_in",
             "next_life",
-            "scandir",
             "slow_s",
             "used",
         },

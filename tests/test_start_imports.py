@@ -17,6 +17,8 @@ LATER = {
     "xml.etree.ElementTree", "spark_reports.reports.capacity",
     "numpy", "pandas", "pyarrow", "pyspark", "py4j",
 }  # fmt: skip
+#: ninja takes a signal from Django's test kit, which loads the others: 2 MB.
+NINJAS = ["django.test", "unittest", "wsgiref.simple_server"]
 IN_THE_WORKER = (
     "import appliance.http_server, appliance.http_worker, appliance.engine_process, appliance.asgi, "
     "appliance.console.start, appliance.console.threads, appliance.urls"
@@ -37,8 +39,7 @@ def loaded(statement: str, directory: os.PathLike[str]) -> set[str]:
 @pytest.mark.parametrize("more", ["", ", appliance.api.urls"], ids=["start", "with the API"])
 def test_the_start_leaves_alone_what_few_need(more, tmp_path):
     names = loaded(IN_THE_WORKER + more, tmp_path)
-    # ninja takes a signal from Django's test kit, which loads unittest: 2 MB.
-    assert sorted(names & LATER) == (["django.test", "unittest"] if more else [])
+    assert sorted(names & LATER) == (NINJAS if more else [])
     assert ("ninja" in names) == bool(more)
 
 

@@ -18,7 +18,7 @@ from .. import __version__
 from ..console.access import rule_for
 from ..console.roles import Rule
 from . import errors, questions
-from .problems import CONTENT_TYPE
+from .problems import CONTENT_TYPE, encoded
 from .routers import (
     account,
     alerts,
@@ -55,6 +55,11 @@ Times end in `_at_ms` (milliseconds since 1970, UTC) and may be given as text in
 not have is refused."""
 
 
+#: Words of the window's docstrings -> those of JSON.
+_IN_JSON = {"None": "null", "True": "true", "False": "false"}
+_PYTHONS = re.compile(rf"\b({'|'.join(_IN_JSON)})\b")
+
+
 class StrictParser(Parser):
     """JSON as the standard has it: no NaN, no invalid UTF-8."""
 
@@ -66,7 +71,7 @@ class JsonRenderer(BaseRenderer):
     media_type = "application/json"
 
     def render(self, request: HttpRequest, data: Any, *, response_status: int) -> bytes:
-        return json.encode(data)
+        return encoded(data)
 
 
 def _made() -> NinjaAPI:
@@ -154,6 +159,9 @@ def openapi() -> dict[str, Any]:
     components = schema["components"]
     problem = ProblemOut.model_json_schema(ref_template="#/components/schemas/{model}")
     components["schemas"] |= problem.pop("$defs", {}) | {"Problem": problem}
+    for one in components["schemas"].values():
+        if "description" in one:
+            one["description"] = _PYTHONS.sub(lambda word: _IN_JSON[word[0]], one["description"])
     reference = {"schema": {"$ref": "#/components/schemas/Problem"}}
     components["responses"] = {"Problem": {"description": "Not served", "content": {CONTENT_TYPE: reference}}}
     components["securitySchemes"] = {

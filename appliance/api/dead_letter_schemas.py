@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from .message_schemas import MessageRowOut
+from ..engine.window.dead_letters.snapshots import DeadLetterGroup, DeadLetterRow, ReplayResult, UnreadableReplay
 from .schemas import In, Out, PageOut, SentenceOut, Text
 from .times import Moment
 
@@ -18,44 +18,16 @@ Replayed = Literal["no", "yes", "again"]
 MOST_OFFSETS = 10_000
 
 
-class DeadLetterGroupOut(Out):
-    """A group that has dead letters. known: whether there still is such a group. oldest_at_ms, newest_at_ms: when they
-    died. expires_not_before_at_ms: of the oldest. job: the replay that is not finished."""
-
-    group: Text
-    known: bool
-    count: int
-    oldest_at_ms: int | None = Field(validation_alias="oldest_ms")
-    newest_at_ms: int | None = Field(validation_alias="newest_ms")
-    expires_not_before_at_ms: int | None = Field(validation_alias="expires_not_before_ms")
-    job: str | None
-
-
 class DeadLetterGroupPage(PageOut):
-    items: list[DeadLetterGroupOut]
+    items: list[DeadLetterGroup]
     total: int
-
-
-class DeadLetterOut(Out):
-    """One dead letter. message.stored_at_ms: dead since. origin_topic, origin_id: where it was sent to. times_replayed:
-    before it came here, and since. came_by_job: the replay whose copy it is. replayed_by: replays from here, the newest
-    first. copies: dead letters of the group that were this message once; null where that was not counted."""
-
-    message: MessageRowOut = Field(validation_alias="row")
-    origin_topic: Text | None
-    origin_id: Text | None
-    expires_not_before_at_ms: int | None = Field(validation_alias="expires_not_before_ms")
-    times_replayed: int
-    came_by_job: str | None
-    replayed_by: list[str]
-    copies: int | None
 
 
 class DeadLetterPageOut(PageOut):
     """Dead letters of a snapshot, newest first. truncated: the time limit ended this page early; go on with
     next_cursor. skipped: entries whose record could not be read or has expired."""
 
-    items: list[DeadLetterOut]
+    items: list[DeadLetterRow]
     total: int
     seen: int
     skipped: int
@@ -69,44 +41,6 @@ class DeadLetterPageOut(PageOut):
             return page
         names = ("next_cursor", "total", "seen", "skipped", "truncated", "snapshot_at_ms")
         return {name: getattr(page, name) for name in names} | {"items": page.rows}
-
-
-class CellOut(Out):
-    """topic: they were first sent to, "" when they do not say. hour_at_ms: when the hour begins that they died in."""
-
-    topic: Text
-    retries: int
-    hour_at_ms: int = Field(validation_alias="hour_ms")
-    count: int
-
-
-class DeadLetterSummaryOut(Out):
-    """A group's dead letters by where they come from, their retries and the hour they died in. counted of the total are
-    looked at so far (truncated: ask again, it goes on from there); cells and unreadable add up to it. messages: how
-    many different ones they once were; null where that was not counted. again: copies of replays that died again."""
-
-    group: Text
-    total: int
-    counted: int
-    unreadable: int
-    truncated: bool
-    cells: list[CellOut]
-    messages: int | None
-    again: int
-
-
-class ExpiringGroupOut(Out):
-    group: Text
-    count: int
-    first_at_ms: int = Field(validation_alias="first_ms")
-
-
-class ExpiringOut(Out):
-    """Dead letters that may expire within the time: their log file has been kept long enough by then."""
-
-    within_ms: int
-    total: int
-    groups: list[ExpiringGroupOut]
 
 
 class FilterOut(Out):
@@ -202,19 +136,11 @@ class ReplayOut(Out):
     changed_at_ms: int = Field(validation_alias="changed_ms")
 
 
-class UnreadableReplayOut(Out):
-    """A replay whose journal cannot be read: nothing is sent for it."""
-
-    id: str
-    why: SentenceOut
-    modified_at_ms: int = Field(validation_alias="modified_ms")
-
-
 class ReplayList(Out):
     """Newest first. Finished ones are kept 30 days, at most 1,000 of them."""
 
     items: list[ReplayOut]
-    unreadable: list[UnreadableReplayOut]
+    unreadable: list[UnreadableReplay]
 
 
 class FilterIn(In):
@@ -296,28 +222,11 @@ class ReplayPlanOut(Out):
         return {name: getattr(plan, name) for name in names} | {"by_topic": by_topic}
 
 
-class ReplayResultOut(Out):
-    """The result of one message of a replay. queue_id, queue_offset, and the fields behind died_again: of the letter,
-    null when it can no longer be read. died_again: true if its copy is again a dead letter of the group; null if that
-    is not known."""
-
-    number: int
-    queue_id: int
-    queue_offset: int
-    result: str
-    why: SentenceOut | None
-    died_again: bool | None
-    origin_topic: Text | None
-    origin_id: Text | None
-    unique_id: Text | None
-    keys: list[Text]
-
-
 class ReplayResultPageOut(PageOut):
     """In the order of the replay. What it has not written down yet (about a second's work) counts as not reached.
     died_again: of the whole replay; null where that is not known (yet)."""
 
-    items: list[ReplayResultOut]
+    items: list[ReplayResult]
     total: int
     died_again: int | None
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.http import HttpRequest, HttpResponse
-from msgspec import json
 from pydantic import BaseModel
 
 from ..console.models import IdempotentAnswer, now_ms
 from ..engine.errors import StoreBroken, Unavailable
 from .errors import Refused
+from .problems import encoded
 
 KEPT_MS = 24 * 3600 * 1000
 # The longest an act takes; a claim older than this has lost its worker.
@@ -30,15 +31,15 @@ def once(
     request: HttpRequest,
     key: str | None,
     status: int,
-    act: Callable[[], BaseModel],
+    act: Callable[[], Any],
     place: Callable[[Any], str] | None = None,
 ) -> HttpResponse:
     """The answer of act(), or the one it had when the key first came (with `Idempotency-Replayed: true`).
 
-    Keys of two callers never meet. A request that was refused leaves its key free. place: the Location of what act()
-    made.
+    Keys of two callers never meet. A request that was refused leaves its key free. act returns a model or a value of
+    the window; place: the Location of what it made.
     """
-    headers: Callable[[BaseModel], dict[str, str]] = lambda made: {} if place is None else {"Location": place(made)}  # noqa: E731
+    headers: Callable[[Any], dict[str, str]] = lambda made: {} if place is None else {"Location": place(made)}  # noqa: E731
     if key is None:
         made = act()
         return _answer(_encoded(made), status, headers(made))
@@ -96,8 +97,8 @@ def _digest(request: HttpRequest) -> str:
     return hashlib.sha256(head + request.body).hexdigest()
 
 
-def _encoded(answer: BaseModel) -> bytes:
-    return json.encode(answer.model_dump())
+def _encoded(answer: Any) -> bytes:
+    return encoded(answer.model_dump() if isinstance(answer, BaseModel) else asdict(answer))
 
 
 def _answer(body: bytes, status: int, headers: Mapping[str, str]) -> HttpResponse:

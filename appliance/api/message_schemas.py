@@ -6,29 +6,11 @@ import base64
 import binascii
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, AliasChoices, Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from .schemas import In, Out, PageOut, SentenceOut, Text, flattened
+from ..engine.window.messages.snapshots import MessageRow, SearchHit
+from .schemas import In, Out, PageOut, SentenceOut, Text
 from .times import Moment
-
-
-class MessageRowOut(Out):
-    """A message without its body. unique_id: the producer's; several messages may share it. offset_id: the broker's."""
-
-    topic: Text
-    queue_id: int
-    queue_offset: int
-    physical_offset: int
-    offset_id: str
-    unique_id: Text | None
-    stored_at_ms: int
-    born_at_ms: int
-    born_host: str
-    size_bytes: int
-    body_bytes: int
-    tags: Text | None
-    keys: list[Text]
-    reconsume_times: int
 
 
 class ScannedOut(Out):
@@ -48,7 +30,7 @@ class MessagePageOut(PageOut):
     next_cursor. skipped: entries of this page whose record could not be read or has expired. undecided: messages of
     this page that a filter could not judge, as their body is too long or the pattern too costly."""
 
-    items: list[MessageRowOut]
+    items: list[MessageRow]
     truncated: bool
     skipped: int
     undecided: int
@@ -78,23 +60,6 @@ class MessagePageOut(PageOut):
         }
 
 
-class SearchHitOut(Out):
-    """A message that was found. matched: what the text matched: place, offset_id, unique_id or key. message: the record
-    in its own topic, or its newest copy where that is gone. for_topic: the topic that it was sent to. state: stored,
-    retried (a group has sent it back), dead (a dead letter of dead_letter_of), delayed (until due_at_ms) or half (of a
-    transaction that was not committed, or not yet). failed_tries: how often a group has sent it back, the most of any.
-    copies: records of it besides this one that the search came across."""
-
-    matched: str
-    message: MessageRowOut = Field(validation_alias=AliasChoices("row", "message"))
-    for_topic: Text
-    state: str
-    failed_tries: int
-    dead_letter_of: list[Text]
-    due_at_ms: int | None
-    copies: int
-
-
 class SearchOut(PageOut):
     """Results of a search, in a snapshot: newer messages are not included. topic_names, group_names: the first few
     whose names contain the text, on the first page. place_note: why there is no message at the place that the text
@@ -106,7 +71,7 @@ class SearchOut(PageOut):
     topics were looked through to their end.
     """
 
-    items: list[SearchHitOut]
+    items: list[SearchHit]
     kinds: list[str]
     truncated: bool
     searched_topics: int
@@ -130,68 +95,6 @@ class SearchOut(PageOut):
             "topic_names": topics,
             "group_names": groups,
         }
-
-
-class StoryOut(Out):
-    """Something that happened to the message or to a copy of it; at_ms is null where the broker cannot know it. what,
-    with the names in detail beside place (topic/queue/offset) and offset_id: born (only host), stored, delayed (level,
-    due_ms, target, waits: still), due, delivered (group, client, count: times in a row, last_ms, certain), sent_back
-    (group, times, level, due_ms, target, waits), retried (group, times), dead (group, times), replayed (job, replays),
-    passed (only group, offset). Of a transaction: half (group: its producers', target), open (checks, max_checks,
-    next_check_ms, waits_for_producer, producers), committed, rolled_back, discarded, lost (by, client, admin, reason,
-    checks, age_ms, where that is kept), ended (how is not known), all with half_place and half_offset_id; set_aside
-    (checks)."""
-
-    at_ms: int | None
-    what: str
-    detail: dict[str, Any]
-
-
-class DeliveryOut(Out):
-    """A group's progress with the message. state: consumed (its offset is past it), delivered (to a client, not
-    committed yet), waiting (`ahead` messages before it), delayed, retrying, dead, filtered, uncommitted (a transaction)
-    or unknown; why gives the broker's evidence. place: of the group's newest copy of the message, which the state is
-    about. deliveries: answers that carried it or a copy, as far as they are kept, the last one at delivered_at_ms for
-    the client delivered_to."""
-
-    group: Text
-    state: str
-    place: Text
-    committed: int | None
-    ahead: int | None
-    subscription: Text | None
-    clients: int
-    deliveries: int
-    delivered_at_ms: int | None
-    delivered_to: Text | None
-    level: int | None
-    due_ms: int | None
-    why: SentenceOut
-
-
-class MessageOut(MessageRowOut):
-    """A message without its body. properties: as stored, the broker's own included. transaction: none, prepared,
-    committed or rolled back. story_notes: what may be missing from the story. deliveries_since_ms: how far back
-    deliveries are kept."""
-
-    properties: dict[Text, Text]
-    flag: int
-    sys_flag: int
-    store_host: str
-    body_crc: int
-    crc_ok: bool
-    compression: str | None
-    transaction: str
-    prepared_transaction_offset: int
-    story: list[StoryOut]
-    story_notes: list[SentenceOut]
-    deliveries_since_ms: int | None
-    groups: list[DeliveryOut]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_detail(cls, detail: Any) -> Any:
-        return flattened(detail, cls, MessageRowOut)
 
 
 class BodyOut(Out):
@@ -317,16 +220,4 @@ class DirectDeliveryOut(Out):
     auto_commit: bool | None
     remark: Text
     spent_ms: int | None
-    took_ms: float
-
-
-class SentOut(Out):
-    """The message as stored: on disk when flushing is synchronous and status is SEND_OK."""
-
-    status: str
-    topic: Text
-    queue_id: int
-    queue_offset: int
-    unique_id: str
-    offset_id: str
     took_ms: float

@@ -76,3 +76,19 @@ def problem(request: HttpRequest, code: str, detail: str, **more: Any) -> HttpRe
 def clean(text: str) -> str:
     """Text that JSON can carry: half a surrogate pair becomes a question mark."""
     return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def encoded(value: Any) -> bytes:
+    """JSON. Texts that strangers chose are cleaned, which few need."""
+    try:
+        return json.encode(value)
+    except UnicodeEncodeError:
+        return json.encode(_cleaned(value))
+
+
+def _cleaned(value: Any) -> Any:
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {_cleaned(name): _cleaned(one) for name, one in value.items()}
+    return [_cleaned(one) for one in value] if isinstance(value, list | tuple) else value

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, model_validator
+from pydantic_core import core_schema
 
+from ..engine.window.sentences import Sentence
 from .problems import clean
 from .times import Moment
 
@@ -42,13 +44,6 @@ def not_given() -> Any:
     return None
 
 
-def flattened(value: Any, shape: type[BaseModel], of_row: type[BaseModel]) -> Any:
-    """A snapshot whose list row stands in its `row`, as one object: clients need not know which half a field is in."""
-    if isinstance(value, dict):
-        return value
-    return {name: getattr(value.row if name in of_row.model_fields else value, name) for name in shape.model_fields}
-
-
 class SentenceOut(Out):
     """A sentence for people. code: stable, for programs. args: the values in the sentence."""
 
@@ -63,6 +58,16 @@ class SentenceOut(Out):
             return value
         args = {name: _printable(arg) for name, arg in value.args.items()}
         return {"code": value.code, "text": str(value), "args": args}
+
+
+def _sentence_schema(_: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+    shape = handler.generate_schema(SentenceOut)
+    said = core_schema.plain_serializer_function_ser_schema(SentenceOut.model_validate, return_schema=shape)
+    return core_schema.no_info_before_validator_function(lambda value: value, shape, serialization=said)
+
+
+# By this a sentence in a value of the window is answered as a SentenceOut; the engine knows no pydantic.
+setattr(Sentence, "__get_pydantic_core_schema__", staticmethod(_sentence_schema))  # noqa: B010
 
 
 class ProblemOut(BaseModel):
@@ -307,31 +312,6 @@ class ChecksOut(Out):
     items: list[CheckOut]
 
 
-class RetentionOut(Out):
-    """Retention of messages. Shares are parts of the disk, 0 to 1; topic_hours: topics kept for less time.
-
-    refusing: why sends are refused now. failure: why the last round of cleaning could not do its work.
-    """
-
-    reserved_hours: int
-    delete_when: str
-    clean_share: float
-    force_share: float
-    refuse_share: float
-    used_share: float
-    refusing: str | None
-    failure: str | None
-    clock_ahead_ms: int
-    log_begin: int
-    log_end: int
-    log_files: int
-    earliest_ms: int | None
-    deleted_log_files: int
-    deleted_queue_files: int
-    deleted_at_ms: int | None
-    topic_hours: dict[str, int]
-
-
 class CleanedOut(Out):
     """topics: those whose queues were deleted; log and queue files are deleted after the call returns."""
 
@@ -339,87 +319,17 @@ class CleanedOut(Out):
     topics: list[str]
 
 
-class SystemOut(Out):
-    """The running server. persona: the RocketMQ version it answers as. hot_path: the code that handles sends and pulls,
-    "compiled" or "pure" (Python); why_pure: why it is not compiled. namesrvs: true for each that has this broker."""
-
-    version: str
-    persona: str
-    python: str
-    hot_path: Literal["compiled", "pure"]
-    why_pure: SentenceOut | None
-    pid: int
-    roles: list[str]
-    bind: str
-    broker_name: str
-    cluster_name: str
-    broker_id: int
-    broker_address: str | None
-    namesrv_address: str | None
-    advertised: str | None
-    namesrvs: dict[str, bool]
-    started_at_ms: int | None
-    uptime_ms: int
-    data_dir: str
-    store_dir: str
-    disk_total_bytes: int | None
-    disk_free_bytes: int | None
-    log_bytes: int
-    log_files: int
-    flush: str
-    rss_bytes: int | None
-    threads: list[str]
-    open_files: int | None
-    open_files_limit: int
-
-
-class OptionOut(Out):
-    """An option in force. hot: may be changed now. changed_here: set through API or console, over `configured`."""
-
-    section: str
-    name: str
-    kind: str
-    value: str
-    default: str
-    choices: list[str]
-    minimum: int | None
-    maximum: int | None
-    hot: bool
-    in_effect: bool
-    changed_here: bool
-    configured: str
-
-
-class ConfigurationOut(Out):
-    options: list[OptionOut]
-    revision: str
-
-
 # Upstream's name of an option that can be changed at run time -> its value; null restores the configured one.
 ConfigurationIn = dict[str, bool | int | str | None]
 
 
-class GroupLagOut(Out):
-    group: Text
-    lag: int | None
-    lag_why: SentenceOut | None
-    lag_ms: int | None
-    lag_ms_why: SentenceOut | None
-    clients: int
-
-
-class NeedOut(Out):
-    """Something that needs attention. level: act, stuck or watch. kind, name: what it is about."""
+class NeedKeyOut(Out):
+    """A need, with the key that mutes name. muted: the overview does not show it."""
 
     level: str
     kind: str
     name: Text
     sentence: SentenceOut
-
-
-class NeedKeyOut(NeedOut):
-    """A need, with the key that mutes name. muted: the overview does not show it."""
-
     key: Text
     muted: bool
 
@@ -444,38 +354,6 @@ class MuteIn(In):
     until_ms: Moment
 
 
-class BrokerOut(Out):
-    """The broker now: messages and bytes a second over the last 10 s, totals since the start, what needs attention."""
-
-    broker_name: str
-    broker_address: str | None
-    namesrv_address: str | None
-    uptime_ms: int
-    sampled_at_ms: int | None
-    in_rate: float | None
-    out_rate: float | None
-    in_bytes_rate: float | None
-    out_bytes_rate: float | None
-    put_total: int
-    delivered_total: int
-    connections: int
-    producer_clients: int
-    consumer_clients: int
-    topics: int
-    groups: int
-    parked_pulls: int
-    log_bytes: int
-    oldest_at_ms: int | None
-    oldest_why: SentenceOut | None
-    unsynced_bytes: int
-    disk_used_percent: float | None
-    disk_free_bytes: int | None
-    disk_full_at_ms: int | None
-    disk_full_why: SentenceOut | None
-    behind: list[GroupLagOut]
-    needs: list[NeedOut]
-
-
 class SeriesOut(Out):
     """Values at equal steps, oldest first; null: nothing was measured, or it was not known. times_at_ms: where each
     step begins. values: averages; lows and highs: of the same step. step_ms: how long it is."""
@@ -498,22 +376,3 @@ class MetricOut(Out):
 
 
 # --- changes
-
-
-class DifferenceOut(Out):
-    field: str
-    before: Text | None
-    after: Text | None
-
-
-class ChangeOut(Out):
-    """A change, previewed (applied false) or made. blockers: why it is refused without `force`. registered: which name
-    servers know of it."""
-
-    applied: bool
-    name: Text
-    differences: list[DifferenceOut]
-    warnings: list[SentenceOut]
-    blockers: list[SentenceOut]
-    revision: str | None
-    registered: dict[str, bool]

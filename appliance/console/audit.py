@@ -262,7 +262,7 @@ def begin() -> None:
 def look() -> Verdict:
     """Check cheaply that the log ends where it should."""
     seal = _seal()
-    return Verdict("audit_none", {}) if seal is None else seal.look(DatabaseTable(), _is_marked())
+    return Verdict("audit_none", {}) if seal is None else seal.check(DatabaseTable(), _is_marked(), whole=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,12 +315,3 @@ def accept(actor: str) -> AuditEntry | None:
     Setting.objects.update_or_create(key=MARK, defaults={"value": True})
     found = Verdict(broken["code"], broken["args"])
     return record("audit.accept", before={"found": str(found)}, actor=actor, actor_kind="command line")
-
-
-def first_broken() -> int | None:
-    """Return the id of the first entry whose digest does not follow from it and its predecessor; None if the chain is
-    whole."""
-    seal = _seal()
-    if seal is None:
-        return audit_seal.first_broken_of(DatabaseTable(), audit_seal.Base(), _PASSING_KEY)
-    return seal.first_broken(DatabaseTable())

@@ -259,17 +259,10 @@ class Seal:
             self._write_head(key, Head(table.count(last_id), last_id, digest, base, None))
             return broken
 
-    # --- looking
+    # --- checking
 
-    def look(self, table: Table, marked: bool) -> Verdict:
-        """Check the end of the log and the number of its entries; cheap."""
-        return self._seen(table, marked, whole=False)
-
-    def check(self, table: Table, marked: bool) -> Verdict:
-        """Check every entry."""
-        return self._seen(table, marked, whole=True)
-
-    def _seen(self, table: Table, marked: bool, whole: bool) -> Verdict:
+    def check(self, table: Table, marked: bool, whole: bool = True) -> Verdict:
+        """Check every entry; whole=False: only the end of the log and the number of its entries, which is cheap."""
         try:
             return self._judged(table, marked, whole)
         except OSError as error:  # another user's file, a broken disk: a finding, so that the page does not fail
@@ -295,13 +288,6 @@ class Seal:
         if problem is None and whole:
             problem = _walked(table, head, key)
         return problem or Verdict("audit_whole", {"count": moved.count})
-
-    def first_broken(self, table: Table) -> int | None:
-        """Return the id of the first entry whose digest does not follow from it and its predecessor; None if the chain
-        is whole."""
-        key = self.key()
-        head = None if key is None else self._read_head(key)
-        return first_broken_of(table, head.base if isinstance(head, Head) else Base(), key)
 
 
 def _mac(key: bytes, document: dict[str, Any]) -> bytes:

@@ -18,6 +18,14 @@ def line_of(text: bytes) -> bytes:
     return b"%08x %b\n" % (crc32(text), text)
 
 
+def only_text(data: bytes) -> bytes:
+    """Return the text of a file of one line. Raises ValueError if it is damaged."""
+    text = text_of(data[:-1]) if data.endswith(b"\n") else None
+    if text is None:
+        raise ValueError("its checksum does not match")
+    return text
+
+
 def text_of(line: bytes) -> bytes | None:
     """Return the text of a line (without its newline); None if the line is damaged."""
     text = line[_CRC_BYTES:]

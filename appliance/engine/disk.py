@@ -161,6 +161,13 @@ class Disk:
         finally:
             self.close(fd)
 
+    def read_if_any(self, path: Path, most_bytes: int | None = None) -> bytes | None:
+        """Like `read`, but return None if there is no such file."""
+        try:
+            return self.read(path, most_bytes)
+        except FileNotFoundError:
+            return None
+
     def send_to(self, sock: socket.socket, fd: int, position: int, size: int) -> int:
         """Send bytes of a file without copying; return how many the socket took. BlockingIOError when it takes none."""
         return os.sendfile(sock.fileno(), fd, position, size)
@@ -290,6 +297,11 @@ class Disk:
         """Return the names in a directory, sorted. Raises FileNotFoundError if there is none."""
         return sorted(os.listdir(path))
 
+    def file_names(self, path: Path) -> list[str]:
+        """Return the names of the regular files in a directory. Raises OSError."""
+        with os.scandir(path) as entries:
+            return [one.name for one in entries if one.is_file(follow_symlinks=False)]
+
     def make_directory(self, path: Path) -> None:
         """Make a directory and its parents; sync the parent of each new one, so that a crash cannot undo it."""
         for directory in self._make_missing(path):
@@ -327,9 +339,9 @@ class Disk:
     def replace(self, path: Path, data: bytes, durable: bool = True) -> None:
         """Replace a small file by `data`, whole or not at all. Only one thread at a time for each path. durable: on the
         disk when this returns."""
-        self.close(self.begin(path, data, path.with_suffix(".tmp"), durable))
+        self.close(self.replace_and_open(path, data, path.with_suffix(".tmp"), durable))
 
-    def begin(self, path: Path, data: bytes, temporary: Path, durable: bool = True) -> int:
+    def replace_and_open(self, path: Path, data: bytes, temporary: Path, durable: bool = True) -> int:
         """Do what `replace` does, through a file `temporary`; return the new file's descriptor."""
         fd = self.open(temporary, create=True)
         try:

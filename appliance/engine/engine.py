@@ -293,7 +293,7 @@ class Engine:
     def _build_broker(
         self, main: socket.socket, vip: socket.socket, ha_address: str, ha_socket: socket.socket | None, ip: str
     ) -> None:
-        from .broker.broker import Network
+        from .broker.registration import Network
         from .seat import Seat
 
         assert self.broker_address is not None
@@ -308,7 +308,6 @@ class Engine:
             self.server,
             self._pools,
             network,
-            self._clock,
             self._dispatcher,
             self._tell_directly,
         )

@@ -90,7 +90,7 @@ class AppendedLines:
 
     def begin(self, content: bytes) -> None:
         """Replace the file by a new one; durable on return. Raises OSError."""
-        fd = self.disk.begin(self.path, content, self.path.with_name(self.path.name + ".new"))
+        fd = self.disk.replace_and_open(self.path, content, self.path.with_name(self.path.name + ".new"))
         old, self.fd = self.fd, fd
         self.disk.close(old)
         self.size = len(content)

@@ -60,10 +60,7 @@ def _write(disk: Disk, path: Path, pieces: Iterable[bytes]) -> None:
 
 def _keep_backup(path: Path, disk: Disk) -> None:
     """Keep the present file as `.bak`, unless it is empty."""
-    try:
-        if not disk.read(path, 1):
-            return
-    except FileNotFoundError:
+    if not disk.read_if_any(path, 1):
         return
     second_name = _beside(path, ".bak.tmp")
     with suppress(FileNotFoundError):
@@ -144,11 +141,8 @@ def load_at_start(path: Path, field: str, take: Callable[[dict[str, Any]], None]
 
 
 def _read(path: Path, disk: Disk) -> bytes | None:
-    try:
-        raw = disk.read(path)
-    except FileNotFoundError:
-        return None
-    return raw if raw.strip() else None
+    raw = disk.read_if_any(path)
+    return raw if raw and raw.strip() else None
 
 
 def _beside(path: Path, ending: str) -> Path:

@@ -23,7 +23,8 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from .broker.broker import Broker, Network, RunningOptions
+from .broker.broker import Broker, RunningOptions
+from .broker.registration import Network
 from .broker.role import Role
 from .clock import Clock
 from .errors import RefusedRequest, StoreBroken
@@ -89,7 +90,6 @@ class Seat:
         server: RemotingServer,
         pools: dict[str, WorkerPool],
         network: Network,
-        clock: Clock,
         new_dispatcher: Callable[[Mapping[int, Act]], Dispatcher],
         tell_directly: Callable[[Broker], None],
     ) -> None:
@@ -100,7 +100,7 @@ class Seat:
         self._server = server
         self._pools = pools
         self._network = network
-        self._clock = clock
+        self._clock = loop.clock
         self._new_dispatcher = new_dispatcher
         self._tell_directly = tell_directly
         self._meanwhile = (Meanwhile(), Meanwhile())
@@ -134,7 +134,7 @@ class Seat:
         return self.ports
 
     def _build(self, role: Role | None) -> Broker:
-        broker = Broker(self._options, self._loop, self._server, self._pools, self._network, self._clock, role)
+        broker = Broker(self._options, self._loop, self._server, self._pools, self._network, role)
         self._tell_directly(broker)
         return broker
 

@@ -13,6 +13,9 @@ syncs it. Readers get synced acts only, so a number never means two acts, also a
 Floods: in each minute a limited number of acts of one address, kind and result is kept in full. Further ones are
 counted, and each count becomes one act (`more`) at the end of the minute or at the engine's stop. The last act in full
 notes that counting starts, so a kill within that minute leaves a trace, too.
+
+Apart from the journals of lines (`journal_file.py`): lines have numbers instead of checksums, and files are closed and
+deleted, never written anew.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def test_the_page_has_a_command_defaults_and_answers_for_each_operation(client_a
     assert "-X POST" in create
     assert "-d &#x27;{&quot;name&quot;: ...}&#x27;" in create
     assert "<td><code>8</code></td>" in create, "the default of read_queues"
-    assert "<b>201</b> ChangeOut" in create
+    assert "<b>201</b> Change" in create
     assert "<code>differences</code>" in create
 
 

@@ -134,7 +134,7 @@ def _with_member(name: str, act: Callable[[], Any]) -> Any:
 
 
 def _first_of(name: str) -> str:
-    return str(runtime.window().messages.detail(f"{name}/0/0", story=False).row.offset_id)
+    return str(runtime.window().messages.detail(f"{name}/0/0", story=False).offset_id)
 
 
 TOPIC = {"name": "", "kind": "NORMAL", "read_queues": 4, "write_queues": 4, "readable": "on", "writable": "on",

@@ -54,7 +54,7 @@ def test_dead_letters_come_again_to_the_failed_group_only(
             newest = window.dead_letters.page(group, limit=1).rows[0]
             assert (newest.times_replayed, newest.came_by_job, newest.origin_topic) == (1, job.id, topic)
             # The healthy one receives what the failing one has not committed.
-            wait_for_clients(lambda: window.groups.detail(group).row.lag == 0, "all of it is committed", READY_S)
+            wait_for_clients(lambda: window.groups.detail(group).lag == 0, "all of it is committed", READY_S)
         bystander.wait_for(5, READY_S)
         with agent.push(namesrv, topic, group) as healthy:
             healthy.wait_for_queues(2, READY_S)

@@ -13,10 +13,9 @@ import pytest
 from appliance.commands import doctor as doctor_command
 from appliance.doctor import machine, place
 from appliance.doctor.diagnosis import Diagnosis
-from appliance.engine import hotpath
+from appliance.engine import disk, hotpath
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
-from appliance.engine.store import disk
 from appliance.engine.store.findings import Finding
 from tests.support.golden import extract_store
 from tests.support.offline import change, contents

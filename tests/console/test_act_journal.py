@@ -13,6 +13,7 @@ from appliance.console import act_journal, audit, middleware, tokens
 from appliance.console.act_journal import ActJournal
 from appliance.console.models import AuditEntry
 from appliance.engine.errors import NotFound
+from tests.support.audit_chain import first_broken
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -80,7 +81,7 @@ def test_an_act_whose_entry_the_database_does_not_take_is_answered_and_has_its_l
     assert audit.take_over_late() == 1
     assert audit.take_over_late() == 0
     assert entries() == [("the-operator/ci", "t-late", "done")]
-    assert audit.first_broken() is None
+    assert first_broken() is None
 
 
 def test_what_waits_survives_the_end_of_the_process(broker, journal, held, operator):

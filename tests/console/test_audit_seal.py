@@ -19,6 +19,7 @@ from appliance import runtime
 from appliance.console import audit, audit_seal
 from appliance.console.audit_seal import COVERED, HEAD_FILE, KEY_FILE, digest_of
 from appliance.console.models import AuditEntry, Setting
+from tests.support.audit_chain import first_broken
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,7 +64,7 @@ def test_a_log_that_nobody_touched_is_whole():
     acts(5)
     assert audit.check() == ("audit_whole", {"count": 5})
     assert audit.look() == ("audit_whole", {"count": 5})
-    assert audit.first_broken() is None
+    assert first_broken() is None
     assert audit.health_check().level == "ok"
     assert (head()["count"], head()["digest"]) == (5, AuditEntry.objects.first().digest)
 
@@ -116,7 +117,7 @@ def test_before_the_first_entry_there_is_nothing_to_check():
 def test_the_newest_entries_cut_off_show():
     entries = acts(5)
     remove(*entries[3:])
-    assert audit.first_broken() is None, "the chain that is left is whole"
+    assert first_broken() is None, "the chain that is left is whole"
     assert audit.look() == ("audit_cut", {"last": entries[4], "missing": 2})
     assert audit.check().code == "audit_cut"
     assert audit.health_check().level == "failed"
@@ -134,7 +135,7 @@ def test_a_cut_stays_known_when_the_log_goes_on(caplog):
     remove(*entries[3:])
     act("later")
     act("again")
-    assert audit.first_broken() is None
+    assert first_broken() is None
     assert audit.look() == ("audit_cut", {"last": entries[4], "missing": 2})
     assert sum("newest 2 entries of the audit log are missing" in line for line in caplog.messages) == 1
 
@@ -157,7 +158,7 @@ def test_a_chain_rewritten_with_digests_of_its_own_shows():
     rewrite_plainly()
     assert audit.look().code == "audit_altered"
     assert audit.check().code == "audit_altered"
-    assert audit.first_broken() == AuditEntry.objects.last().pk
+    assert first_broken() == AuditEntry.objects.last().pk
 
 
 def test_an_entry_put_in_at_the_end_without_the_key_shows():
@@ -173,7 +174,7 @@ def test_an_entry_taken_out_of_the_middle_shows_by_its_number_and_by_the_chain()
     entries = acts(5)
     remove(entries[1])
     assert audit.look() == ("audit_fewer", {"count": 5, "found": 4})
-    assert audit.first_broken() == entries[2]
+    assert first_broken() == entries[2]
     assert audit.check_and_note().code == "audit_fewer"
     act("later")
     assert audit.look().code == "audit_fewer"
@@ -189,7 +190,7 @@ def test_entries_of_before_the_key_are_adopted_and_vouched_for(taken, caplog):
     old = AuditEntry.objects.order_by("id")[taken]
     old.delete()
     assert audit.check().code == "audit_fewer"
-    assert audit.first_broken() is not None
+    assert first_broken() is not None
 
 
 def rewrite_plainly() -> None:
@@ -207,7 +208,7 @@ def test_adopted_entries_rewritten_with_plain_digests_show():
     rewrite_plainly()
     last = AuditEntry.objects.first().pk
     assert audit.check() == ("audit_altered", {"entry": last})
-    assert audit.first_broken() == last
+    assert first_broken() == last
     act()
     rewrite_plainly()
     assert audit.check().code == "audit_altered"

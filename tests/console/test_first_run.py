@@ -4,10 +4,11 @@ import pytest
 from django.test import Client
 
 from appliance import runtime
-from appliance.console import audit, set_up
+from appliance.console import set_up
 from appliance.console.models import AuditEntry, Setting, User
 from appliance.engine import address_check
 from appliance.engine.errors import StartError
+from tests.support.audit_chain import first_broken
 from tests.support.engine import start_engine
 
 from .conftest import pretend_running
@@ -171,7 +172,7 @@ def test_the_environment_names_the_administrator_only_while_there_is_none(db):
     set_up.create_from_environment({"ADMIN_USER": "root", "ADMIN_PASSWORD": "second password"})
     assert User.objects.get().check_password("first password")
     assert set_up.offer_link() is None
-    assert audit.first_broken() is None
+    assert first_broken() is None
 
 
 def test_a_password_file_is_read_without_its_line_end(tmp_path):

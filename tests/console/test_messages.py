@@ -211,28 +211,28 @@ def test_every_kind_of_message_is_sent_and_audited(client_as, broker, topic):
     client = client_as("operator")
     form = {"topic": topic, "body": "x", "tags": "t"}
     by_key = [
-        sent_row(broker, client.post("/messages/send/", form | {"kind": "ordered", "sharding_key": "order-4711"})).row
+        sent_row(broker, client.post("/messages/send/", form | {"kind": "ordered", "sharding_key": "order-4711"}))
         for _ in range(5)
     ]
     # Java's "order-4711".hashCode() % 4, without its sign.
     assert {row.queue_id for row in by_key} == {2}
     assert broker.messages.detail(by_key[0].offset_id).properties["__SHARDINGKEY"] == "order-4711"
     chosen = sent_row(broker, client.post("/messages/send/", form | {"kind": "ordered", "queue_id": "2"}))
-    assert chosen.row.queue_id == 2
+    assert chosen.queue_id == 2
     level = sent_row(broker, client.post("/messages/send/", form | {"kind": "level", "delay_level": "16"}))
-    assert (level.row.topic, level.properties["REAL_TOPIC"]) == ("SCHEDULE_TOPIC_XXXX", topic)
+    assert (level.topic, level.properties["REAL_TOPIC"]) == ("SCHEDULE_TOPIC_XXXX", topic)
     assert entry().after["delay_level"] == 16
     tomorrow = int(time.time()) + 86_400
     at = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(tomorrow))
     later = sent_row(broker, client.post("/messages/send/", form | {"kind": "time", "deliver_at": at}))
-    assert later.row.topic == "rmq_sys_wheel_timer"
+    assert later.topic == "rmq_sys_wheel_timer"
     assert 0 <= tomorrow * 1000 - int(later.properties["TIMER_OUT_MS"]) <= 1
     said = sent_row(broker, client.post("/messages/send/", form | {"kind": "time", "deliver_at": "in 2 h"}))
     assert int(said.properties["TIMER_OUT_MS"]) // 1000 >= int(time.time()) + 7100
     half = sent_row(broker, client.post("/messages/send/", form | {"kind": "half", "half_of": "PG"}))
-    assert half.row.topic == "RMQ_SYS_TRANS_HALF_TOPIC"
+    assert half.topic == "RMQ_SYS_TRANS_HALF_TOPIC"
     assert entry().after["kind"] == "half"
-    assert any(one.half_offset == half.row.queue_offset for one in broker.transactions.open().rows)
+    assert any(one.half_offset == half.queue_offset for one in broker.transactions.open().rows)
 
 
 def test_a_span_of_times_is_typed_as_people_say_it(client_as, broker, topic):
@@ -281,10 +281,10 @@ def test_a_message_is_sent_again_as_it_was(client_as, broker, topic, body):
     form = resend(client, sent.offset_id)
     assert entry().action == "message.read"
     again = sent_row(broker, client.post("/messages/send/", form))
-    assert again.row.offset_id != sent.offset_id
-    assert broker.messages.body_bytes(again.row.offset_id) == body
-    assert (again.row.topic, again.row.tags, again.row.keys) == (topic, "paid", ("k1", "k2"))
-    assert again.row.queue_id == sent.queue_id
+    assert again.offset_id != sent.offset_id
+    assert broker.messages.body_bytes(again.offset_id) == body
+    assert (again.topic, again.tags, again.keys) == (topic, "paid", ("k1", "k2"))
+    assert again.queue_id == sent.queue_id
     first = broker.messages.detail(sent.offset_id).properties
     assert {name: value for name, value in again.properties.items() if name != "UNIQ_KEY"} == {
         name: value for name, value in first.items() if name != "UNIQ_KEY"
@@ -297,7 +297,7 @@ def test_what_a_client_compressed_is_sent_again_as_it_was_meant(client_as, broke
     peer.close()
     client = client_as("operator", "may_read_bodies")
     again = sent_row(broker, client.post("/messages/send/", resend(client, answer.ext_fields["msgId"])))
-    assert broker.messages.body_bytes(again.row.offset_id) == b"meant"
+    assert broker.messages.body_bytes(again.offset_id) == b"meant"
 
 
 def test_a_copy_on_its_way_is_sent_to_where_it_was_meant(client_as, broker, topic):

@@ -52,11 +52,11 @@ def test_pages_of_a_key_go_on_in_their_snapshot(broker, topic, found):
     for _ in range(60):
         broker.sender.send(topic, b"x", keys=(f"{topic}-key",))
     first = found(f"{topic}-key")
-    shown = [hit.row.offset_id for hit in first.context["page"].hits]
+    shown = [hit.message.offset_id for hit in first.context["page"].hits]
     assert len(shown) == 50
     broker.sender.send(topic, b"x", keys=(f"{topic}-key",))
     second = found(f"{topic}-key", cursor=first.context["page"].next_cursor)
-    rest = [hit.row.offset_id for hit in second.context["page"].hits]
+    rest = [hit.message.offset_id for hit in second.context["page"].hits]
     assert (len(rest), set(rest) & set(shown)) == (10, set())
 
 
@@ -68,12 +68,12 @@ def test_a_message_is_one_row_that_says_what_became_of_it(broker, topic, found, 
     put("%DLQ%unlucky", text % 2)
     response = found(key)
     shown, page = response.context["page"].hits, response.content.decode()
-    assert [(hit.row.topic, hit.for_topic) for hit in shown] == [("%DLQ%unlucky", topic), (topic, topic)]
+    assert [(hit.message.topic, hit.for_topic) for hit in shown] == [("%DLQ%unlucky", topic), (topic, topic)]
     assert "2 messages" in page
     assert page.count("dead letter of unlucky") == 2
     assert f'<a href="/topics/{topic}/">' in page
     assert "%DLQ%" not in page
-    assert found(unique % 1).headers["Location"] == f"/messages/{shown[1].row.offset_id}/"
+    assert found(unique % 1).headers["Location"] == f"/messages/{shown[1].message.offset_id}/"
     page = found(key, copies="yes").content.decode()
     assert "3 records" in page
     assert "%DLQ%unlucky" in page

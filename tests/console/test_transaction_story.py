@@ -72,4 +72,4 @@ def test_a_test_message_of_the_api_is_left_open(client_as, broker, topic):
     )
     assert sent.status_code == 201, sent.content
     assert sent.json()["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"
-    assert [one.row.offset_id for one in broker.transactions.open(group="PG2").rows] == [sent.json()["offset_id"]]
+    assert [one.message.offset_id for one in broker.transactions.open(group="PG2").rows] == [sent.json()["offset_id"]]

@@ -139,7 +139,7 @@ def test_one_that_was_set_aside_is_resumed_once(client_as, broker, topic):
     page = content(answer)
     assert "A check is queued" in page
     [one] = broker.transactions.open(topic=topic).rows
-    assert f"/messages/{one.row.offset_id}/" in page
+    assert f"/messages/{one.message.offset_id}/" in page
     assert broker.messages.page(topic).total == 0, "nothing was committed"
     assert "resumed" in content(operator.get(f"/transactions/?show=discarded&topic={topic}"))
     again = operator.post(address, {"reason": "once more", "step": "apply"})

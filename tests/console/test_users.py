@@ -5,9 +5,9 @@ import re
 import pytest
 
 from appliance.console import set_up, tokens
-from appliance.console.audit import first_broken
 from appliance.console.models import ApiToken, AuditEntry, User
 from appliance.console.views import account
+from tests.support.audit_chain import first_broken
 
 from .conftest import PASSWORD, signed_in
 

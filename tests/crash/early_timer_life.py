@@ -7,6 +7,7 @@ The wall clock stands still, so that nothing comes by itself: what is due is `ti
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import ClassVar
 
 from appliance.engine.broker.delays.early_batch import Chosen
@@ -19,7 +20,7 @@ from appliance.engine.broker.timers.early import EarlyTimerActs
 from appliance.engine.broker.timers.look import ScheduleLook
 from appliance.engine.broker.timers.recall import Asked, RecallPath
 from appliance.engine.broker.topic_config import new_topic
-from appliance.engine.config import BrokerConfig
+from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.errors import CorruptFile
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import (
@@ -62,18 +63,10 @@ class EarlyTimerLife(TimedLife, ActsLife):
         self.claims = Claims()
         self.begin_timers(topics.get, lambda: 1_700_000_000_000, claims=self.claims)
         self.acts = EarlyTimerActs(
-            self.store,
-            self.appends,
-            self.claims,
-            self._look,
-            lambda: self.index.indexed.queue_offset,
-            topics.get,
-            lambda: 1000,
-            Waiting(self._while_waiting),
+            self.store, self.appends, self.delivery, topics.get, Waiting(self._while_waiting), lambda: None
         )
-        self.recalls = RecallPath(
-            self.appends, self.claims, topics.get, BrokerConfig, lambda: 10 * HOUR_MS, lambda: 1_700_000_000_000
-        )
+        config = EngineConfig(Path("/data"), store=StoreConfig(timer_max_delay_sec=10 * HOUR_MS // 1000))
+        self.recalls = RecallPath(self.appends, self.claims, topics.get, lambda: config, lambda: 1_700_000_000_000)
         #: (published end, unique key) of recalls that were answered, until the log is durable to there.
         self.answered: list[tuple[int, str]] = []
 

@@ -11,7 +11,6 @@ from appliance.engine.broker.delays.levels import DelayLevels
 from appliance.engine.broker.delays.settled import How
 from appliance.engine.broker.sending.outcome import ReplyTo, store_unavailable
 from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
-from appliance.engine.broker.timers.apache_files import read_checkpoint
 from appliance.engine.broker.timers.delivery import DeliverTimers
 from appliance.engine.broker.timers.schedule import DIRECTORY, TimerIndex
 from appliance.engine.broker.timers.waiting import TimerRules, WaitingPlaces
@@ -124,15 +123,7 @@ class TimedLife(OwnAppendsLife):
             lambda: store.log.durable,
             lambda physical: store.log.durable > physical,
         )
-        self.delivery = DeliverTimers(
-            store,
-            self.appends,
-            self.index,
-            find_topic,
-            lambda: 1000,
-            lambda: read_checkpoint(disk, store.paths.root),
-            **more,
-        )
+        self.delivery = DeliverTimers(store, self.appends, self.index, find_topic, lambda: 1000, **more)
         self.closing += [self.delivery._files.close, self.index.close]
 
 

@@ -107,6 +107,9 @@ class RecordingDisk(Disk):
     def names(self, path: Path) -> list[str]:
         return sorted(self.directories[self._node(path)])
 
+    def file_names(self, path: Path) -> list[str]:
+        return [name for name, node in self.directories[self._node(path)].items() if node not in self.directories]
+
     def _mkdir(self, path: Path) -> None:
         self.fault("mkdir", str(path))
         self._enter(path, self._new("directory"))

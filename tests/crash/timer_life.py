@@ -25,19 +25,15 @@ class TimerLife(LateAppendsLife, TimedLife):
 
     def begin(self) -> None:
         super().begin()
-        store, disk = self.store, self.disk
+        store = self.store
         #: Bodies that came, and bodies whose cancelling was published, in this life.
         self.delivered: set[bytes] = set()
         self.cancelled: set[bytes] = set()
         topics = {name: new_topic(name, 2, 6) for name in (TIMER_TOPIC, TARGET)}
         self.begin_appends(topics.get, self.clock.wall_ms)
         self.begin_timers(topics.get, self.clock.wall_ms, clock=self.clock)
-        self.saver = SaveTimers(
-            self.index, store.paths.root, disk, lambda: store.log.min_offset, lambda: self.delivery.is_ready, self.clock
-        )
-        self.roll = RollTimers(
-            store, self.appends, self.index, lambda: self.delivery.is_ready, lambda: 1000, lambda: 1 << 50, self.clock
-        )
+        self.saver = SaveTimers(store, self.delivery)
+        self.roll = RollTimers(store, self.appends, self.delivery, lambda: 1 << 50)
         self.saver.roll = self.roll
         store.services += [self.delivery, self.saver]
 

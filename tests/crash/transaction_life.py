@@ -61,10 +61,12 @@ class TransactionLife(OwnAppendsLife, BrokerLife):
         self.halves = OpenHalves()
         places = WaitingPlaces(DelayLevels(self.settings.delay_levels_ms), TimerRules(), clock.wall_ms)
         self.decisions = Decisions(store, self.appends, self.halves, self.tables.topics, places, clock.wall_ms)
+        loop = EventLoop.__new__(EventLoop)
+        loop.clock = clock
         self.checks = CheckTransactions(
-            store, self.halves, self.decisions, ClientManager.__new__(ClientManager), self.tables.offsets,
-            EventLoop.__new__(EventLoop), "broker-a", lambda: CheckSettings(1, 1, 3, 1 << 40),
-            lambda physical, due_ms, delay_ms: due_ms - clock.wall_ms(), clock,
+            store, self.decisions, ClientManager.__new__(ClientManager), self.tables.offsets,
+            loop, lambda: CheckSettings(1, 1, 3, 1 << 40, "broker-a"),
+            lambda physical, due_ms, delay_ms: due_ms - clock.wall_ms(),
         )  # fmt: skip
         end_tick = store.end_tick
         store.end_tick = lambda: (self.decisions.end_tick(), end_tick())[1]  # type: ignore[method-assign]

@@ -27,4 +27,4 @@ def set_aside(engine: Engine, topic: str, group: str = "PG") -> str:
     [outcome] = broker.own_appends.submit([message]).result(60)
     assert outcome.code == 0, outcome
     rows = engine.window.transactions.discarded(limit=20).rows
-    return next(one.row.offset_id for one in rows if one.row.unique_id == unique)
+    return next(one.message.offset_id for one in rows if one.message.unique_id == unique)

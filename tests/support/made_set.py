@@ -26,7 +26,8 @@ def member(uuid: str, slot: int, **changed: Any) -> MemberView:
     made = MemberView(
         uuid=uuid, slot=slot, addr=f"10.0.0.{slot}:10911", ha_addr=f"10.0.0.{slot}:10912", version="0.1.0",
         role="follower", in_sync=True, is_leader=False, is_here=False, connected=True, log_end=123_456_000,
-        lag_bytes=0, lag_ms=0, last_epoch=7, heard_at_ms=int(time.time() * 1000),
+        lag_bytes=0, lag_ms=0, last_epoch=7, heard_at_ms=int(time.time() * 1000), log_begin=None, differs=(),
+        slow_ms=None,
     )  # fmt: skip
     return replace(made, **changed)
 

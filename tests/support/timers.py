@@ -8,7 +8,6 @@ from pathlib import Path
 from appliance.engine.broker.delays.levels import DelayLevels, Place
 from appliance.engine.broker.durability import Durability
 from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
-from appliance.engine.broker.timers.apache_files import read_checkpoint
 from appliance.engine.broker.timers.delivery import DeliverTimers
 from appliance.engine.broker.timers.rolling import RollTimers
 from appliance.engine.broker.timers.saving import SaveTimers
@@ -52,33 +51,9 @@ class Timers:
         store.disk.make_directory(store.paths.config)
         self.directory = Path(under_test.directory) / "rocketbox" / "timers"
         self.index = TimerIndex(self.directory, store.disk, lambda: self.durable(), lambda physical: True)
-        self.delivery = DeliverTimers(
-            store,
-            self.appends,
-            self.index,
-            self.topics.get,
-            lambda: 1000,
-            lambda: read_checkpoint(store.disk, store.paths.root),
-            clock=clock,
-        )
-        self.saver = SaveTimers(
-            self.index,
-            store.paths.root,
-            store.disk,
-            lambda: store.log.min_offset,
-            lambda: self.delivery.is_ready,
-            clock,
-        )
-        self.roll = RollTimers(
-            store,
-            self.appends,
-            self.index,
-            lambda: self.delivery.is_ready,
-            lambda: 1000,
-            lambda: RESERVED_MS,
-            clock,
-            self.delivery.now_ms,
-        )
+        self.delivery = DeliverTimers(store, self.appends, self.index, self.topics.get, lambda: 1000, clock=clock)
+        self.saver = SaveTimers(store, self.delivery)
+        self.roll = RollTimers(store, self.appends, self.delivery, lambda: RESERVED_MS)
         self.saver.roll = self.roll
 
     def _call_soon(self, call: Callable[[], None]) -> None:

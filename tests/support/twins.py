@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from appliance.engine.broker import clients
-from appliance.engine.broker.broker import Broker, Network
+from appliance.engine.broker.broker import Broker
+from appliance.engine.broker.registration import Network
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
@@ -147,7 +148,7 @@ class Twin:
         self._pools: dict[str, WorkerPool] = {}
         options = Options(self._config(directory))
         network = Network(BROKER_ADDRESS, "127.0.0.1:10912", ("127.0.0.1:9876",))
-        self.broker = Broker(options, self.loop, self.server, self._pools, network, self.clock)
+        self.broker = Broker(options, self.loop, self.server, self._pools, network)
         self.broker.join_loop()
         self.broker.send_properties._unique_keys = UniqueKeys(bytes(4), 1, 1, 0)
         self.dispatcher = Dispatcher(self._pools, (), self.clock)
@@ -350,7 +351,7 @@ class Twin:
     def do_options(self, trace_on: bool, max_message_size: int) -> None:
         """Options of sends were changed."""
         options = BrokerConfig(trace_on=trace_on)
-        self._on_loop(lambda: self.broker._take_send_options(options, max_message_size))
+        self._on_loop(lambda: self.broker.sending.take_options(options, max_message_size))
 
     # --- what comes of them
 

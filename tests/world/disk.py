@@ -10,7 +10,6 @@ import errno
 import os
 import random
 from collections.abc import Callable
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -273,20 +272,6 @@ class WorldDisk(RecordingDisk):
                 self.fdatasync(fd)
                 self.close(fd)
         self.sync_directory(root)
-
-    @contextmanager
-    def scandir(self, path: Path) -> Any:
-        """os.scandir, as two of the broker's parts use it."""
-
-        class Entry:
-            def __init__(self, name: str) -> None:
-                self.name = name
-
-            def is_file(self, follow_symlinks: bool = True) -> bool:
-                return True
-
-        entries = self.directories[self._node(path)]
-        yield [Entry(name) for name, node in sorted(entries.items()) if node not in self.directories]
 
 
 assert ROOT == 0

@@ -17,15 +17,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import appliance.engine.broker.broker as broker_module
-import appliance.engine.broker.deliveries.ring as ring_module
+import appliance.engine.broker.open_store as open_store_module
 import appliance.engine.broker.processors.pull_answers as pull_answers_module
 import appliance.engine.broker.timers.delivery as delivery_module
-import appliance.engine.broker.transactions.resolved as resolved_module
 import appliance.engine.remoting.event_loop as loop_module
 import appliance.engine.store.log.commit_log as commit_log_module
 import appliance.engine.window.options as options_module
-from appliance.engine.broker.broker import Broker, Network
+from appliance.engine.broker.broker import Broker
+from appliance.engine.broker.registration import Network
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
@@ -43,7 +42,6 @@ from tests.world.threads import (
     Killed,
     Scheduler,
     WorldClock,
-    _InPlaceOf,
     replaced,
     simulated_threads,
 )
@@ -269,7 +267,7 @@ class Machine:
         self.pools: dict[str, Any] = {}
         sock: Any = self.network.listen(self.ha_address) if takes_slaves(self.config.store) else None
         network = Network(self.address, self.ha_address, (), sock)
-        self.broker = Broker(options, loop, self.server, self.pools, network, clock)
+        self.broker = Broker(options, loop, self.server, self.pools, network)
         self.log_at_start = self.broker.store.log.written
         if self.config.store.ha_master_address:  # as a name server would have told it
             self.broker.registration.master = (self.config.store.ha_master_address[:-1] + "1", "")
@@ -387,7 +385,7 @@ def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[
         _Poller.scheduler = scheduler
         names: list[tuple[object, str, object]] = [
             (loop_module, "_Poller", _Poller),
-            *((module, "Disk", lambda private=None: here().disk) for module in (broker_module, options_module)),
+            *((module, "Disk", lambda private=None: here().disk) for module in (open_store_module, options_module)),
             # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
             (delivery_module, "SOON_S", 0.05),
             # To clear a megabyte takes a millisecond, and each start asks for three.
@@ -395,8 +393,6 @@ def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[
             (pull_answers_module, "_READ_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
             (loop_module, "RECEIVE_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
         ]
-        for module in (ring_module, resolved_module):
-            names.append((module, "os", _InPlaceOf(module.os, scandir=lambda path: here().disk.scandir(path))))
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:

@@ -56,7 +56,7 @@ PLANTED = (
     Planted(
         "after a step back of the clock what waits is called delivered",
         ENGINE + "broker/timers/recall.py",
-        "if out_ms < self._claims.reached_ms and not self._waits(key, out_ms):",
+        "if out_ms < self._claims.reached_ms and self._delivery and not self._delivery.waits(key, out_ms):",
         "if out_ms < self._claims.reached_ms:",
     ),
     Planted(

@@ -8,14 +8,15 @@ from django.http import HttpRequest
 from ninja import Router
 
 from ... import runtime
+from ...engine.window.snapshots import CleanUp
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision
-from ..topic_schemas import CleanUpIn, CleanUpOut
+from ..topic_schemas import CleanUpIn
 
 router = Router(tags=["groups"])
 
 
-@router.post("/clean-ups", response=CleanUpOut)
+@router.post("/clean-ups", response=CleanUp)
 def clean_up(request: HttpRequest, body: CleanUpIn, if_match: IfMatch, dry_run: DryRun) -> Any:
     """Delete unused groups, topics or offsets, which are kept for ever otherwise. A group goes when it has no members,
     no offsets, and no message was ever sent back; with its empty retry and dead letter topics. A topic goes when it has

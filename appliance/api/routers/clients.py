@@ -9,11 +9,12 @@ from ninja import Query, Router
 
 from ... import runtime
 from ...engine.errors import NotFound
+from ...engine.window.clients.asking_snapshots import RunningInfo
 from .. import auth
 from ..changes import audited, by
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
-from ..topic_schemas import ClientConnections, ClientPage, RunningInfoOut
+from ..topic_schemas import ClientConnections, ClientPage
 
 router = Router(tags=["clients"])
 
@@ -57,7 +58,7 @@ def client(request: HttpRequest, client_id: str) -> Any:
     return {"items": rows}
 
 
-@router.post("/groups/{group}/clients/{path:client_id}/running-info", response=RunningInfoOut)
+@router.post("/groups/{group}/clients/{path:client_id}/running-info", response=RunningInfo)
 def running_info(
     request: HttpRequest,
     group: str,
@@ -69,4 +70,4 @@ def running_info(
     auth.require_groups(request, group)
     ask = lambda: runtime.window().asking.running_info(group, client_id, stack=stack, by=by(request))  # noqa: E731
     found = audited(request, "client.ask", client_id, ask, lambda done: {"group": group, "stack": stack})
-    return {name: getattr(found, name) for name in RunningInfoOut.model_fields} | {"properties": dict(found.properties)}
+    return found

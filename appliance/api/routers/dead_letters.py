@@ -11,14 +11,14 @@ from ninja import Query, Router, Status
 from ... import runtime
 from ...console.views.archives import start_archive
 from ...console.views.replays import may_send, started
+from ...engine.window.dead_letters.snapshots import DeadLetterSummary, ExpiringLetters
+from ...engine.window.waiting.snapshots import WaitingAct
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..dead_letter_schemas import (
     ArchiveIn,
     DeadLetterGroupPage,
     DeadLetterPageOut,
-    DeadLetterSummaryOut,
-    ExpiringOut,
     Replayed,
     ReplayIn,
     ReplayList,
@@ -33,7 +33,6 @@ from ..job_answers import IdempotencyKey, accepted
 from ..job_schemas import JobOut
 from ..paging import Cursor, From, Limit, To, table
 from ..schemas import Text
-from ..waiting_schemas import WaitingActOut
 
 router = Router(tags=["dead letters"])
 
@@ -53,7 +52,7 @@ def list_dead_letter_groups(
     return table(request, page, cursor, limit, ("dead-letters", q, sort), name="group")
 
 
-@router.get("/dead-letters/expiring", response=ExpiringOut)
+@router.get("/dead-letters/expiring", response=ExpiringLetters)
 def list_expiring_dead_letters(
     request: HttpRequest, hours: int = Query(24, ge=1, le=8760, description="Within so many hours.")
 ) -> Any:
@@ -88,7 +87,7 @@ def list_dead_letters(
     )
 
 
-@router.get("/groups/{group}/dead-letters/summary", response=DeadLetterSummaryOut)
+@router.get("/groups/{group}/dead-letters/summary", response=DeadLetterSummary)
 def summarize_dead_letters(request: HttpRequest, group: str) -> Any:
     """A group's dead letters by origin topic, retries and hour."""
     auth.require_groups(request, group)
@@ -118,7 +117,7 @@ def retry_ladder(request: HttpRequest, group: str) -> Any:
     return runtime.window().waiting.ladder(group)
 
 
-@router.post("/groups/{group}/retries/acts", response=WaitingActOut)
+@router.post("/groups/{group}/retries/acts", response=WaitingAct)
 def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: DryRun) -> Any:
     """Retry messages of a group now, make dead letters of them, or drop them, before they are due. Each has its result;
     of a single place it is an error that says why (404, 409, 503)."""

@@ -12,20 +12,19 @@ from ...console.access import allows
 from ...console.audit import audit
 from ...console.group_clone import GroupClone
 from ...engine.errors import InvalidInput, StoreBroken, Unavailable
+from ...engine.window.snapshots import Change, GroupDetail, GroupPace
 from .. import auth
 from ..changes import DryRun, Force, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
-from ..schemas import ChangeOut, Text
+from ..schemas import Text
 from ..topic_schemas import (
     ClonedOut,
     CloneIn,
     DiagnosisOut,
     GroupClientList,
     GroupIn,
-    GroupOut,
     GroupPage,
     GroupPatch,
-    PaceOut,
     ProgressList,
     QueueNowPage,
 )
@@ -55,7 +54,7 @@ def list_groups(
     return table(request, page, cursor, limit, ("groups", q, system, online, sort), kind="group")
 
 
-@router.post("/groups", response={200: ChangeOut, 201: ChangeOut})
+@router.post("/groups", response={200: Change, 201: Change})
 def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dry_run: DryRun) -> Any:
     """Create a consumer group. 409 when it exists."""
     auth.require_groups(request, body.name)
@@ -65,7 +64,7 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
     ))  # fmt: skip
 
 
-@router.get("/groups/{group}", response=GroupOut)
+@router.get("/groups/{group}", response=GroupDetail)
 def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> Any:
     """A group's lag, settings, subscriptions and their conflicts; the ETag is its settings' revision."""
     auth.require_groups(request, group)
@@ -74,7 +73,7 @@ def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> An
     return detail
 
 
-@router.patch("/groups/{group}", response=ChangeOut)
+@router.patch("/groups/{group}", response=Change)
 def edit_group(
     request: HttpRequest, response: HttpResponse, group: str, body: GroupPatch, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
@@ -87,7 +86,7 @@ def edit_group(
     )  # fmt: skip
 
 
-@router.delete("/groups/{group}", response=ChangeOut)
+@router.delete("/groups/{group}", response=Change)
 def delete_group(
     request: HttpRequest,
     response: HttpResponse,
@@ -112,7 +111,7 @@ def delete_group(
 def group_clients(request: HttpRequest, group: str) -> Any:
     """The group's connected clients."""
     auth.require_groups(request, group)
-    return {"items": runtime.window().groups.detail(group).clients}
+    return {"items": runtime.window().groups.detail(group).members}
 
 
 @router.get("/groups/{group}/progress", response=ProgressList)
@@ -143,7 +142,7 @@ def group_queues(
     return table(request, page, cursor, limit, ("queues", group, topic, q, sort), named=False)
 
 
-@router.get("/groups/{group}/pace", response=PaceOut)
+@router.get("/groups/{group}/pace", response=GroupPace)
 def group_pace(request: HttpRequest, group: str) -> Any:
     """The group's speed, the time until it has caught up, and its lag of the last ten minutes."""
     auth.require_groups(request, group)
@@ -158,13 +157,13 @@ def group_diagnosis(request: HttpRequest, group: str) -> Any:
     return runtime.window().diagnosis.of(group, auth.names(request).has_topic)
 
 
-@router.post("/groups/{group}/pause", response=ChangeOut)
+@router.post("/groups/{group}/pause", response=Change)
 def pause_group(request: HttpRequest, response: HttpResponse, group: str, dry_run: DryRun) -> Any:
     """Refuse its clients' pulls until it is resumed. They stay connected, and still consume what they have pulled."""
     return _switch(request, response, group, False, dry_run)
 
 
-@router.post("/groups/{group}/resume", response=ChangeOut)
+@router.post("/groups/{group}/resume", response=Change)
 def resume_group(request: HttpRequest, response: HttpResponse, group: str, dry_run: DryRun) -> Any:
     """Have a paused group consume again, from its committed offsets."""
     return _switch(request, response, group, True, dry_run)

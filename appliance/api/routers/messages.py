@@ -11,6 +11,7 @@ from ninja import Header, Query, Router
 from ... import runtime
 from ...console.audit import audit
 from ...engine.errors import NotFound
+from ...engine.window.messages.snapshots import MessageDetail, SentMessage
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..idempotency import once
@@ -19,11 +20,9 @@ from ..message_schemas import (
     DeliveryIn,
     DirectDeliveryOut,
     MessageIn,
-    MessageOut,
     MessagePageOut,
     RecordOut,
     SearchOut,
-    SentOut,
 )
 from ..paging import Cursor, From, Limit, To
 
@@ -86,7 +85,7 @@ def topic_messages(
     )
 
 
-@router.post("/topics/{topic}/messages", response={201: SentOut})
+@router.post("/topics/{topic}/messages", response={201: SentMessage})
 def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_key: IdempotencyKey) -> HttpResponse:
     """Send a test message exactly like a client's; the answer comes once consumers can read it."""
     auth.require_topics(request, topic)
@@ -98,8 +97,7 @@ def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_
         sharding_key=body.sharding_key, by=by(request),
     )  # fmt: skip
     noted = lambda sent: {"offset_id": sent.offset_id, "queue_id": sent.queue_id}  # noqa: E731
-    act = lambda: SentOut.model_validate(audited(request, "message.send", topic, send, noted))  # noqa: E731
-    return once(request, idempotency_key, 201, act)
+    return once(request, idempotency_key, 201, lambda: audited(request, "message.send", topic, send, noted))
 
 
 @router.get("/search", response=SearchOut)
@@ -149,7 +147,7 @@ def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: Dry
     offset moves, and nothing is sent back when it fails. 503 does not say that it was not consumed."""
     place = _reach(request, ref)
     auth.require_groups(request, body.group)
-    row = runtime.window().messages.detail(ref, story=False).row
+    row = runtime.window().messages.detail(ref, story=False)
     client = body.client_id or _first_member(body.group)
     if dry_run:
         if not any(body.group in one.consumer_groups for one in runtime.window().clients.named(client)):
@@ -194,7 +192,7 @@ def message_record(request: HttpRequest, ref: str, dump_bytes: int = Query(4096,
     return record
 
 
-@router.get("/messages/{path:ref}", response=MessageOut)
+@router.get("/messages/{path:ref}", response=MessageDetail)
 def message(request: HttpRequest, ref: str) -> Any:
     """A message without its body. ref: its offset id, its unique id, or topic/queue/offset. Groups and copies that the
     caller may not access are left out."""
@@ -209,6 +207,6 @@ def message(request: HttpRequest, ref: str) -> Any:
 
 def _reach(request: HttpRequest, ref: str) -> str:
     """The message's place, for the audit log; an offset id says no topic. Refuses what is beyond a token's pattern."""
-    row = runtime.window().messages.detail(ref, story=False).row
+    row = runtime.window().messages.detail(ref, story=False)
     auth.require_topics(request, row.topic)
     return f"{row.topic}/{row.queue_id}/{row.queue_offset}"

@@ -10,9 +10,9 @@ from ninja import Router
 
 from ... import runtime
 from ...engine.errors import NotFound
+from ...engine.window.snapshots import Change
 from .. import auth
 from ..changes import DryRun, by, make_change
-from ..schemas import ChangeOut
 from ..set_schemas import AdoptIn, SetOut, SwitchIn
 
 router = Router(tags=["replication"])
@@ -30,7 +30,7 @@ def replica_set(request: HttpRequest) -> Any:
     return shown | {"settings": dict(view.settings), "fullest": view.fullest}
 
 
-@router.post("/replication/set/switch", response=ChangeOut)
+@router.post("/replication/set/switch", response=Change)
 def switch_leader(request: HttpRequest, response: HttpResponse, body: SwitchIn, dry_run: DryRun) -> Any:
     """Have another member lead; on the leader. Nothing acknowledged is lost, and sends that still come here are passed
     on for `haRelayTime`. 409 when this member does not lead, or no other is in sync."""
@@ -44,7 +44,7 @@ def switch_leader(request: HttpRequest, response: HttpResponse, body: SwitchIn, 
     )  # fmt: skip
 
 
-@router.post("/replication/set/adopt", response=ChangeOut)
+@router.post("/replication/set/adopt", response=Change)
 def adopt_set(request: HttpRequest, response: HttpResponse, body: AdoptIn, dry_run: DryRun) -> Any:
     """Have a member lead although its log may lack acknowledged messages; on that member. `warnings` say how much may
     be lost. 409 while another one leads, 422 without the set's name in `confirm`."""

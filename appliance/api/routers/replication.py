@@ -9,15 +9,16 @@ from ninja import Path, Query, Router
 
 from ... import runtime
 from ...console.jobs import quarantine_send as sending
+from ...engine.window.replicas.snapshots import Replication
 from .. import auth
 from ..job_answers import IdempotencyKey, accepted
 from ..job_schemas import JobOut
-from ..replication_schemas import QuarantinePageOut, ReplicationOut
+from ..replication_schemas import QuarantinePageOut
 
 router = Router(tags=["replication"])
 
 
-@router.get("/replication", response=ReplicationOut)
+@router.get("/replication", response=Replication)
 def replication(request: HttpRequest) -> Any:
     """The slaves of a master with their lag, or the master of a slave; who was turned away."""
     return runtime.window().replication.snapshot()

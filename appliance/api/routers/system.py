@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from django.http import HttpRequest, HttpResponse
@@ -13,21 +14,13 @@ from ...console.history import series as history
 from ...console.models import now_ms
 from ...engine.errors import InvalidInput
 from ...engine.figures import KEPT
+from ...engine.window.process.retention import Retention
+from ...engine.window.process.system_snapshots import Configuration, SystemInfo
+from ...engine.window.snapshots import Change, Overview
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
 from ..paging import From, To
-from ..schemas import (
-    BrokerOut,
-    ChangeOut,
-    ChecksOut,
-    CleanedOut,
-    ConfigurationIn,
-    ConfigurationOut,
-    MetricOut,
-    RetentionOut,
-    SeriesOut,
-    SystemOut,
-)
+from ..schemas import ChecksOut, CleanedOut, ConfigurationIn, MetricOut, SeriesOut
 
 router = Router(tags=["system"])
 
@@ -36,7 +29,7 @@ LIVE = ("in", "out", "in_bytes", "out_bytes")
 _LEVELS = ("ok", "warning", "failed")
 
 
-@router.get("/system", response=SystemOut)
+@router.get("/system", response=SystemInfo)
 def system(request: HttpRequest) -> Any:
     """Version, addresses, directories, disk and process."""
     return runtime.window().system()
@@ -49,7 +42,7 @@ def system_checks(request: HttpRequest) -> Any:
     return {"worst": max((check.level for check in checks), key=_LEVELS.index, default="ok"), "items": checks}
 
 
-@router.get("/system/config", response=ConfigurationOut)
+@router.get("/system/config", response=Configuration)
 def system_config(request: HttpRequest, response: HttpResponse) -> Any:
     """Every option in force, by its RocketMQ name; `hot` ones may be changed. The ETag is the revision."""
     configuration = runtime.window().options.listing()
@@ -57,7 +50,7 @@ def system_config(request: HttpRequest, response: HttpResponse) -> Any:
     return configuration
 
 
-@router.patch("/system/config", response=ChangeOut)
+@router.patch("/system/config", response=Change)
 def change_system_config(
     request: HttpRequest,
     response: HttpResponse,
@@ -74,14 +67,12 @@ def change_system_config(
     )  # fmt: skip
 
 
-@router.get("/system/retention", response=RetentionOut)
+@router.get("/system/retention", response=Retention)
 def system_retention(request: HttpRequest) -> Any:
     """Retention: times and limits in force, and the last deletion."""
     found = runtime.window().retention.snapshot()
-    shown = {name: getattr(found, name) for name in RetentionOut.model_fields}
     may_see = auth.names(request).has_topic
-    shown["topic_hours"] = {name: hours for name, hours in found.topic_hours.items() if may_see(name)}
-    return shown
+    return replace(found, topic_hours={name: hours for name, hours in found.topic_hours.items() if may_see(name)})
 
 
 @router.post("/system/retention/clean", response=CleanedOut)
@@ -94,14 +85,13 @@ def clean(request: HttpRequest, what: Literal["log", "queues", "topics"]) -> Any
     return {"what": what, "topics": topics}
 
 
-@router.get("/broker", response=BrokerOut)
+@router.get("/broker", response=Overview)
 def broker(request: HttpRequest) -> Any:
     """Rates, totals, disk, what needs attention, and the groups furthest behind."""
     overview = runtime.window().overview.snapshot()
-    shown = {name: getattr(overview, name) for name in BrokerOut.model_fields}
-    shown["behind"] = auth.accessible(request, overview.behind, "group")
-    shown["needs"] = [one for one in overview.needs if one.kind == "system" or auth.may_access(request, one.name)]
-    return shown
+    behind = auth.accessible(request, overview.behind, "group")
+    needs = [one for one in overview.needs if one.kind == "system" or auth.may_access(request, one.name)]
+    return replace(overview, behind=tuple(behind), needs=tuple(needs))
 
 
 @router.get("/metrics", response=list[MetricOut])

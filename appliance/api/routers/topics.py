@@ -8,22 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router
 
 from ... import runtime
+from ...engine.window.snapshots import Change, Route, TopicRow, TopicSettings
 from .. import auth
 from ..changes import DryRun, Force, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
-from ..schemas import ChangeOut, Text
-from ..topic_schemas import (
-    Kind,
-    ProducerList,
-    QueueList,
-    RouteOut,
-    TopicGroupList,
-    TopicIn,
-    TopicOut,
-    TopicPage,
-    TopicPatch,
-    TopicRowOut,
-)
+from ..schemas import Text
+from ..topic_schemas import Kind, ProducerList, QueueList, TopicGroupList, TopicIn, TopicPage, TopicPatch
 
 router = Router(tags=["topics"])
 
@@ -50,7 +40,7 @@ def list_topics(
     return table(request, page, cursor, limit, ("topics", q, kind, show, sort), kind="topic")
 
 
-@router.post("/topics", response={200: ChangeOut, 201: ChangeOut})
+@router.post("/topics", response={200: Change, 201: Change})
 def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dry_run: DryRun, force: Force) -> Any:
     """Create a topic: it is on disk, and the name servers in `registered` know it. 409 when it exists, or with blockers
     when it has queues that producers would use and no consumer could read."""
@@ -63,7 +53,7 @@ def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dr
     ))  # fmt: skip
 
 
-@router.get("/topics/{topic}", response=TopicOut)
+@router.get("/topics/{topic}", response=TopicSettings)
 def topic_settings(request: HttpRequest, response: HttpResponse, topic: str) -> Any:
     """A topic's configuration; the ETag is its revision."""
     auth.require_topics(request, topic)
@@ -72,7 +62,7 @@ def topic_settings(request: HttpRequest, response: HttpResponse, topic: str) -> 
     return settings
 
 
-@router.patch("/topics/{topic}", response=ChangeOut)
+@router.patch("/topics/{topic}", response=Change)
 def edit_topic(
     request: HttpRequest,
     response: HttpResponse,
@@ -91,7 +81,7 @@ def edit_topic(
     )  # fmt: skip
 
 
-@router.delete("/topics/{topic}", response=ChangeOut)
+@router.delete("/topics/{topic}", response=Change)
 def delete_topic(
     request: HttpRequest, response: HttpResponse, topic: str, if_match: IfMatch, dry_run: DryRun, force: Force
 ) -> Any:
@@ -108,7 +98,7 @@ def delete_topic(
     )  # fmt: skip
 
 
-@router.get("/topics/{topic}/stats", response=TopicRowOut)
+@router.get("/topics/{topic}/stats", response=TopicRow)
 def topic_stats(request: HttpRequest, topic: str) -> Any:
     """Rates, bytes, messages and oldest message of one topic, as in the list."""
     auth.require_topics(request, topic)
@@ -122,7 +112,7 @@ def topic_queues(request: HttpRequest, topic: str) -> Any:
     return {"items": runtime.window().topics.queue_rows(topic)}
 
 
-@router.get("/topics/{topic}/route", response=RouteOut)
+@router.get("/topics/{topic}/route", response=Route)
 def topic_route(request: HttpRequest, topic: str) -> Any:
     """The route that our name server gives to clients."""
     auth.require_topics(request, topic)

@@ -9,6 +9,8 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from ... import runtime
+from ...engine.window.transactions.snapshots import ResumedTransaction, TransactionAct
+from ...engine.window.waiting.snapshots import PendingByDue, WaitingAct
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..paging import Cursor, From, Limit, To
@@ -19,14 +21,10 @@ from ..waiting_schemas import (
     DecisionsIn,
     DiscardedTransactionPageOut,
     OpenTransactionPageOut,
-    PendingByDueOut,
     ResolvedTransactionPageOut,
-    ResumedOut,
     ResumeIn,
-    TransactionActOut,
     TransactionCountsOut,
     WaitingActIn,
-    WaitingActOut,
     WaitingPageOut,
 )
 
@@ -76,7 +74,7 @@ def list_delayed(
     }
 
 
-@router.get("/delayed/histogram", response=PendingByDueOut)
+@router.get("/delayed/histogram", response=PendingByDue)
 def delayed_histogram(
     request: HttpRequest,
     bucket_ms: int = Query(60_000, ge=1, lt=1 << 40, description="Of one span."),
@@ -96,7 +94,7 @@ def delayed_histogram(
     )
 
 
-@router.post("/delayed/acts", response=WaitingActOut)
+@router.post("/delayed/acts", response=WaitingAct)
 def act_on_delayed(request: HttpRequest, body: WaitingActIn, dry_run: DryRun) -> Any:
     """Deliver messages now, make dead letters of retries, or drop them, before they are due. Each has its result; of a
     single place it is an error that says why (404, 409, 503)."""
@@ -201,7 +199,7 @@ def list_resolved_transactions(
     return _listed(request, page, ("lost", "scanned", "truncated")) | {"kept_from_at_ms": page.kept_from_ms}
 
 
-@router.post("/transactions/checks", response=TransactionActOut)
+@router.post("/transactions/checks", response=TransactionAct)
 def check_transactions(request: HttpRequest, body: ChecksIn, dry_run: DryRun) -> Any:
     """Have a producer asked at once how transactions end. This does not count as one of their checks."""
     places = _places(body.places)
@@ -210,7 +208,7 @@ def check_transactions(request: HttpRequest, body: ChecksIn, dry_run: DryRun) ->
     return _act(request, "check", places, wanted, "", body.limit, dry_run)
 
 
-@router.post("/transactions/decisions", response=TransactionActOut)
+@router.post("/transactions/decisions", response=TransactionAct)
 def decide_transactions(request: HttpRequest, body: DecisionsIn, dry_run: DryRun) -> Any:
     """Commit transactions, or roll them back, for their producers. It may contradict what the producer's own records
     say: prefer `checks`. 409 when a single one was decided before."""
@@ -220,7 +218,7 @@ def decide_transactions(request: HttpRequest, body: DecisionsIn, dry_run: DryRun
     return _act(request, body.action, places, {}, body.reason, 1000, dry_run)
 
 
-@router.post("/transactions/resumes", response=ResumedOut)
+@router.post("/transactions/resumes", response=ResumedTransaction)
 def resume_transaction(request: HttpRequest, body: ResumeIn) -> Any:
     """Have the producers of a discarded transaction asked again, from the beginning. It does not commit anything; each
     is resumed once."""
@@ -270,16 +268,16 @@ def _require_halves(request: HttpRequest, places: Sequence[Half], topic: str | N
         auth.require_topics(request, topic)
     elif auth.has_pattern(request):
         found = runtime.window().transactions.open_at([offset for offset, _ in places])
-        if not places or any(one is None or one.row is None for one in found):
+        halves = [None if one is None else one.message for one in found]
+        if not places or None in halves:
             auth.require_all_names(request)
-        auth.require_topics(request, *(one.row.topic for one in found if one is not None and one.row is not None))
+        auth.require_topics(request, *(half.topic for half in halves if half is not None))
 
 
 def _listed(request: HttpRequest, page: Any, names: tuple[str, ...], hidden: str = "") -> dict[str, Any]:
     some = auth.has_pattern(request)
-    rows = [
-        row for row in page.rows if not some or (row.row is not None and auth.names(request).has_topic(row.row.topic))
-    ]
+    may_see = auth.names(request).has_topic
+    rows = [row for row in page.rows if not some or (row.message is not None and may_see(row.message.topic))]
     return {name: None if some and name == hidden else getattr(page, name) for name in names} | {
         "items": rows,
         "next_cursor": page.next_cursor,

@@ -14,22 +14,12 @@ from ninja import Path, Query, Router
 from ... import runtime
 from ...console.user_acts import require_not_more
 from ...console.views.wire_users import BUTTONS, DELETED, ENTRY_DELETED, ENTRY_SET, SET
+from ...engine.window.access.snapshots import Decision, WireUser, WireUserChange
 from .. import auth
 from ..changes import DryRun, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
-from ..wire_user_schemas import (
-    AccessPage,
-    DecisionOut,
-    EntryIn,
-    EntryList,
-    Policy,
-    RefusalPage,
-    WireUserChangeOut,
-    WireUserIn,
-    WireUserOut,
-    WireUserPage,
-)
+from ..wire_user_schemas import AccessPage, EntryIn, EntryList, Policy, RefusalPage, WireUserIn, WireUserPage
 
 router = Router(tags=["wire users"])
 
@@ -77,7 +67,7 @@ def list_wire_refusals(
     return table(request, page, cursor, limit, ("wire-refusals", q, sort), named=False)
 
 
-@router.post("/wire-users", response={200: WireUserChangeOut, 201: WireUserChangeOut})
+@router.post("/wire-users", response={200: WireUserChange, 201: WireUserChange})
 def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUserIn, dry_run: DryRun) -> Any:
     """Make a user of the wire. Its secret is in this answer and nowhere else. 409 when it exists."""
     _may_change(request, gives=body.user_type == "Super", dry_run=dry_run)
@@ -87,7 +77,7 @@ def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUse
     ))  # fmt: skip
 
 
-@router.get("/wire-users/{name}", response=WireUserOut)
+@router.get("/wire-users/{name}", response=WireUser)
 def wire_user(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     """One user of the wire, with its entries."""
     auth.require_all_names(request)
@@ -96,7 +86,7 @@ def wire_user(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     return found
 
 
-@router.delete("/wire-users/{name}", response=WireUserChangeOut)
+@router.delete("/wire-users/{name}", response=WireUserChange)
 def delete_wire_user(
     request: HttpRequest, response: HttpResponse, name: str, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
@@ -106,7 +96,7 @@ def delete_wire_user(
     return make_change(request, response, DELETED, name, lambda: runtime.window().users.delete(name, **options))
 
 
-@router.post("/wire-users/{name}/acts/{act}", response=WireUserChangeOut)
+@router.post("/wire-users/{name}/acts/{act}", response=WireUserChange)
 def act_on_wire_user(
     request: HttpRequest,
     response: HttpResponse,
@@ -122,7 +112,7 @@ def act_on_wire_user(
     return make_change(request, response, SET, name, lambda: runtime.window().users.act(name, act, **options))
 
 
-@router.get("/wire-users/{name}/decision", response=DecisionOut)
+@router.get("/wire-users/{name}/decision", response=Decision)
 def decide(
     request: HttpRequest,
     name: str,
@@ -142,7 +132,7 @@ def list_entries(request: HttpRequest, name: str) -> Any:
     return {"items": runtime.window().users.one(name).entries}
 
 
-@router.post("/wire-users/{name}/entries", response=WireUserChangeOut)
+@router.post("/wire-users/{name}/entries", response=WireUserChange)
 def put_entry(
     request: HttpRequest, response: HttpResponse, name: str, body: EntryIn, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
@@ -158,7 +148,7 @@ def put_entry(
     )
 
 
-@router.delete("/wire-users/{name}/entries/{path:resource}", response=WireUserChangeOut)
+@router.delete("/wire-users/{name}/entries/{path:resource}", response=WireUserChange)
 def remove_entry(
     request: HttpRequest,
     response: HttpResponse,

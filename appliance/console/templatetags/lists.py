@@ -44,12 +44,6 @@ class TableNode(template.Node):
         return mark_safe(f"{self.opening}<thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>")
 
 
-@register.simple_tag(takes_context=True)
-def block_again(context: template.Context, name: str) -> SafeString:
-    """Return what a block of the page renders, at a second place."""
-    return context.render_context[BLOCK_CONTEXT_KEY].get_block(name).nodelist.render(context)
-
-
 @register.tag
 def table(parser: Parser, token: Token) -> TableNode:
     """`{% table "classes" scrolls %}` headers `{% rows %}` rows `{% endtable %}`. scrolls: by keys, too, for a table
@@ -115,6 +109,12 @@ def sort_header(context: template.Context, key: str, label: str, kind: str = "")
         query.urlencode(),
         text,
     )
+
+
+@register.simple_tag(takes_context=True)
+def block_again(context: template.Context, name: str) -> SafeString:
+    """Return what a block of the page renders, at a second place."""
+    return context.render_context[BLOCK_CONTEXT_KEY].get_block(name).nodelist.render(context)
 
 
 @register.simple_block_tag

@@ -135,12 +135,12 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
 def grid(cells: Any) -> tuple[list[int], list[GridRow], int]:
     """Return the newest hours with dead letters, newest first; the rows, those with the most first; and the number of
     dead letters in further rows."""
-    hours = sorted({cell.hour_ms for cell in cells}, reverse=True)[:MOST_HOURS]
+    hours = sorted({cell.hour_at_ms for cell in cells}, reverse=True)[:MOST_HOURS]
     kinds: Counter[tuple[str, int]] = Counter()
     at: Counter[tuple[str, int, int]] = Counter()
     for cell in cells:
         kinds[cell.topic, cell.retries] += cell.count
-        at[cell.topic, cell.retries, cell.hour_ms] += cell.count
+        at[cell.topic, cell.retries, cell.hour_at_ms] += cell.count
     rows = []
     for (topic, retries), total in sorted(kinds.items(), key=lambda one: (-one[1], one[0]))[:MOST_KINDS]:
         counts = [at[topic, retries, hour] for hour in hours]
@@ -170,9 +170,10 @@ def _csv(name: str, rows: Iterator[Any]) -> HttpResponse:
         ("dead_since_ms", "queue", "offset", "offset_id", "unique_id", "keys", "tag", "origin_topic", "origin_id",
          "retries", "times_replayed", "expires_not_before_ms"),
         (
-            (one.row.stored_at_ms, one.row.queue_id, one.row.queue_offset, one.row.offset_id, one.row.unique_id,
-             " ".join(one.row.keys), one.row.tags, one.origin_topic, one.origin_id, one.row.reconsume_times,
-             one.times_replayed, one.expires_not_before_ms)
+            (row.stored_at_ms, row.queue_id, row.queue_offset, row.offset_id, row.unique_id,
+             " ".join(row.keys), row.tags, one.origin_topic, one.origin_id, row.reconsume_times,
+             one.times_replayed, one.expires_not_before_at_ms)
             for one in rows
+            for row in (one.message,)
         ),
     )  # fmt: skip

@@ -148,7 +148,7 @@ def _bars(found: Any, wanted: Filter, span: str) -> list[Bar]:
     for number, count in enumerate(found.counts):
         if count <= 0:
             continue
-        begin = found.begin_ms + number * found.bucket_ms
+        begin = found.begin_at_ms + number * found.bucket_ms
         end = begin + found.bucket_ms - 1
         height = max(2.0, HEIGHT * count / most)
         query = wanted.query(**{"from": begin, "to": end, "span": span})
@@ -161,7 +161,7 @@ def _ticks(found: Any) -> list[tuple[float, int, str]]:
     """Return (percent of the width, time, anchor) of the marks on the time axis."""
     whole = found.bucket_ms * len(found.counts)
     return [
-        (round(100 * part / 3, 1), found.begin_ms + whole * part // 3, anchor)
+        (round(100 * part / 3, 1), found.begin_at_ms + whole * part // 3, anchor)
         for part, anchor in ((0, "start"), (1, "middle"), (2, "middle"), (3, "end"))
     ]
 
@@ -264,7 +264,7 @@ def _named(places: list[Place], chosen: dict[str, Any]) -> dict[str, Any]:
 
 def line_of(one: WaitingOutcome) -> Line:
     name = one.unique_id or f"{one.level} / {one.queue_offset}"
-    address = "" if one.copy is None else reverse("search") + "?" + urlencode({"q": one.copy})
+    address = "" if one.copy_place is None else reverse("search") + "?" + urlencode({"q": one.copy_place})
     return Line(name, address, one.outcome, one.why)
 
 

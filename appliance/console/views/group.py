@@ -43,7 +43,7 @@ def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
     admin = runtime.window()
     found = admin.diagnosis.of(name, names_for(request.user).has_topic)
     detail = admin.groups.detail(name, queues=False)
-    return render(request, "groups/diagnosis.html", {"name": name, "found": found, "row": detail.row})
+    return render(request, "groups/diagnosis.html", {"name": name, "found": found, "row": detail})
 
 
 def _queues(request: HttpRequest, name: str, page: int, page_size: int) -> Any:
@@ -60,7 +60,7 @@ def _context(request: HttpRequest, name: str) -> dict[str, Any]:
     tab = request.GET.get("tab", "lag")
     context: dict[str, Any] = {
         "group": detail,
-        "row": detail.row,
+        "row": detail,
         "name": name,
         "pace": admin.group_now.pace(name),
         "findings": diagnosis.findings,
@@ -72,6 +72,6 @@ def _context(request: HttpRequest, name: str) -> dict[str, Any]:
         context["q"] = request.GET.get("q", "")
         context["page"] = _queues(request, name, page_number(request), PAGE_SIZE)
     elif context["tab"] == "clients":
-        context["clients"] = detail.clients[:_MOST_CLIENTS]
-        context["hidden"] = len(detail.clients) - _MOST_CLIENTS
+        context["clients"] = detail.members[:_MOST_CLIENTS]
+        context["hidden"] = len(detail.members) - _MOST_CLIENTS
     return context

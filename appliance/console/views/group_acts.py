@@ -45,7 +45,7 @@ def group_pause(request: HttpRequest, name: str) -> HttpResponse:
             text = _("%(name)s consumes again.") if wanted else _("%(name)s is paused.")
             messages.success(request, text % {"name": name})
         return redirect("group", name)
-    context = {"name": name, "row": detail.row, "resume": resume}
+    context = {"name": name, "row": detail, "resume": resume}
     context["heading"] = (_("Resume %(name)s?") if resume else _("Pause %(name)s?")) % {"name": name}
     return render(request, "groups/pause.html", context)
 

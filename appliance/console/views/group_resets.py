@@ -105,7 +105,7 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
     asked = {key: request.GET.get(key, "") for key in ("topic", "queues", "to", "at_ms", "offset", "by")}
     quick = request.method == "GET" and request.GET.get("step") == "preview"
     form = ResetForm(request.POST if request.method == "POST" else asked if quick else None, initial=asked)
-    context: dict[str, Any] = {"name": name, "form": form, "clients": detail.row.clients}
+    context: dict[str, Any] = {"name": name, "form": form, "clients": detail.clients}
     if (quick or is_submitted(request)) and form.is_valid():
         try:
             if not names.is_every and not may_move(request.user, _reset(request, name, form.cleaned_data, False)):

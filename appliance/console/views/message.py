@@ -33,16 +33,16 @@ def message(request: HttpRequest, ref: str) -> HttpResponse:
     detail = runtime.window().messages.detail(ref)
     context: dict[str, Any] = {
         "detail": detail,
-        "row": detail.row,
+        "row": detail,
         "tab": "story",
         "properties": sorted(detail.properties.items()),
-        "place": _place(detail.row),
-        "curl": _curl(request, detail.row),
+        "place": _place(detail),
+        "curl": _curl(request, detail),
         "ask_members": any(one.clients for one in detail.groups),
     }
     if allows(request.user, "message_content"):
-        context |= _body(request, detail.row.offset_id)
-        audit(request, "message.read", _place(detail.row))
+        context |= _body(request, detail.offset_id)
+        audit(request, "message.read", _place(detail))
     return render(request, "message/story.html", context)
 
 
@@ -53,8 +53,8 @@ def message_content(request: HttpRequest, ref: str) -> HttpResponse:
     in the one that suits it."""
     admin = runtime.window()
     detail = admin.messages.detail(ref, story=False)
-    context = {"detail": detail, "row": detail.row, "tab": "content"} | _body(request, ref)
-    audit(request, "message.read", _place(detail.row))
+    context = {"detail": detail, "row": detail, "tab": "content"} | _body(request, ref)
+    audit(request, "message.read", _place(detail))
     return render(request, "message/content.html", context)
 
 
@@ -64,8 +64,8 @@ def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
     """Show the record as it is stored in the log."""
     admin = runtime.window()
     detail = admin.messages.detail(ref, story=False)
-    context = {"detail": detail, "row": detail.row, "tab": "raw", "raw": admin.messages.raw(ref)}
-    audit(request, "message.read_raw", _place(detail.row))
+    context = {"detail": detail, "row": detail, "tab": "raw", "raw": admin.messages.raw(ref)}
+    audit(request, "message.read_raw", _place(detail))
     return render(request, "message/raw.html", context)
 
 
@@ -74,7 +74,7 @@ def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
 def message_download(request: HttpRequest, ref: str) -> HttpResponse:
     """Download the body as it is stored."""
     admin = runtime.window()
-    row = admin.messages.detail(ref, story=False).row
+    row = admin.messages.detail(ref, story=False)
     body = admin.messages.body_bytes(ref)
     audit(request, "message.export", _place(row))
     response = HttpResponse(body, content_type="application/octet-stream")

@@ -58,7 +58,7 @@ class RunForm(Form):
 def message_run(request: HttpRequest, ref: str) -> HttpResponse:
     """Run a message: choose a client, see a preview, run it; the message's page then shows the result."""
     admin = runtime.window()
-    row = admin.messages.detail(ref, story=False).row
+    row = admin.messages.detail(ref, story=False)
     members = list(admin.asking.consumers_for(row.offset_id))
     if wanted := request.GET.get("group"):
         members.sort(key=lambda member: member[0] != wanted)

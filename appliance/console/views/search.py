@@ -47,7 +47,7 @@ def search(request: HttpRequest) -> HttpResponse:
             # Many messages may share a key, so a single hit by key is not opened at once.
             one = found.hits[0] if len(found.hits) == 1 and cursor is None and found.next_cursor is None else None
             if one is not None and one.matched != "key":
-                return HttpResponseRedirect(reverse("message", args=[one.row.offset_id]))
+                return HttpResponseRedirect(reverse("message", args=[one.message.offset_id]))
             context["page"] = found
             if cursor is None:
                 context["names"] = named(text)

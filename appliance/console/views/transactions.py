@@ -229,8 +229,8 @@ def _target(places: list[Place], wanted: dict[str, Any]) -> str:
 
 def _line(one: TransactionOutcome) -> Line:
     address = ""
-    if one.decided is not None and one.decided.row is not None:
-        address = reverse("message", args=[one.decided.row.offset_id])
+    if one.decided is not None and one.decided.message is not None:
+        address = reverse("message", args=[one.decided.message.offset_id])
     elif one.unique_id:
         address = reverse("search") + "?" + urlencode({"q": one.unique_id})
     return Line(one.unique_id or str(one.half_offset), address, one.outcome, one.why)

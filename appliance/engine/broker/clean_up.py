@@ -26,10 +26,10 @@ from ..protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..store.message_store import MessageStore
 from ..store.queues.flush_queues import TopicDeletion
 from .clients import ClientManager
-from .groups import SubscriptionGroupManager, is_system_group
-from .offsets import ConsumerOffsetManager, QueueOffsets, is_brokers_own
+from .groups import is_system_group
+from .offsets import QueueOffsets, is_brokers_own
+from .tables import Tables
 from .topic_service import TopicService
-from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
@@ -53,9 +53,7 @@ class CleanUpService:
 
     def __init__(
         self,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
+        tables: Tables,
         clients: ClientManager,
         store: MessageStore,
         topic_service: TopicService,
@@ -64,9 +62,9 @@ class CleanUpService:
     ) -> None:
         """moved_at: returns when a message last came to a topic, monotonic s; 0 if none has since the start."""
         # Constant after construction.
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._clients = clients
         self._store = store
         self._topic_service = topic_service

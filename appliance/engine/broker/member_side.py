@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..clock import Clock
-from ..loop_calls import run_on_loop
 from ..protocol.codes import RequestCode
 from ..remoting.event_loop import EventLoop
 from ..replication.leader_clock import LeaderClock
 from .broker import Broker
 from .processors.slave_tables import CLOCK_MS, TIMERS_DONE
-from .slave_sync import LOOK_S, RIPE_S, TIMER_BYTES, SlaveSync
+from .slave_sync import LOOK_S, RIPE_S, TIMER_BYTES, Pace, SlaveSync
 from .timers.apache_files import Done, checkpoint_path, leaders_checkpoint
 
 #: Period of the copies; after a change of leader, this much consumption may be repeated.
@@ -21,21 +19,16 @@ ASK_MS = 1000
 
 
 class _FromLeader(SlaveSync):
-    def __init__(self, name: str, broker: Broker, leader: Callable[[], str], loop: EventLoop, clock: Clock) -> None:
+    def __init__(self, thread: str, broker: Broker, leader: Callable[[], str], loop: EventLoop) -> None:
         """leader: returns its address; "" while it is not known that its log agrees with this one."""
         super().__init__(
             leader,
             lambda: None,
-            broker.topics,
-            broker.groups,
-            broker.offsets,
-            lambda job: run_on_loop(loop.call_soon, job, lambda: self.stopped),
+            broker.tables,
+            loop,
             broker.store,
-            clock,
-            PERIOD_S,
-            ASK_MS,
-            name,
-            broker.settled_delays,
+            broker.delays.settled,
+            Pace(thread, PERIOD_S, ASK_MS),
         )
         self._log = broker.store.log
 
@@ -48,13 +41,12 @@ class LeadersTopics(_FromLeader):
         broker: Broker,
         leader: Callable[[], str],
         loop: EventLoop,
-        clock: Clock,
         on_taken: Callable[[int], None],
         on_not_deleted: Callable[[list[str]], None],
     ) -> None:
         """on_taken: called with the number of topic changes that are durable here. on_not_deleted: called with topics
         that were deleted here, but not at the leader. Both on this thread."""
-        super().__init__("sync-topics", broker, leader, loop, clock)
+        super().__init__("sync-topics", broker, leader, loop)
         self._on_taken = on_taken
         self._on_not_deleted = on_not_deleted
         #: End of this log when the topics that are here now were asked for; -1 before the first copy.
@@ -85,17 +77,18 @@ class LeadersTables(_FromLeader):
         broker: Broker,
         leader: Callable[[], str],
         loop: EventLoop,
-        clock: Clock,
         synchronous: bool,
         epoch_start: Callable[[], int],
     ) -> None:
         """synchronous: True if the set is. epoch_start: returns the physical offset from which on the leader stamps the
         log."""
-        super().__init__("sync-from-master", broker, leader, loop, clock)
+        super().__init__("sync-from-master", broker, leader, loop)
         self._synchronous = synchronous
         self._epoch_start = epoch_start
         log = self._log
-        self._leader_clock = LeaderClock(clock, broker.store.clock_steps, lambda: log.written, lambda: log.min_offset)
+        self._leader_clock = LeaderClock(
+            loop.clock, broker.store.clock_steps, lambda: log.written, lambda: log.min_offset
+        )
 
     def steps(self) -> tuple[Callable[[str], None], ...]:
         return tuple(step for step in super().steps() if step != self._take_topics)

@@ -11,6 +11,7 @@ Follows RocketMQ 5.3.3 BrokerOuterAPI.registerBrokerAll and BrokerController.reg
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -20,15 +21,18 @@ import msgspec
 from zlib_ng import zlib_ng
 
 from ..clock import Clock
-from ..config import BrokerConfig, EngineConfig
+from ..config import BrokerConfig
 from ..errors import FrameError, RemotingError
+from ..host_port import host_of, split_host_port
 from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.data_version import KNOWS_TABLES, SAME_TABLE, DataVersion, SameTable
+from ..protocol.message_id import encode_host
 from ..remoting.client import RemotingClient
 from ..service_thread import ServiceThread
 from .registration_body import TableText
+from .role import RegisteredAs
 from .topic_config import TopicConfig
 from .topics import TopicConfigManager
 
@@ -46,6 +50,8 @@ STOOD_STILL_S = 1.0
 #: Time that a change of topics waits for the name servers that answer at all.
 CHANGE_TIMEOUT_S = 3.0
 UNREGISTER_TIMEOUT_MS = 1000
+#: Registration by the settings alone.
+_AS_SET = RegisteredAs()
 #: Period in which a new leader registers: the old one may register in between, and name servers of 4.9 keep the last.
 HURRY_PERIOD_S = 1.0
 
@@ -53,6 +59,27 @@ HURRY_PERIOD_S = 1.0
 #: (request, milliseconds): gives the name server of this process a request as if it came over this broker's connection
 #: to it, and returns the answer. Raises RemotingError if none comes in time.
 Direct = Callable[[RemotingCommand, int], RemotingCommand]
+
+
+class Network(NamedTuple):
+    """The broker's addresses, and its name servers. address, ha_address: "host:port" as the broker advertises them."""
+
+    address: str
+    ha_address: str
+    namesrvs: tuple[str, ...]
+    #: The socket to which slaves connect; None if the broker serves no slaves.
+    ha_socket: socket.socket | None = None
+    #: Used instead of the host in `address` where an IP address is needed and that is a name.
+    ip: str = ""
+
+    @property
+    def host(self) -> str:
+        return host_of(self.address)
+
+    @property
+    def store_host(self) -> bytes:
+        """The broker's address as records hold it."""
+        return encode_host(self.ip or self.host, split_host_port(self.address)[1])
 
 
 class _Told(NamedTuple):
@@ -74,31 +101,29 @@ class NameServerLink(ServiceThread):
         address: str,
         header: dict[str, str],
         table: TableText,
-        period_s: float,
-        timeout_ms: Callable[[], int],
+        options: Callable[[], BrokerConfig],
         on_answer: Callable[[RemotingCommand], None],
         clock: Clock,
-        hurry_s: float = 0.0,
-        says_good_bye: bool = True,
-        tls: bool = False,
+        registered_as: RegisteredAs = _AS_SET,
     ) -> None:
-        """hurry_s: time from the start on in which it registers each HURRY_PERIOD_S. says_good_bye: unregister at the
-        end; otherwise only close the connection."""
+        """options: as they are now."""
         super().__init__(f"registration-{address}")
         # Constant after construction.
         self.address = address
         self._header = header
         self._table = table
-        self._period_s = period_s
-        self._timeout_ms = timeout_ms
+        period_s = options().register_name_server_period_ms / 1000
+        self._period_s = min(MAX_PERIOD_S, max(MIN_PERIOD_S, period_s))
+        self._options = options
         self._on_answer = on_answer
         self._clock = clock
-        self._says_good_bye = says_good_bye
+        self._says_good_bye = registered_as.says_good_bye
+        tls = options().tls_mode == "enforcing"
         self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock, tls)
         #: Set before start() for the name server of this process.
         self.direct: Direct | None = None
         # Only grows.
-        self._hurried_to = clock.monotonic() + hurry_s
+        self._hurried_to = clock.monotonic() + registered_as.hurry_s
         # Owned by this thread.
         self._due_at = 0.0
         self._retry_s = FIRST_RETRY_S
@@ -251,7 +276,7 @@ class NameServerLink(ServiceThread):
         if same is not None:
             header[SAME_TABLE] = same.encode()
         request = RemotingCommand(RequestCode.REGISTER_BROKER, ext_fields=header, body=body)
-        answer = (direct or self._client.invoke_sync)(request, self._timeout_ms())
+        answer = (direct or self._client.invoke_sync)(request, self._options().register_broker_timeout_ms)
         if answer.code != ResponseCode.SUCCESS:
             raise _Refused(f"code {answer.code}: {answer.remark}")
         self._seen = version
@@ -278,57 +303,39 @@ class Registration:
 
     def __init__(
         self,
-        config: EngineConfig,
-        address: str,
-        ha_address: str,
-        namesrv_addrs: tuple[str, ...],
+        broker: BrokerConfig,
+        network: Network,
         topics: TopicConfigManager,
         on_orders: Callable[[dict[str, str]], None] | None = None,
         clock: Clock | None = None,
-        broker_id: int | None = None,
-        epoch: int = 0,
-        hurry_s: float = 0.0,
-        says_good_bye: bool = True,
+        registered_as: RegisteredAs = _AS_SET,
     ) -> None:
-        """address, ha_address: "host:port" as the broker advertises them. on_orders: called with a name server's order
-        configuration (topic -> `broker-a:4;broker-b:4`) at each of its answers; on a registration thread. broker_id:
-        instead of the settings'. epoch: the state version of the table, by which name servers distinguish leaders of a
-        set. hurry_s: time in which the whole table is sent each second. says_good_bye: unregister at the end. False if
-        another broker may have this broker's id meanwhile: 104 makes name servers of 4.9 forget the broker that has it,
-        while a closed connection makes them forget this address only.
+        """on_orders: called with a name server's order configuration (topic -> `broker-a:4;broker-b:4`) at each of its
+        answers; on a registration thread.
 
         Changes of `topics` are registered from now on.
         """
-        broker = config.broker
         # Replaced whole by take_options().
         self._config = broker
+        #: The broker's own, "host:port".
+        self.address = network.address
         header = {
-            "brokerId": str(broker.broker_id if broker_id is None else broker_id),
+            "brokerId": str(broker.broker_id if registered_as.broker_id is None else registered_as.broker_id),
             "clusterName": broker.cluster_name,
-            "brokerAddr": address,
+            "brokerAddr": network.address,
             "enableActingMaster": "false",
-            "haServerAddr": ha_address,
+            "haServerAddr": network.ha_address,
             "compressed": "false",
             "brokerName": broker.broker_name,
         }
-        period_s = min(MAX_PERIOD_S, max(MIN_PERIOD_S, broker.register_name_server_period_ms / 1000))
-        table = TableText(topics, lambda: self._config.broker_permission, epoch)
+        table = TableText(topics, lambda: self._config.broker_permission, registered_as.epoch)
         # Constant after construction.
         self._clock = clock = clock or Clock()
         self._links = {
             namesrv: NameServerLink(
-                namesrv,
-                header,
-                table,
-                period_s,
-                lambda: self._config.register_broker_timeout_ms,
-                self._take_answer,
-                clock,
-                hurry_s,
-                says_good_bye,
-                broker.tls_mode == "enforcing",
+                namesrv, header, table, lambda: self._config, self._take_answer, clock, registered_as
             )
-            for namesrv in dict.fromkeys(namesrv_addrs)
+            for namesrv in dict.fromkeys(network.namesrvs)
         }
         self._on_orders = on_orders
         #: (address, HA address) of the master, from the last answer that contained it; for a slave.

@@ -23,6 +23,21 @@ class Kind(enum.Enum):
 HURRY_S = 30.0
 
 
+class RegisteredAs(NamedTuple):
+    """How a broker of some role registers at name servers.
+
+    broker_id: instead of the settings'. epoch: the state version of the table, by which name servers distinguish
+    leaders of a set. hurry_s: time from the start on in which the whole table is sent each second. says_good_bye:
+    unregister at the end. False if another broker may have this broker's id meanwhile: 104 makes name servers of 4.9
+    forget the broker that has it, while a closed connection makes them forget this address only.
+    """
+
+    broker_id: int | None = None
+    epoch: int = 0
+    hurry_s: float = 0.0
+    says_good_bye: bool = True
+
+
 class Role(NamedTuple):
     """broker_id: the one that is registered. epoch: of a leader or of the one that is followed; 0 without fail-over.
 
@@ -50,6 +65,11 @@ class Role(NamedTuple):
     def is_told(self) -> bool:
         """True if the broker registers at name servers."""
         return self.kind is not Kind.FENCED
+
+    @property
+    def registered_as(self) -> RegisteredAs:
+        leads = self.kind is Kind.LEADER
+        return RegisteredAs(self.broker_id, self.epoch, HURRY_S if leads else 0.0, not leads)
 
     @property
     def no_sends(self) -> str:

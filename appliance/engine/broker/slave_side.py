@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from ..clock import Clock
 from ..config import StoreConfig
-from ..loop_calls import run_on_loop
 from ..remoting.event_loop import EventLoop
 from ..replication.follower import Follower, Master
 from ..replication.log_copy import CopySettings
 from ..store.message_store import MessageStore
 from .delays.settled import SettledDelays
-from .groups import SubscriptionGroupManager
-from .offsets import ConsumerOffsetManager
 from .registration import Registration
 from .role import Role
 from .slave_sync import SlaveSync
-from .topics import TopicConfigManager
+from .tables import Tables
 
 
 class SlaveSide:
@@ -26,38 +22,31 @@ class SlaveSide:
         store: MessageStore,
         config: StoreConfig,
         registration: Registration,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        own_address: str,
+        tables: Tables,
         loop: EventLoop,
-        clock: Clock,
         role: Role,
         settled: SettledDelays,
     ) -> None:
         # Constant after construction.
         self._registration = registration
         self._ha_address = config.ha_master_address
-        self._own_address = own_address
+        self._own_address = registration.address
         self.follower = Follower(
             store,
             loop.call_soon,
             self.master,
             registration.register_all,
             CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
-            clock,
+            loop.clock,
         )
         self.sync = SlaveSync(
             # The tables of a master with another log would remove entries that are needed to read this one.
             lambda: found.address if (found := self.master()) and self.follower.agrees else "",
             registration.register_all,
-            topics,
-            groups,
-            offsets,
-            lambda job: run_on_loop(loop.call_soon, job, lambda: self.sync.stopped),
+            tables,
+            loop,
             store,
-            clock,
-            settled=settled,
+            settled,
         )
         store.on_kept = self.follower.log_kept
         store.log.refuse(role.no_sends, "role")

@@ -14,14 +14,16 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..clock import Clock
 from ..errors import ConnectError, FrameError, RefusedRequest, RemotingError
 from ..fastjson import encode_pretty, loads
 from ..json_file import save_json_atomically
+from ..loop_calls import run_on_loop
+from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.names import CHECK_GROUP
 from ..remoting.client import RemotingClient
+from ..remoting.event_loop import EventLoop
 from ..replication.log_clock import LogClock
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
@@ -29,11 +31,10 @@ from ..store.retention.deleted_topics import Begin, Deletion
 from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.settled import SettledDelays
-from .groups import SubscriptionGroupManager
-from .offsets import LATELY_MOVED, ConsumerOffsetManager, QueueOffsets, is_brokers_own
+from .offsets import LATELY_MOVED, QueueOffsets, is_brokers_own
+from .tables import Tables
 from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
 from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
-from .topics import TopicConfigManager
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -53,6 +54,17 @@ FAILURES = (RemotingError, FrameError, RefusedRequest, OSError, ValueError, KeyE
 TIMER_BYTES = 56
 
 
+class Pace(NamedTuple):
+    """thread: the name of the thread. period_s: of its rounds. ask_ms: time-out of a request, connecting included."""
+
+    thread: str
+    period_s: float
+    ask_ms: int
+
+
+SLAVES_PACE = Pace("sync-from-master", PERIOD_S, ASK_MS)
+
+
 class SlaveSync(ServiceThread):
     """The thread `sync-from-master`. Owns: the connection for requests to the master."""
 
@@ -60,30 +72,24 @@ class SlaveSync(ServiceThread):
         self,
         master: Callable[[], str],
         find_master: Callable[[], None],
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        on_loop: Callable[[Callable[[], object]], object],
+        tables: Tables,
+        loop: EventLoop,
         store: MessageStore,
-        clock: Clock,
-        period_s: float = PERIOD_S,
-        ask_ms: int = ASK_MS,
-        name: str = "sync-from-master",
         settled: SettledDelays | None = None,
+        pace: Pace = SLAVES_PACE,
     ) -> None:
         """master: returns its address, "" while it is not known. find_master: has name servers asked for it.
-        ask_ms: time-out of a request, connecting included. settled: what was handled early of delayed messages, to be
-        copied as well."""
-        super().__init__(name, clock)
+        settled: what was handled early of delayed messages, to be copied as well."""
+        super().__init__(pace.thread, loop.clock)
         # Constant after construction.
-        self._period_s = period_s
-        self._ask_ms = ask_ms
+        self._period_s = pace.period_s
+        self._ask_ms = pace.ask_ms
         self._master = master
         self._find_master = find_master
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._on_loop = on_loop
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
+        self._loop = loop
         self._settled = settled
         self._store = store
         self._store_dir = store.paths.root
@@ -124,6 +130,9 @@ class SlaveSync(ServiceThread):
             self.wait(self._period_s)
         if self._client is not None:
             self._client.close()
+
+    def _on_loop(self, job: Callable[[], object]) -> None:
+        run_on_loop(self._loop.call_soon, job, lambda: self.stopped)
 
     def steps(self) -> tuple[Callable[[str], None], ...]:
         """Return the steps of a round."""

@@ -274,8 +274,8 @@ class OwnBrokers:
             followed.taken = changes
             followed.log_kept()
 
-        topics = LeadersTopics(broker, address, self._loop, self._clock, taken, self._not_deleted.extend)
-        tables = LeadersTables(broker, address, self._loop, self._clock, self._settings.synchronous, self._epoch_start)
+        topics = LeadersTopics(broker, address, self._loop, taken, self._not_deleted.extend)
+        tables = LeadersTables(broker, address, self._loop, self._settings.synchronous, self._epoch_start)
         followed.on_changes = lambda changes: topics.wakeup()
 
         # A member that has just come may soon be the leader: its tables are fetched at once.

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 from zlib import crc32
 
-from ..crc_lines import line_of, text_of
+from ..crc_lines import line_of, only_text
 from ..disk import Disk
 from ..errors import CorruptFile, StartError
 from ..store.paths import StorePaths
@@ -150,7 +150,7 @@ class MemberFiles:
             self._paths.root,
         ):  # a process that died may have left names it had not synced
             self._disk.sync_directory(directory)
-        self.seen = self._load("seen", lambda raw: int(_text(raw)), 0)
+        self.seen = self._load("seen", lambda raw: int(only_text(raw)), 0)
         self.epochs = self._load("epochs", decode_epochs, ())
         if self.epochs and self.epochs[-1].epoch > self.seen:
             self.seen = self.epochs[-1].epoch
@@ -200,7 +200,7 @@ class MemberFiles:
         """Return a file's content, `without` if there is none. Also if it is damaged: that is logged, and added to
         `damage`."""
         try:
-            data = self._read(self.directory / name)
+            data = self._disk.read_if_any(self.directory / name, MAX_BYTES)
             return without if data is None else decode(data)
         except (CorruptFile, ValueError, TypeError, KeyError) as error:
             logger.error("fail-over: %s is damaged: %s", self.directory / name, error)
@@ -208,24 +208,11 @@ class MemberFiles:
                 self.damage += f"{' ' if self.damage else ''}{self.directory / name} is damaged."
             return without
 
-    def _read(self, path: Path) -> bytes | None:
-        try:
-            fd = self._disk.open(path, read_only=True)
-        except FileNotFoundError:
-            return None
-        try:
-            size = self._disk.size(fd)
-            if size > MAX_BYTES:
-                raise CorruptFile(f"it has {size} bytes")
-            return self._disk.pread(fd, size, 0)
-        finally:
-            self._disk.close(fd)
-
     def _read_mark(self) -> str:
         """Return the uuid in the store's own directory, "" without one."""
         try:
-            data = self._read(self._paths.root / MARK)
-            return "" if data is None else _text(data).decode("ascii")
+            data = self._disk.read_if_any(self._paths.root / MARK, MAX_BYTES)
+            return "" if data is None else only_text(data).decode("ascii")
         except (CorruptFile, ValueError) as error:
             logger.error("fail-over: %s is damaged: %s", self._paths.root / MARK, error)
             return ""
@@ -314,23 +301,15 @@ class MemberFiles:
             self.damage = ""
 
 
-def _text(data: bytes) -> bytes:
-    """Return the text of a file of one line. Raises ValueError when it is damaged."""
-    text = text_of(data.removesuffix(b"\n")) if data.endswith(b"\n") else None
-    if text is None:
-        raise ValueError("its checksum does not match")
-    return text
-
-
 def _identity(data: bytes) -> tuple[str, int, str, str]:
-    found = json.loads(_text(data))
+    found = json.loads(only_text(data))
     return str(found["set"]), int(found["slot"]), str(found["uuid"]), str(found.get("id", ""))
 
 
 def _known(data: bytes) -> Known:
-    found = json.loads(_text(data))
+    found = json.loads(only_text(data))
     return Known(int(found["epoch"]), int(found["beat"]), frozenset(map(str, found["may"])), bool(found["led"]))
 
 
 def _place(data: bytes) -> Place:
-    return Place(**json.loads(_text(data)))
+    return Place(**json.loads(only_text(data)))

@@ -11,7 +11,8 @@ import logging
 import socket
 
 from ... import __version__
-from ..broker.broker import RunningOptions, own_store_settings
+from ..broker.broker import RunningOptions
+from ..broker.open_store import store_settings as broker_store_settings
 from ..broker.role import Kind, Role
 from ..clock import Clock
 from ..disk import Disk
@@ -56,7 +57,7 @@ class Membership:
             disk.make_directory(own)
             self.files = MemberFiles(paths, disk, self.settings.set, place_of(own))
             levels = parse_delay_levels(config.store.message_delay_level)
-            settings = own_store_settings(config.broker, config.store, levels, _CUT_DESCRIPTORS)
+            settings = broker_store_settings(config.broker, config.store, levels, _CUT_DESCRIPTORS)
             self._cut = StoreCut(paths, disk, settings, self.files, clock.wall_ms)
             self._cut.finish()
         except ValueError as error:

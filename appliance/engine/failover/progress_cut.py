@@ -182,15 +182,11 @@ def _who(record: Record) -> int:
 def _load(disk: Disk, path: Path) -> Any:
     """Load a table of the broker; None if there is none, it is longer than _MAX_BYTES, or it is not JSON, which is
     logged."""
-    try:
-        fd = disk.open(path, read_only=True)
-    except FileNotFoundError:
+    data = disk.read_if_any(path, _MAX_BYTES + 1)
+    if data is None or len(data) > _MAX_BYTES:
         return None
     try:
-        size = disk.size(fd)
-        return loads(disk.pread(fd, size, 0)) if size <= _MAX_BYTES else None
+        return loads(data)
     except ValueError as error:
         logger.error("cut: %s cannot be read: %s", path, error)
         return None
-    finally:
-        disk.close(fd)

@@ -221,19 +221,16 @@ def _kept(path: Path, found: dict[str, Any]) -> Kept:
 
 def _load_json(disk: Disk, path: Path) -> dict[str, Any] | None:
     """Load the .json of a tail; None if there is none, or it cannot be read, which is logged."""
-    try:
-        fd = disk.open(path, read_only=True)
-    except FileNotFoundError:
+    data = disk.read_if_any(path, MAX_JSON_BYTES)
+    if data is None:
         return None
     try:
-        found = json.loads(disk.pread(fd, min(disk.size(fd), MAX_JSON_BYTES), 0))
+        found = json.loads(data)
         if not isinstance(found, dict) or found.get("v") != FORMAT:
             raise ValueError("it is none of this version's")
     except ValueError as error:
         logger.warning("quarantine: %s cannot be read, and its messages are not listed: %s", path, error)
         return None
-    finally:
-        disk.close(fd)
     return found
 
 

@@ -209,14 +209,9 @@ class StoreCut:
     def _intent(self) -> dict[str, Any] | None:
         """Load the intent, None without one. A damaged one is moved away: the epochs have not changed yet, so that the
         next handshake finds again where to cut."""
-        try:
-            fd = self._disk.open(self._intent_path, read_only=True)
-        except FileNotFoundError:
+        data = self._disk.read_if_any(self._intent_path)
+        if data is None:
             return None
-        try:
-            data = self._disk.pread(fd, self._disk.size(fd), 0)
-        finally:
-            self._disk.close(fd)
         text = text_of(data.removesuffix(b"\n"))
         if text is not None:
             found: dict[str, Any] = json.loads(text)

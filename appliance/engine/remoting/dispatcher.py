@@ -4,6 +4,9 @@ A frame is handled in one of three ways. A hot request (its header begins as Jav
 function that reads the frame in place. Any other is decoded into a RemotingCommand and handled inline on the I/O
 thread, or in a named pool if it may block. Exceptions become response codes only here.
 
+Hot requests serve both twins: the compiled one leaves sends with a delay, a time or a transaction, heartbeats and
+send-backs to them. Decoding such a send into a command first takes 1.6 times the processor time.
+
 Gates come before all of that: a gate checks every request whose code it watches, with its whole header. A watched code
 has no hot way; a code that is not watched costs nothing.
 """

@@ -23,7 +23,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from pathlib import Path
 
-from ..crc_lines import line_of, text_of
+from ..crc_lines import line_of, only_text
 from ..disk import Disk
 from ..named_tuple import NamedTuple
 
@@ -70,20 +70,12 @@ class ClockSteps:
 
     def load(self, begin: int, end: int) -> None:
         """Read the spans saved by an earlier process, for a log from `begin` to `end`. Raises OSError."""
-        try:
-            fd = self._disk.open(self._path, read_only=True)
-        except FileNotFoundError:
+        data = self._disk.read_if_any(self._path, _MOST_BYTES)
+        if data is None:
             return
         try:
-            size = self._disk.size(fd)
-            data = self._disk.pread(fd, min(size, _MOST_BYTES), 0)
-        finally:
-            self._disk.close(fd)
-        try:
-            text = text_of(data.removesuffix(b"\n"))
-            if text is None:
-                raise ValueError("its checksum does not match")
-            found = sorted(Stamped(int(at), int(ahead_ms)) for at, ahead_ms in json.loads(text)["spans"])
+            spans = json.loads(only_text(data))["spans"]
+            found = sorted(Stamped(int(at), int(ahead_ms)) for at, ahead_ms in spans)
         except (ValueError, TypeError, KeyError) as error:
             logger.error("clock steps: %s is damaged, store times count as they are: %s", self._path, error)
             return

@@ -19,14 +19,9 @@ _LINE = re.compile(rb"rocketbox ([0-9]{1,9})\s*\Z")
 
 def check_format(paths: StorePaths, disk: Disk) -> None:
     """Raise StartError when a newer version wrote here; nothing was changed then. The file may be missing or empty."""
-    try:
-        fd = disk.open(paths.own / NAME, read_only=True)
-    except FileNotFoundError:
+    line = disk.read_if_any(paths.own / NAME, 100)
+    if line is None:
         return
-    try:
-        line = disk.pread(fd, 100, 0)
-    finally:
-        disk.close(fd)
     found = _LINE.match(line)
     if found is None:
         if line.strip(b"\0 \n"):

@@ -19,7 +19,7 @@ import json
 import logging
 from pathlib import Path
 
-from ..crc_lines import line_of, text_of
+from ..crc_lines import line_of, only_text
 from ..disk import Disk
 
 logger = logging.getLogger(__name__)
@@ -30,16 +30,11 @@ _MOST_BYTES = 4096
 
 def read_begin(path: Path, disk: Disk) -> int | None:
     """Return the physical offset in the file; None without a valid file. Raises OSError."""
-    try:
-        fd = disk.open(path, read_only=True)
-    except FileNotFoundError:
+    data = disk.read_if_any(path, _MOST_BYTES)
+    if data is None:
         return None
     try:
-        data = disk.pread(fd, _MOST_BYTES, 0)
-    finally:
-        disk.close(fd)
-    try:
-        found = json.loads(text_of(data.removesuffix(b"\n")) or b"")["begin"]
+        found = json.loads(only_text(data))["begin"]
     except (ValueError, TypeError, KeyError) as error:
         logger.warning("time order: %s is damaged: %s", path, error)
         return None

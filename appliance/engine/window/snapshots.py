@@ -2,13 +2,25 @@
 
 Names of times end in `_at_ms` (wall clock, milliseconds since the epoch) or `_ms` (a span). Rates are per second. An
 unknown value is None, and the field behind it that ends in `_why` has the reason; 0 always means zero.
+
+The API answers with these values as they are; the docstrings of those are its descriptions. What only the engine's
+reader needs to know stands in a comment.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
 
 from .sentences import Sentence
+
+#: Metadata of a field for the console alone: pydantic, which writes the API's answers, leaves it out.
+HIDDEN = {"exclude": True}
+
+
+def fields_of(row: Any) -> dict[str, Any]:
+    """Return the fields of a row, for the value that has them all and more."""
+    return {one.name: getattr(row, one.name) for one in fields(row)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,10 +45,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """Something that an operator has to attend to. level: "act" before "stuck" before "watch". kind: "group", "topic",
-    "dead_letters" of a group, "transactions" of a producer group, "system", or "groups" for several. name: which one;
-    "" for several."""
+    """Something that needs attention. level: act, stuck or watch. kind, name: what it is about."""
 
+    # level: "act" before "stuck" before "watch". kind: "group", "topic", "dead_letters" of a group, "transactions" of a
+    # producer group, "system", or "groups" for several. name: "" for several.
     level: str
     kind: str
     name: str
@@ -55,8 +67,7 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """A group's lag, for a table. lag: number of messages. lag_ms: age of the oldest message it has not consumed."""
-
+    # lag: number of messages. lag_ms: age of the oldest message that the group has not consumed.
     group: str
     lag: int | None
     lag_why: Sentence | None
@@ -67,14 +78,17 @@ class GroupLag:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The front page. *_rate: messages a second over the last 10 s; None until two samples were taken.
+    """The broker now: messages and bytes a second over the last 10 s, totals since the start, what needs attention."""
 
-    put_total, delivered_total: messages stored, and messages sent in answers to pulls, since the start. log_bytes: of
-    the message log's kept range. oldest_at_ms: store time of the oldest message kept. behind: the groups furthest
-    behind, worst first. disk_full_at_ms: when the disk is so full that messages are deleted before their time, or sends
-    refused, at the rate of the last 10 min.
-    """
-
+    # *_rate: None until two samples were taken. put_total, delivered_total: messages stored, and messages sent in
+    # answers to pulls. log_bytes: of the message log's kept range. oldest_at_ms: store time of the oldest message kept.
+    # behind: the worst first. disk_full_at_ms: when the disk is so full that messages are deleted before their time, or
+    # sends refused, at the rate of the last 10 min.
+    broker_name: str
+    broker_address: str | None
+    namesrv_address: str | None
+    uptime_ms: int
+    sampled_at_ms: int | None
     in_rate: float | None
     out_rate: float | None
     in_bytes_rate: float | None
@@ -97,24 +111,16 @@ class Overview:
     disk_full_why: Sentence | None
     behind: tuple[GroupLag, ...]
     needs: tuple[Need, ...]
-    checks: tuple[Check, ...]
-    uptime_ms: int
-    broker_name: str
-    broker_address: str | None
-    namesrv_address: str | None
-    sampled_at_ms: int | None
+    checks: tuple[Check, ...] = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicRow:
-    """A topic in the list.
+    """kind: its message type. category: user, system, retry or dlq. bytes: an estimate when bytes_estimated."""
 
-    kind: its message.type attribute, "UNSPECIFIED" without one. category: "user", "system", "retry" or "dlq".
-    messages: those that can be read now. in_rate, out_rate: messages a second over the last 10 s; out: offsets that
-    groups committed, which clients do every 5 s. bytes: of its records, an estimate from samples of their sizes when
-    bytes_estimated. consumers: groups that subscribe to it or have offsets of it.
-    """
-
+    # kind: its message.type attribute, "UNSPECIFIED" without one. messages: those that can be read now. in_rate,
+    # out_rate: messages a second over the last 10 s; out: offsets that groups committed, which clients do every 5 s.
+    # bytes: estimated from samples of its records' sizes. consumers: groups that subscribe to it or have offsets of it.
     name: str
     kind: str
     category: str
@@ -134,8 +140,9 @@ class TopicRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueRow:
-    """One queue of a topic. [min_offset, max_offset) can be read. readable, writable: by the topic's settings now."""
+    """A queue. [min_offset, max_offset) can be read."""
 
+    # readable, writable: by the topic's settings now.
     queue_id: int
     min_offset: int
     max_offset: int
@@ -152,7 +159,7 @@ class QueueRow:
 
 @dataclass(frozen=True, slots=True)
 class TopicConsumer:
-    """A group that consumes a topic. subscription: of its clients, None if no client is connected."""
+    """A group that consumes the topic. subscription: of its clients; None when none is connected."""
 
     group: str
     clients: int
@@ -168,7 +175,7 @@ class TopicConsumer:
 
 @dataclass(frozen=True, slots=True)
 class TopicProducer:
-    """A sender of some of the newest messages. client_id: of the connection they came from, None if it is gone."""
+    """A sender of some of the most recent messages. client_id: None when that connection is closed."""
 
     born_host: str
     client_id: str | None
@@ -181,11 +188,10 @@ class TopicProducer:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """A topic's configuration. revision: changes with it (an ETag). attributes: as stored, message.type among them.
+    """A topic's configuration. revision: changes with it; also the ETag."""
 
-    values: every setting that `create_topic` and `edit_topic` take, by its name (`broker/admin_settings.py`).
-    """
-
+    # attributes: as stored, message.type among them. values: every setting that `create_topic` and `edit_topic` take,
+    # by its name (`broker/admin_settings.py`).
     name: str
     kind: str
     read_queues: int
@@ -197,7 +203,7 @@ class TopicSettings:
     filter_type: str
     attributes: dict[str, str]
     revision: str
-    values: dict[str, bool | int | str]
+    values: dict[str, bool | int | str] = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +221,7 @@ class TopicDetail:
 
 @dataclass(frozen=True, slots=True)
 class RouteBroker:
-    """A broker of a route: id ("0" is the master) -> address."""
+    """A broker of a route; addresses: id ("0" is the master) -> address."""
 
     name: str
     cluster: str
@@ -232,7 +238,7 @@ class RouteQueues:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A topic's route as this process's name server sends it to clients."""
+    """The route that our name server gives to clients that ask for the topic."""
 
     topic: str
     brokers: tuple[RouteBroker, ...]
@@ -241,16 +247,13 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class GroupRow:
-    """A consumer group in the list.
+    """model: CLUSTERING, BROADCASTING, or None while no client is connected. lag: messages behind in all. retries:
+    messages that wait for their next try; retries_ready: of these, those that consumers get at once."""
 
-    model: "CLUSTERING", "BROADCASTING" or None while no client is connected. lag: number of messages behind, over all
-    queues where that is known. lag_ms: age of the oldest message not consumed. out_rate: offsets committed a second,
-    over 10 s. dead_letters: messages in its dead letter topic. retries: messages that wait for their next try, and
-    retries_ready, those of them that are in its retry topic, for its consumers to fetch; lag and retries_ready together
-    are what mqadmin calls Diff Total. system: a group that each broker has. movable: its offsets may be moved; False
-    for the groups with which the broker itself consumes.
-    """
-
+    # lag: over all queues where that is known. lag_ms: age of the oldest message not consumed. out_rate: offsets
+    # committed a second, over 10 s. dead_letters: messages in its dead letter topic. retries_ready: those in its retry
+    # topic; lag and retries_ready together are what mqadmin calls Diff Total. system: a group that each broker has.
+    # movable: its offsets may be moved; False for the groups with which the broker itself consumes.
     name: str
     model: str | None
     clients: int
@@ -265,12 +268,12 @@ class GroupRow:
     dead_letters: int
     conflict: bool
     system: bool
-    movable: bool
+    movable: bool = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """One queue as a group sees it. committed: None when the group has committed none. held_by: the client that has it
+    """A queue as the group sees it. committed: None when it has committed none. held_by: the client that holds it
     locked for consumption in order."""
 
     topic: str
@@ -287,11 +290,12 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class QueueNow(QueueProgress):
-    """A queue's progress with the client that has it. pulled_by: the client whose pull waits there now (waits), else
-    the one that got messages last, at pulled_at_ms; None if no client did since the start. in_flight: messages
-    delivered and not committed yet. idle_ms: for how long the offset has not moved, None if it was not seen to move
-    since the start. next_offset: of the first message that is not consumed, None without any."""
+    """The same with who has it: pulled_by is the client whose pull waits there (waits), else the one that was given
+    messages last, at pulled_at_ms. in_flight: given out and not committed. idle_ms: for how long the offset has not
+    gone on. next_offset: of the first message that is not consumed."""
 
+    # pulled_by: None if no client pulled since the start. idle_ms: None if the offset was not seen to move since the
+    # start.
     pulled_by: str | None
     pulled_at_ms: int | None
     waits: bool
@@ -300,16 +304,18 @@ class QueueNow(QueueProgress):
     next_offset: int | None
 
 
+Trend = Literal["caught_up", "keeps_up", "catches_up", "never", "unknown"]
+
+
 @dataclass(frozen=True, slots=True)
 class GroupPace:
-    """A group's rates and trend. in_rate, out_rate: messages a second that came into its topics, and that it committed,
-    over the last minute. trend: "caught_up", "keeps_up" (it is behind only by what came just now), "catches_up" (in
-    catches_up_ms, at these rates), "never" (at these rates), "unknown" (`why` is the reason). lags[i]: messages behind
-    at times_at_ms[i], over the last ten minutes, oldest first."""
+    """Speed of a group. in_rate, out_rate: messages that came and that it committed, a second, over the last minute.
+    trend: caught_up, keeps_up (only messages that came just now wait), catches_up (in catches_up_ms, at these rates),
+    never (at these rates) or unknown (why). lags: messages behind at times_at_ms, over ten minutes, oldest first."""
 
     in_rate: float | None
     out_rate: float | None
-    trend: str
+    trend: Trend
     catches_up_ms: int | None
     why: Sentence | None
     times_at_ms: tuple[int, ...]
@@ -325,7 +331,7 @@ class Subscription:
 
 @dataclass(frozen=True, slots=True)
 class GroupClient:
-    """A connected member. subscriptions: from its last heartbeat that named them, None if none did."""
+    """A connected client. subscriptions: from its last heartbeat that named them; None when none did."""
 
     client_id: str
     address: str
@@ -337,7 +343,7 @@ class GroupClient:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionVersion:
-    """One of the different subscriptions of a group's members. expression None: not subscribed at all."""
+    """One of several subscriptions among the clients of a group; expression None: not subscribed at all."""
 
     expression: str | None
     kind: str | None
@@ -346,7 +352,7 @@ class SubscriptionVersion:
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionConflict:
-    """A topic that members of one group subscribe to differently: each version with its members."""
+    """A topic that clients of one group subscribe to differently."""
 
     topic: str
     versions: tuple[SubscriptionVersion, ...]
@@ -354,9 +360,9 @@ class SubscriptionConflict:
 
 @dataclass(frozen=True, slots=True)
 class GroupSettings:
-    """A group's configuration. retry_max_times: number of retries after which a message becomes a dead letter.
-    revision, values: as in TopicSettings."""
+    """A group's configuration. retry_max_times: then a message is a dead letter. revision: also the ETag."""
 
+    # values: as in TopicSettings.
     name: str
     consume_enable: bool
     consume_from_min_enable: bool
@@ -367,28 +373,29 @@ class GroupSettings:
     consume_timeout_minutes: int
     notify_consumer_ids_changed_enable: bool
     revision: str
-    values: dict[str, bool | int | str]
+    values: dict[str, bool | int | str] = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
-class GroupDetail:
-    """One group. queues: every queue of every topic it subscribes to or has offsets of, its retry topic included."""
+class GroupDetail(GroupRow):
+    """A group. settings: None when it was never configured and only has offsets or clients."""
 
-    row: GroupRow
+    # queues: every queue of every topic it subscribes to or has offsets of, its retry topic included.
     settings: GroupSettings | None
     consume_type: str | None
     consume_from: str | None
-    queues: tuple[QueueProgress, ...]
-    clients: tuple[GroupClient, ...]
     subscriptions: tuple[Subscription, ...]
     conflicts: tuple[SubscriptionConflict, ...]
+    members: tuple[GroupClient, ...] = field(metadata=HIDDEN)
+    queues: tuple[QueueProgress, ...] = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientRow:
-    """One connection that has sent heartbeats. producer_groups, consumer_groups: the groups that these name.
-    parked_pulls: number of its pulls that wait for messages. connected_ms: for how long it has been connected."""
+    """A connection that has sent heartbeats, and the groups it names. connected_ms: for how long."""
 
+    # producer_groups, consumer_groups: the groups that its heartbeats name. parked_pulls: its pulls that wait for
+    # messages.
     client_id: str
     address: str
     language: str
@@ -402,8 +409,7 @@ class ClientRow:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One field of a change. before, after: None if the field is not there."""
-
+    # None: the field is not there.
     field: str
     before: str | None
     after: str | None
@@ -419,10 +425,10 @@ class CleanedUp:
 
 @dataclass(frozen=True, slots=True)
 class CleanUp:
-    """Unused things that were found (applied False) or deleted. kind: "groups", "topics" or "offsets". items: the first
-    500 of `count`. left: number of those that were found and not deleted by this act: they were used meanwhile, or
-    there were too many. revision: of a preview."""
+    """Unused things: found (applied False) or deleted. items: the first 500 of `count`. left: found and not deleted by
+    this act. revision: of a dry run."""
 
+    # kind: "groups", "topics" or "offsets". left: they were used meanwhile, or there were too many.
     applied: bool
     kind: str
     items: tuple[CleanedUp, ...]
@@ -433,9 +439,10 @@ class CleanUp:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change, previewed (applied False) or made. blockers: why it is refused without force. revision: of the preview,
-    or after the change. registered: name server -> True if it took the change."""
+    """A change, previewed (applied False) or made. blockers: why it is refused without `force`. registered: which name
+    servers know of it."""
 
+    # revision: of the preview, or after the change.
     applied: bool
     name: str
     differences: tuple[Difference, ...]

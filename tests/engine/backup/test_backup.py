@@ -117,7 +117,7 @@ def test_made_under_load_and_restored(running: RunningEngine, tmp_path: Path):
         assert set(waiting) == {"later", "timed"}
         assert waiting["later"][-16:] == delayed[-16:]
         assert waiting["timed"][-16:] == timed[-16:]
-        assert [one.row.group for one in window.transactions.open(topic=TOPIC).rows] == ["PG"]
+        assert [one.message.group for one in window.transactions.open(topic=TOPIC).rows] == ["PG"]
         assert window.groups.detail("readers") is not None
         answer = again.peer().ask(14, {"consumerGroup": "readers", "topic": TOPIC, "queueId": 3})
         assert answer.ext_fields["offset"] == "40"

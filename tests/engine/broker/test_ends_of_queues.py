@@ -18,6 +18,10 @@ from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.store.retention.deleted_topics import Begin, Deletion
 from tests.crash.test_found import a_life
 
+#: Nothing that a copy of deletions and settled messages reads.
+NO_TABLES: Any = SimpleNamespace(topics=None, groups=None, offsets=None)
+INLINE: Any = SimpleNamespace(clock=Clock(), call_soon=lambda call: call())
+
 #: Of delayed messages that were handled early.
 NOTHING = lambda content, at: (content, at, b"")  # noqa: E731
 
@@ -46,7 +50,7 @@ class FakeStore:
 def test_a_queue_whose_messages_came_with_the_log_keeps_them_though_another_of_its_topic_has_none():
     """Queue 0 of T ran empty at 10; queue 1 has messages up to 8, which arrive after the answer with its end."""
     store = FakeStore()
-    sync = SlaveSync(lambda: "", lambda: None, None, None, None, lambda job: job(), store, Clock())  # type: ignore[arg-type]
+    sync = SlaveSync(lambda: "", lambda: None, NO_TABLES, INLINE, store)  # type: ignore[arg-type]
     told = json.dumps({"end": 1000, "ends": {"T": {"0": 10, "1": 8}}}).encode()
     sync._invoke = lambda address, request: RemotingCommand.response(0, body=told)  # type: ignore[method-assign]
     assert not sync._take_ends("leader", ["T"])
@@ -101,7 +105,7 @@ def a_store_with(created: str) -> Any:
 def test_a_queue_without_an_entry_goes_on_where_the_leader_says(created: str, monkeypatch: pytest.MonkeyPatch) -> None:
     store = a_store_with(created)
     monkeypatch.setattr(type(store), "take_deletions", lambda self, told: [self._take_deletion(one) for one in told])
-    sync = SlaveSync(lambda: "", lambda: None, None, None, None, lambda job: job(), store, Clock())  # type: ignore[arg-type]
+    sync = SlaveSync(lambda: "", lambda: None, NO_TABLES, INLINE, store)  # type: ignore[arg-type]
     told = json.dumps({"end": 0, "ends": {"T": {"0": 10}}}).encode()
     sync._invoke = lambda address, request: RemotingCommand.response(0, body=told)  # type: ignore[method-assign]
     assert sync._take_ends("leader", ["T"])

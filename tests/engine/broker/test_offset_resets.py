@@ -402,13 +402,13 @@ def test_no_way_into_the_table_moves_the_brokers_own_offsets(running):
         "15": 16, "222": 16, "314": 16, "314 of nothing": 16, "window": 16, "clone": 16, "11 moves": 0
     }  # fmt: skip
     assert running.engine.broker.offsets.queues_of(TRANS, "T") == {}
-    assert not running.window.groups.detail(TRANS).row.movable
+    assert not running.window.groups.detail(TRANS).movable
 
 
 @pytest.mark.parametrize("group", ["CID_RMQ_SYS_else", "TOOLS_CONSUMER", "CID_ONSAPI_PULL"])
 def test_all_ways_into_the_table_take_groups_that_clients_consume_by(running, group):
     assert set(ways_to_move(running, group).values()) == {0}
-    assert running.window.groups.detail(group).row.movable
+    assert running.window.groups.detail(group).movable
 
 
 def test_how_far_half_messages_were_read_outlives_what_clients_ask(running):

@@ -13,11 +13,12 @@ import msgspec
 import pytest
 
 from appliance.engine.broker import registration, registration_body
-from appliance.engine.broker.registration import Registration
+from appliance.engine.broker.registration import Network, Registration
 from appliance.engine.broker.registration_body import TableText
+from appliance.engine.broker.role import RegisteredAs
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.clock import FakeClock
-from appliance.engine.config import EngineConfig
+from appliance.engine.config import BrokerConfig, EngineConfig
 from appliance.engine.namesrv import processor
 from appliance.engine.namesrv.register_body import read_register_body
 from appliance.engine.namesrv.route_data import BrokerKey
@@ -86,7 +87,13 @@ def make_registration(
         config = EngineConfig(data_dir=tmp_path / "broker")
         config = replace(config, broker=replace(config.broker, broker_name="broker-x", **broker))
         made.append(
-            Registration(config, address, HA, namesrvs, topics, on_orders, says_good_bye=says_good_bye)  # type: ignore[arg-type]
+            Registration(
+                config.broker,
+                Network(address, HA, namesrvs),
+                topics,  # type: ignore[arg-type]
+                on_orders,
+                registered_as=RegisteredAs(says_good_bye=says_good_bye),
+            )
         )
         if request.param == "directly":
             made[-1].tell_directly(live_namesrv.address, lambda *args: live_namesrv.namesrv.register_again(*args))
@@ -282,7 +289,7 @@ def test_a_leader_that_stood_still_looks_before_it_says_that_it_leads(
     clock, waited = FakeClock(), list[float]()
     table = TableText(topics, lambda: 6)  # type: ignore[arg-type]
     link = registration.NameServerLink(
-        "127.0.0.1:1", {}, table, 30.0, lambda: 1000, lambda answer: None, clock, says_good_bye=not leads
+        "127.0.0.1:1", {}, table, BrokerConfig, lambda answer: None, clock, RegisteredAs(says_good_bye=not leads)
     )
 
     def wait(seconds: float) -> None:
@@ -448,7 +455,7 @@ def test_header_and_body_are_those_of_5_3_3(tmp_path: Path) -> None:
         topics.table[name] = msgspec.convert(config, TopicConfig)
     config = EngineConfig(data_dir=tmp_path)
     config = replace(config, broker=replace(config.broker, broker_name="broker-a"))
-    ours = Registration(config, "127.0.0.1:20911", "127.0.0.1:20912", ("127.0.0.1:1",), topics)  # type: ignore[arg-type]
+    ours = Registration(config.broker, Network("127.0.0.1:20911", "127.0.0.1:20912", ("127.0.0.1:1",)), topics)
     (link,) = ours._links.values()
     assert link._header | {"bodyCrc32": header["bodyCrc32"]} == header
     ((_, text),) = link._table.whole()

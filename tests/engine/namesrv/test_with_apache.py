@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from appliance.engine import fastjson
-from appliance.engine.broker.registration import Registration
+from appliance.engine.broker.registration import Network, Registration
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import Clock
@@ -43,7 +43,7 @@ class OurBroker:
         self.journal.start()
         self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, Clock())
         self.address = f"127.0.0.1:{1 + broker_id}"
-        self.registration = Registration(config, self.address, "127.0.0.1:9", (namesrv,), self.topics)
+        self.registration = Registration(broker, Network(self.address, "127.0.0.1:9", (namesrv,)), self.topics)
         self.registration.start()
 
     def put(self, config: TopicConfig) -> dict[str, bool]:

@@ -53,8 +53,8 @@ def test_a_step_is_saved_in_one(path):
     found = []
 
     class Watched(Disk):
-        def replace(self, path, data):
-            super().replace(path, data)
+        def replace(self, path, data, durable=True):
+            super().replace(path, data, durable)
             found.append([loaded(path).ahead_ms(at) for at in (500, 2500)])
 
     ClockSteps(path, Watched()).set_while_appending(-HOUR_MS, 1000, 2000)

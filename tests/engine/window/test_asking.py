@@ -98,7 +98,7 @@ def test_what_the_question_says(running):
         }  # fmt: skip
         peer.answer(question, 0, None, b"{}")
         found = waiting.result(60)
-        assert (found.queues, found.properties, found.stack, found.started_at_ms) == ((), (), None, None)
+        assert (found.queues, found.properties, found.stack, found.started_at_ms) == ((), {}, None, None)
 
 
 def test_what_go_and_cpp_clients_say(running):
@@ -126,7 +126,7 @@ def test_what_is_not_understood_is_left_out_and_counted(running):
     (queue,) = found.queues
     assert (queue.committed, queue.cached, queue.locked, queue.last_pull_at_ms) == (12, None, None, None)
     assert [(row.topic, row.pull_ms) for row in found.rates] == [("U", None)]
-    assert (found.left_out, found.stack, found.properties) == (5, None, (("a", ""),))
+    assert (found.left_out, found.stack, found.properties) == (5, None, {"a": ""})
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"no json", b"[" * 5000, b'{"a":' * 3000, b"\xff\xfe{}"])

@@ -49,15 +49,15 @@ def test_a_dead_letter_says_where_it_comes_from_and_how_long_it_stays(group: Run
     now_ms = time.time() * 1000
     page = group.window.dead_letters.page("G")
     newer, older = page.rows
-    assert (older.origin_topic, older.origin_id, older.row.unique_id) == ("Orders", f"{0:032X}", f"{0:032X}")
+    assert (older.origin_topic, older.origin_id, older.message.unique_id) == ("Orders", f"{0:032X}", f"{0:032X}")
     assert newer.origin_topic is None
-    assert (older.row.reconsume_times, older.row.tags, older.row.keys) == (17, "paid", ("k0",))
-    assert abs(older.row.stored_at_ms - now_ms) < 60_000
-    assert older.expires_not_before_ms is not None
+    assert (older.message.reconsume_times, older.message.tags, older.message.keys) == (17, "paid", ("k0",))
+    assert abs(older.message.stored_at_ms - now_ms) < 60_000
+    assert older.expires_not_before_at_ms is not None
     # 72 hours after the file's last record, then the next hour of deleteWhen (04)
-    assert 72 * HOUR_MS - 60_000 <= older.expires_not_before_ms - now_ms <= 97 * HOUR_MS
-    assert time.localtime(older.expires_not_before_ms / 1000).tm_hour == 4 or (
-        older.expires_not_before_ms - now_ms < 72 * HOUR_MS + 60_000
+    assert 72 * HOUR_MS - 60_000 <= older.expires_not_before_at_ms - now_ms <= 97 * HOUR_MS
+    assert time.localtime(older.expires_not_before_at_ms / 1000).tm_hour == 4 or (
+        older.expires_not_before_at_ms - now_ms < 72 * HOUR_MS + 60_000
     )
     assert (older.times_replayed, older.came_by_job, older.replayed_by) == (0, None, ())
     with pytest.raises(FrozenInstanceError):
@@ -69,9 +69,9 @@ def test_pages_walk_a_snapshot(group: RunningEngine) -> None:
     first = group.window.dead_letters.page("G", limit=4)
     put_dead_letters(group, "G", 3, first=7)
     second = group.window.dead_letters.page("G", cursor=first.next_cursor, limit=4)
-    assert [row.row.queue_offset for row in first.rows + second.rows] == [6, 5, 4, 3, 2, 1, 0]
+    assert [row.message.queue_offset for row in first.rows + second.rows] == [6, 5, 4, 3, 2, 1, 0]
     assert (second.total, second.seen, second.next_cursor) == (7, 7, None)
-    middle = first.rows[0].row.stored_at_ms
+    middle = first.rows[0].message.stored_at_ms
     assert group.window.dead_letters.page("G", to_ms=middle - 60_000).rows == ()
 
 
@@ -80,7 +80,7 @@ def test_a_topics_own_time_is_shorter(group: RunningEngine) -> None:
     topics = group.engine.broker.topics
     topics._configs["%DLQ%G"] = replace(topics.get("%DLQ%G"), attributes={"reserve.time": "2"})
     (row,) = group.window.dead_letters.page("G").rows
-    assert row.expires_not_before_ms == row.row.stored_at_ms + 2 * HOUR_MS
+    assert row.expires_not_before_at_ms == row.message.stored_at_ms + 2 * HOUR_MS
 
 
 def test_the_groups_that_have_dead_letters(group: RunningEngine) -> None:
@@ -93,7 +93,7 @@ def test_the_groups_that_have_dead_letters(group: RunningEngine) -> None:
         ("H", 5, True, None),
         ("G", 2, True, None),
     ]
-    assert all(row.oldest_ms <= row.newest_ms < row.expires_not_before_ms for row in page.rows)
+    assert all(row.oldest_at_ms <= row.newest_at_ms < row.expires_not_before_at_ms for row in page.rows)
     job = group.window.replay_commands.start("G", rate=1).job
     group.window.group_commands.delete("H", force=True)
     page = group.window.dead_letters.groups(q="", sort="group")
@@ -133,7 +133,7 @@ def test_a_selection_of_offsets_or_of_a_time(group: RunningEngine) -> None:
     assert [row.queue_offset for row in group.window.replays.results(job.id).rows] == [2, 3, 7]
     time.sleep(0.005)
     put_dead_letters(group, "G", 2, first=10)
-    since = group.window.dead_letters.page("G", limit=1).rows[0].row.stored_at_ms
+    since = group.window.dead_letters.page("G", limit=1).rows[0].message.stored_at_ms
     assert replay(group, from_ms=since).total == 2
     assert replay(group, to_ms=since - 1).total == 10
 

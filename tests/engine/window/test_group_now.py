@@ -118,7 +118,7 @@ def test_whether_it_ever_catches_up(running, first, steps, trend):
     for _ in range(SAMPLES):
         beats.step(came, went)
     pace = running.window.group_now.pace("PG")
-    lag = running.window.groups.detail("PG").row.lag
+    lag = running.window.groups.detail("PG").lag
     assert pace.trend == trend, (pace, lag)
     assert lag == (first + SAMPLES * (came - went))
     assert pace.in_rate == pytest.approx(came, abs=0.5)

@@ -22,10 +22,10 @@ def test_lag_is_counted_in_messages_and_in_time(running):
     after = int(time.time() * 1000)
     assert (row.name, row.lag, row.clients, row.topics, row.model) == ("CG", 4, 1, 1, "CLUSTERING")
     assert row.lag_why is None
-    first = running.window.messages.detail("Orders/0/4").row.stored_at_ms
+    first = running.window.messages.detail("Orders/0/4").stored_at_ms
     assert before - first <= row.lag_ms <= after - first, "the oldest of both queues counts"
     running.commit("CG", "Orders", 0, 5)
-    later = running.window.messages.detail("Orders/1/0").row.stored_at_ms
+    later = running.window.messages.detail("Orders/1/0").stored_at_ms
     assert running.window.groups.page().rows[0].lag_ms <= int(time.time() * 1000) - later
     running.commit("CG", "Orders", 1, 3)
     row = running.window.groups.page().rows[0]
@@ -109,7 +109,7 @@ def test_members_show_what_each_of_them_subscribes_to(running):
     running.join("ship-01", "CG", tags="paid || sent")
     running.join("ship-02", "CG", tags="sent||paid")
     detail = running.window.groups.detail("CG")
-    assert [(c.client_id, c.subscriptions[0].expression) for c in detail.clients] == [
+    assert [(c.client_id, c.subscriptions[0].expression) for c in detail.members] == [
         ("ship-01", "paid || sent"),
         ("ship-02", "sent||paid"),
     ]
@@ -121,7 +121,7 @@ def test_subscriptions_that_differ_are_shown_side_by_side(running):
     running.join("ship-02", "CG", tags="*")
     running.join("ship-03", "CG", topic="Other")
     detail = running.window.groups.detail("CG")
-    assert detail.row.conflict
+    assert detail.conflict
     orders = next(conflict for conflict in detail.conflicts if conflict.topic == "Orders")
     assert {
         (version.expression, tuple(client.client_id for client in version.clients)) for version in orders.versions
@@ -133,7 +133,7 @@ def test_a_member_that_left_is_gone(running):
     one = running.join("ship-01", "CG", tags="paid")
     running.join("ship-02", "CG")
     one.close()
-    wait_for(lambda: len(running.window.groups.detail("CG").clients) == 1, "ship-01 left")
+    wait_for(lambda: len(running.window.groups.detail("CG").members) == 1, "ship-01 left")
     assert running.window.groups.detail("CG").conflicts == ()
 
 

@@ -39,7 +39,7 @@ def all_pages(running: RunningEngine, wanted: dict[str, Any], limit: int = 50, *
     cursor, seen = None, 0
     while True:
         page = running.window.dead_letters.page("G", wanted=wanted, cursor=cursor, limit=limit, **more)
-        found += [row.row.queue_offset for row in page.rows]
+        found += [row.message.queue_offset for row in page.rows]
         assert page.seen >= seen
         assert len(page.rows) <= limit
         seen, cursor = page.seen, page.next_cursor
@@ -101,13 +101,13 @@ def test_the_summary_adds_up(group) -> None:
     counts: Counter[tuple[str, int]] = Counter()
     for cell in summary.cells:
         counts[cell.topic, cell.retries] += cell.count
-        assert cell.hour_ms <= time.time() * 1000 < cell.hour_ms + 2 * 3_600_000
+        assert cell.hour_at_ms <= time.time() * 1000 < cell.hour_at_ms + 2 * 3_600_000
     assert counts == {(topic or "", retries): 50 for topic in ORIGINS for retries in (3, 17)}
     assert (summary.messages, summary.again) == (300, 0)
     put(group, [letter(0, ROCKETBOX_REPLAY_JOB="j", ROCKETBOX_REPLAY_SEQ="0", ROCKETBOX_REPLAYED="1")])
     summary = group.window.dead_letters.summary("G")
     assert (summary.total, summary.counted, summary.messages, summary.again) == (301, 301, 300, 1)
-    rows = {row.row.queue_offset: row.copies for row in group.window.dead_letters.page("G", limit=500).rows}
+    rows = {row.message.queue_offset: row.copies for row in group.window.dead_letters.page("G", limit=500).rows}
     assert (rows[300], rows[0], rows[1]) == (2, 2, 1), "the same message died twice"
 
 
@@ -172,10 +172,10 @@ def test_what_expires_soon_is_counted(tmp_path) -> None:
         inside = [
             row
             for row in running.window.dead_letters.page("G", limit=500).rows
-            if row.row.physical_offset < log.segments[-1].start
+            if row.message.physical_offset < log.segments[-1].start
         ]
         assert one.count == len(inside) + 100
-        assert one.first_ms > time.time() * 1000
+        assert one.first_at_ms > time.time() * 1000
         assert running.window.dead_letters.expiring(120 * 3_600_000) == found
     finally:
         running.stop()

@@ -48,7 +48,7 @@ def half(number: int) -> OwnMessage:
 def test_a_page_reads_what_it_shows(crowded):
     page = crowded.window.transactions.open(limit=50)
     assert (page.open, len(page.rows), page.scanned) == (COUNT, 50, 51)
-    assert all(row.next_check_ms is not None for row in page.rows)
+    assert all(row.next_check_at_ms is not None for row in page.rows)
     begin = time.process_time()
     for _ in range(10):
         crowded.window.transactions.open(limit=50)

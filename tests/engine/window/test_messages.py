@@ -148,8 +148,8 @@ def test_a_message_is_found_by_its_place_and_by_its_offset_id(running):
     text = encode_properties({"KEYS": "k1 k2", "TAGS": "paid", "UNIQ_KEY": "A" * 32, "colour": "red"})
     running.put("Orders", b"body", queue=2, properties=text, h=7)
     by_place = running.window.messages.detail("Orders/2/0")
-    assert running.window.messages.detail(by_place.row.offset_id) == by_place
-    row = by_place.row
+    assert running.window.messages.detail(by_place.offset_id) == by_place
+    row = by_place
     assert (row.tags, row.keys, row.unique_id, row.body_bytes) == ("paid", ("k1", "k2"), "A" * 32, 4)
     assert by_place.properties["colour"] == "red"
     assert (by_place.flag, by_place.compression, by_place.transaction, by_place.crc_ok) == (7, None, "none", True)
@@ -160,7 +160,7 @@ def test_a_message_is_found_by_its_place_and_by_its_offset_id(running):
 def test_a_body_that_was_altered_on_the_disk_is_said(running):
     """Pulls send it as it is, and the client checks it; a person who looks at the message sees the damage."""
     running.put("Orders", b"body", queue=2)
-    row = running.window.messages.detail("Orders/2/0").row
+    row = running.window.messages.detail("Orders/2/0")
     log = running.data_dir / "store" / "commitlog" / f"{0:020d}"
     at = log.read_bytes().index(b"body", row.physical_offset)
     with open(log, "r+b") as file:
@@ -179,7 +179,7 @@ def test_what_is_no_place_is_refused(running, ref):
 
 def test_a_place_without_a_message(running):
     running.put("Orders", b"x")
-    offset_id = running.window.messages.detail("Orders/0/0").row.offset_id
+    offset_id = running.window.messages.detail("Orders/0/0").offset_id
     other_host = "01020304" + offset_id[8:]
     in_the_middle = offset_id[:-2] + "01"
     for ref in ("Orders/0/1", "Orders/9/0", "Nope/0/0", other_host, in_the_middle, offset_id[:16] + "F" * 16):
@@ -196,7 +196,7 @@ def test_a_record_inside_a_body_is_no_message(running):
     honest = decode_record(store.log.read(0, store.published))
     running.put("Orders", b"x")
     start = store.published + 88  # where the next body begins
-    host = bytes.fromhex(running.window.messages.detail("Orders/0/0").row.offset_id[:16])
+    host = bytes.fromhex(running.window.messages.detail("Orders/0/0").offset_id[:16])
     forged = encode_record(honest._replace(physical_offset=start, body=b"forged"), bytes(8), host)
     running.put("Orders", forged)
     assert decode_record(store.log.read(start, len(forged))).body == b"forged", "the bytes are there"
@@ -244,6 +244,6 @@ def test_hostile_names_and_bodies_come_back_as_they_are(running):
     text = encode_properties({"KEYS": nasty.replace(" ", ""), "TAGS": nasty, "a%(b)s": nasty})
     running.put("Orders", nasty.encode(), properties=text)
     detail = running.window.messages.detail("Orders/0/0")
-    assert detail.row.tags == nasty
+    assert detail.tags == nasty
     assert detail.properties["a%(b)s"] == nasty
     assert running.window.messages.body("Orders/0/0").kind == "binary", "a NUL is no text"

@@ -68,7 +68,7 @@ def test_a_group_that_has_read_all_has_nothing_unread_and_one_that_never_said_is
     member = running.join("c0", "done")
     running.commit("done", "Orders", 0, 1)
     member.close()
-    wait_for(lambda: running.window.groups.detail("done").row.clients == 0, "the member leaves")
+    wait_for(lambda: running.window.groups.detail("done").clients == 0, "the member leaves")
     running.join("c1", "silent")
     running.join("c2", "everyone", model="BROADCASTING")
     groups = {group.name: group for group in running.window.report_inputs.take().groups}

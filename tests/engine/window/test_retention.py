@@ -35,7 +35,7 @@ def test_what_is_kept_is_said(running):
     kept = running.window.retention.snapshot()
     assert (kept.reserved_hours, kept.delete_when, kept.log_files, kept.log_begin) == (72, "04", 1, 0)
     assert kept.log_end > 100
-    assert kept.earliest_ms == running.window.messages.detail("Orders/0/0").row.stored_at_ms
+    assert kept.earliest_ms == running.window.messages.detail("Orders/0/0").stored_at_ms
     assert (kept.refusing, kept.failure, kept.clock_ahead_ms, kept.deleted_at_ms) == (None, None, 0, None)
     assert 0 < wait_for(lambda: running.window.retention.snapshot().used_share, "the first look") <= 1
     running.window.option_commands.change({"fileReservedTime": "5", "deleteWhen": "03;22"})

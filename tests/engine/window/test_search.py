@@ -24,7 +24,7 @@ def pages(admin, text, between=lambda: None, **options):
 
 
 def told(hits):
-    return [(hit.matched, hit.row.topic, hit.row.queue_offset) for hit in hits]
+    return [(hit.matched, hit.message.topic, hit.message.queue_offset) for hit in hits]
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_a_key_is_found_in_every_topic(shop):
 def test_a_unique_id_an_offset_id_and_a_place_are_recognised(shop):
     [hit] = shop.window.search.page(UNIQUE % 101).hits
     assert told([hit]) == [("unique_id", "Orders", 2)]
-    page = shop.window.search.page(hit.row.offset_id)
+    page = shop.window.search.page(hit.message.offset_id)
     assert (page.kinds, told(page.hits)) == (("unique_id", "offset_id", "key"), [("offset_id", "Orders", 2)])
     page = shop.window.search.page("Orders/0/2")
     assert (page.kinds, told(page.hits)) == (("place", "key"), [("place", "Orders", 2)])
@@ -88,16 +88,16 @@ def test_a_page_that_runs_out_of_time_goes_on(shop, monkeypatch):
     page = shop.window.search.page("order-1")
     assert (told(page.hits), page.truncated) == ([("key", "Returns", 2)], True)
     rest, _ = pages(shop.window, "order-1")
-    assert [hit.row.topic for hit in rest] == ["Returns", "Orders", "Carts"]
+    assert [hit.message.topic for hit in rest] == ["Returns", "Orders", "Carts"]
     monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 60_000.0)
     page = shop.window.search.page("order-1", cursor=page.next_cursor)
-    assert [hit.row.topic for hit in page.hits] == ["Orders", "Carts"]
+    assert [hit.message.topic for hit in page.hits] == ["Orders", "Carts"]
     assert not page.truncated
 
 
 def test_times_bound_keys(shop):
-    at = shop.window.search.page("vip", topic="Orders").hits[0].row.stored_at_ms
-    assert [h.row.topic for h in shop.window.search.page("vip", from_ms=at, to_ms=at).hits].count("Orders") == 1
+    at = shop.window.search.page("vip", topic="Orders").hits[0].message.stored_at_ms
+    assert [h.message.topic for h in shop.window.search.page("vip", from_ms=at, to_ms=at).hits].count("Orders") == 1
     assert shop.window.search.page("vip", from_ms=at + 60_000).hits == ()
     assert shop.window.search.page("vip", to_ms=at - 60_000).hits == ()
     assert len(shop.window.search.page("Orders/0/2", to_ms=1).hits) == 1, "a place is named, not sought"
@@ -106,9 +106,9 @@ def test_times_bound_keys(shop):
 def test_topics_out_of_reach_are_not_told(shop):
     reach = lambda topic: topic != "Orders"  # noqa: E731
     page = shop.window.search.page("order-1", may_see=reach)
-    assert [hit.row.topic for hit in page.hits] == ["Returns", "Carts"]
+    assert [hit.message.topic for hit in page.hits] == ["Returns", "Carts"]
     assert page.topics == shop.window.search.page("order-1").topics - 1
-    place = shop.window.search.page("Orders/0/2").hits[0].row
+    place = shop.window.search.page("Orders/0/2").hits[0].message
     for text in ("Orders/0/2", place.offset_id, place.unique_id):
         assert shop.window.search.page(text, may_see=reach).hits == ()
     assert shop.window.search.page("order-1", topic="Orders", may_see=reach).hits == ()
@@ -176,14 +176,14 @@ def test_ids_are_found_as_people_type_them(shop):
     unique = UNIQUE % 101
     for text in (unique.lower(), f"  {unique} ", unique[:20] + unique[20:].lower()):
         assert told(shop.window.search.page(text).hits) == [("unique_id", "Orders", 2)]
-    offset_id = shop.window.search.page(unique).hits[0].row.offset_id
+    offset_id = shop.window.search.page(unique).hits[0].message.offset_id
     assert told(shop.window.search.page(offset_id.lower()).hits) == [("offset_id", "Orders", 2)]
     assert pages(shop.window, (UNIQUE % 0).lower(), limit=1)[0] == pages(shop.window, UNIQUE % 0, limit=50)[0]
 
 
 def test_a_message_is_asked_for_by_its_unique_id(shop):
     for text in (UNIQUE % 101, (UNIQUE % 101).lower()):
-        assert shop.window.messages.detail(text).row.queue_offset == 2
+        assert shop.window.messages.detail(text).queue_offset == 2
         assert shop.window.messages.body_bytes(text) == b"c"
     for wrong in ("F" * 32, "0" * 56):
         with pytest.raises(NotFound):

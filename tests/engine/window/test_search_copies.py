@@ -26,7 +26,7 @@ def text(number: int, key: str = "C-1027", **properties: str) -> str:
 
 
 def told(hits):
-    return [(hit.row.topic, hit.row.queue_offset, hit.state, hit.failed_tries, hit.copies) for hit in hits]
+    return [(hit.message.topic, hit.message.queue_offset, hit.state, hit.failed_tries, hit.copies) for hit in hits]
 
 
 @pytest.fixture(autouse=True)
@@ -43,7 +43,7 @@ def running(tmp_path: Path) -> Iterator[RunningEngine]:
 
 
 def send_back(running, group, place, level=-1):
-    row = running.window.messages.detail(place, story=False).row
+    row = running.window.messages.detail(place, story=False)
     fields = {
         "group": group, "offset": decode_offset_id(row.offset_id)[2], "delayLevel": level, "originMsgId": row.offset_id,
         "originTopic": "payments", "unitMode": "false", "maxReconsumeTimes": 16,
@@ -86,23 +86,23 @@ def test_a_message_is_one_hit_with_what_became_of_it(shop):
     assert [hit.for_topic for hit in page.hits] == ["payments"] * 4
     assert [hit.dead_letter_of for hit in page.hits] == [(), (), ("shipping",), ()]
     waits = page.hits[0]
-    assert waits.due_at_ms == waits.row.stored_at_ms + 7_200_000
+    assert waits.due_at_ms == waits.message.stored_at_ms + 7_200_000
     assert page.hits[1].due_at_ms is None
 
 
 def test_copies_are_hits_where_they_are_asked_for(shop):
     page = shop.window.search.page("C-1027", copies=True)
-    assert [f"{hit.row.topic}/{hit.row.queue_offset}" for hit in page.hits] == [
+    assert [f"{hit.message.topic}/{hit.message.queue_offset}" for hit in page.hits] == [
         f"{SCHEDULE}/1", f"{SCHEDULE}/0", "%DLQ%shipping/0", "%RETRY%shipping/0", f"{SCHEDULE}/0", "payments/2",
         "payments/1", "payments/0",
     ]  # fmt: skip
     assert {hit.copies for hit in page.hits} == {0}
     only = shop.window.search.page("C-1027", topic="%DLQ%shipping")
-    assert [(hit.row.topic, hit.for_topic, hit.dead_letter_of) for hit in only.hits] == [
+    assert [(hit.message.topic, hit.for_topic, hit.dead_letter_of) for hit in only.hits] == [
         ("payments", "payments", ("shipping",))
     ]
     only = shop.window.search.page("C-1027", topic="%DLQ%shipping", copies=True)
-    assert [hit.row.topic for hit in only.hits] == ["%DLQ%shipping"]
+    assert [hit.message.topic for hit in only.hits] == ["%DLQ%shipping"]
 
 
 def test_pages_hold_every_message_once(shop, monkeypatch):
@@ -112,7 +112,7 @@ def test_pages_hold_every_message_once(shop, monkeypatch):
         found, cursor = [], None
         for _ in range(50):
             page = shop.window.search.page("C-1027", cursor=cursor, limit=limit)
-            found += [(hit.for_topic, hit.row.unique_id) for hit in page.hits]
+            found += [(hit.for_topic, hit.message.unique_id) for hit in page.hits]
             if (cursor := page.next_cursor) is None:
                 break
             assert page.truncated == (len(page.hits) < limit)
@@ -130,9 +130,9 @@ def test_a_topic_finds_what_became_of_its_own_messages(shop):
 
 def test_a_unique_id_leads_to_the_message_and_not_to_its_copies(shop):
     [hit] = shop.window.search.page(UNIQUE % 1).hits
-    assert (hit.matched, hit.row.topic, hit.dead_letter_of) == ("unique_id", "payments", ("shipping",))
+    assert (hit.matched, hit.message.topic, hit.dead_letter_of) == ("unique_id", "payments", ("shipping",))
     [hit] = shop.window.search.page("%DLQ%shipping/0/0").hits
-    assert (hit.matched, hit.row.topic, hit.dead_letter_of) == ("place", "%DLQ%shipping", ("shipping",))
+    assert (hit.matched, hit.message.topic, hit.dead_letter_of) == ("place", "%DLQ%shipping", ("shipping",))
 
 
 def test_copies_out_of_reach_are_not_told(shop):
@@ -151,7 +151,7 @@ def test_messages_that_share_an_id_and_have_nothing_else_in_common_stay_apart(ru
 def test_a_dead_letter_that_was_replayed_since_is_none_any_more(shop):
     shop.put("payments", b"x", properties=text(1, **{REPLAY_JOB: "1"}))
     [hit] = shop.window.search.page(UNIQUE % 1).hits
-    assert (hit.state, hit.dead_letter_of, hit.row.queue_offset, hit.copies) == ("retried", (), 1, 4)
+    assert (hit.state, hit.dead_letter_of, hit.message.queue_offset, hit.copies) == ("retried", (), 1, 4)
 
 
 def test_a_message_that_waits_for_a_time_or_for_a_decision_is_one_of_its_topic(running):
@@ -171,7 +171,7 @@ def test_a_record_whose_wait_is_over_is_not_said_to_wait(running):
     running.put("payments", b"x", properties=text(2, TIMER_DELIVER_MS=str(at_ms)))
     running.put("payments", b"x", properties=text(3, TRAN_MSG="true", PGROUP="tills"), f=4)
     waiting = {SCHEDULE, "rmq_sys_wheel_timer", "RMQ_SYS_TRANS_HALF_TOPIC"}
-    assert {hit.row.topic: hit.state for hit in running.window.search.page("C-1027", copies=True).hits} == dict(
+    assert {hit.message.topic: hit.state for hit in running.window.search.page("C-1027", copies=True).hits} == dict(
         zip(sorted(waiting), ("half", "delayed", "delayed"), strict=True)
     )
     wait_for(lambda: len(running.window.waiting.page(topic="payments").rows) == 2, "the timer is in its index")
@@ -179,7 +179,7 @@ def test_a_record_whose_wait_is_over_is_not_said_to_wait(running):
     running.window.waiting_commands.run("drop", [WaitingPlace(0, 0)])
     running.window.transaction_commands.act("commit", [(0, UNIQUE % 3)], reason="the till has it")
     states = {
-        hit.row.topic: (hit.state, hit.due_at_ms) for hit in running.window.search.page("C-1027", copies=True).hits
+        hit.message.topic: (hit.state, hit.due_at_ms) for hit in running.window.search.page("C-1027", copies=True).hits
     }
     assert states == dict.fromkeys(("payments", *waiting), ("stored", None))
     assert {hit.state for hit in running.window.search.page("C-1027").hits} == {"stored"}, "the timer was dropped"
@@ -233,7 +233,7 @@ def test_a_page_looks_at_so_many_topics_at_a_time(running, monkeypatch):
     found, cursor = [], None
     for _ in range(100):
         page = running.window.search.page("C-1027", cursor=cursor)
-        found += [hit.row.topic for hit in page.hits]
+        found += [hit.message.topic for hit in page.hits]
         if (cursor := page.next_cursor) is None:
             break
     assert sorted(found) == [f"topic-{number}" for number in range(5)]
@@ -270,7 +270,7 @@ def test_a_disk_that_is_too_slow_for_all_topics_ends_a_page_and_the_next_looks_a
     monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 60_000.0)
     rest = running.window.search.page("C-1027", cursor=page.next_cursor)
     assert rest.next_cursor is None
-    assert len({hit.row.topic for hit in page.hits + rest.hits}) == len(page.hits + rest.hits) == 20
+    assert len({hit.message.topic for hit in page.hits + rest.hits}) == len(page.hits + rest.hits) == 20
 
 
 def test_a_page_may_end_between_two_files_of_the_index(make_running, monkeypatch):
@@ -285,7 +285,7 @@ def test_a_page_may_end_between_two_files_of_the_index(make_running, monkeypatch
     found, cursor, count = [], None, 0
     while count < 1000:
         page = running.window.search.page("C-1027", cursor=cursor)
-        found += [hit.row.offset_id for hit in page.hits]
+        found += [hit.message.offset_id for hit in page.hits]
         count, cursor = count + 1, page.next_cursor
         if cursor is None:
             break

@@ -27,8 +27,8 @@ def test_a_consumer_gets_what_was_sent(orders):
     record = records(answer.body)[0]
     assert record.body == b"hello"
     detail = orders.window.messages.detail(sent.offset_id)
-    assert detail.row.unique_id == sent.unique_id
-    assert (detail.row.tags, detail.row.keys, detail.properties["colour"]) == ("paid", ("k1", "k2"), "red")
+    assert detail.unique_id == sent.unique_id
+    assert (detail.tags, detail.keys, detail.properties["colour"]) == ("paid", ("k1", "k2"), "red")
 
 
 def test_a_parked_pull_is_woken(orders):
@@ -181,8 +181,8 @@ def test_a_half_message_is_left_open_on_purpose(orders):
     sent = orders.window.sender.send("Orders", b"paid", queue_id=1, keys=["k"], half_of="PG", by="alice")
     assert (sent.topic, sent.queue_id, sent.queue_offset) == ("RMQ_SYS_TRANS_HALF_TOPIC", 0, 0)
     [one] = orders.window.transactions.open().rows
-    assert (one.row.offset_id, one.row.unique_id, one.row.keys) == (sent.offset_id, sent.unique_id, ("k",))
-    assert (one.row.topic, one.row.queue_id, one.row.group) == ("Orders", 1, "PG")
+    assert (one.message.offset_id, one.message.unique_id, one.message.keys) == (sent.offset_id, sent.unique_id, ("k",))
+    assert (one.message.topic, one.message.queue_id, one.message.group) == ("Orders", 1, "PG")
     producer = orders.produce_as("p1", "PG")
     orders.window.transaction_commands.act("check")
     asked = next(frame for frame in iter(producer.receive, None) if frame.code == 39)

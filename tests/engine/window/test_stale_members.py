@@ -57,6 +57,9 @@ def member(slot, connected=True, in_sync=True, is_here=False, lag=0):
         0,
         1,
         0,
+        None,
+        (),
+        None,
     )
 
 

@@ -89,7 +89,7 @@ def test_one_that_was_set_aside_and_resumed(make_running: Callable[..., RunningE
     running = make_running(broker=fast)
     send_half(running.produce_as("p1", GROUP), "K")
     [one] = wait_for(lambda: running.window.transactions.discarded().rows, "it is set aside")
-    aside = one.row.offset_id
+    aside = one.message.offset_id
     wait_for(lambda: "set_aside" in what(running.window.messages.detail(HALF)), "the index knows it")
     told = running.window.messages.detail(HALF)
     assert what(told) == ["born", "half", "discarded", "set_aside"]
@@ -135,7 +135,7 @@ def test_when_nothing_is_kept_of_its_end(running, tmp_path):
     end(peer, send_half(peer, "K1"), COMMIT)
     resolved = running.engine.broker.resolved
     resolved.write()
-    for number in resolved.files():
+    for number in resolved.numbers():
         (resolved.directory / f"{number:010d}").unlink()
     assert what(running.window.messages.detail(HALF)) == ["born", "half", "ended"]
     told = wait_for(

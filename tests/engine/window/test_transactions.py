@@ -54,8 +54,8 @@ def test_the_oldest_first_and_what_they_are(running):
     found = rows(running)
     assert offsets(found) == [0, 1, 3, 4, 5, 6]
     one = found[0]
-    assert one.row is not None
-    row = one.row
+    assert one.message is not None
+    row = one.message
     assert (row.topic, row.queue_id, row.group, row.unique_id, row.keys, row.tags, row.body_bytes) == (
         TOPIC, 2, GROUP, "K0", ("a", "b"), "T", 4,
     )  # fmt: skip
@@ -65,8 +65,8 @@ def test_the_oldest_first_and_what_they_are(running):
     assert one.age_ms is not None
     assert 0 <= one.age_ms < 60_000
     # Its immunity time is transactionTimeOut, 6 s.
-    assert one.next_check_ms is not None
-    assert 0 < one.next_check_ms - row.stored_at_ms < 6200
+    assert one.next_check_at_ms is not None
+    assert 0 < one.next_check_at_ms - row.stored_at_ms < 6200
     page = running.window.transactions.open(limit=500)
     assert (page.open, page.ready, page.truncated, page.scanned) == (6, True, False, 6)
 
@@ -89,19 +89,19 @@ def test_who_waits_for_a_producer(make_running: Callable[..., RunningEngine]):
     [one] = wait_for(
         lambda: [one for one in rows(running) if one.waits_for_producer], "the half message waits for a producer"
     )
-    assert one.next_check_ms is None
+    assert one.next_check_at_ms is None
     counts = running.window.transactions.counts()
     assert (counts.open, counts.parked, counts.waiting, counts.asked) == (1, ((GROUP, 1),), 1, 0)
-    assert one.row is not None
-    assert counts.oldest_stored_ms == one.row.stored_at_ms
+    assert one.message is not None
+    assert counts.oldest_stored_ms == one.message.stored_at_ms
     begin_ms = int(time.time() * 1000)
     producer = running.produce_as("p1", GROUP)
     question(producer)
     [one] = wait_for(lambda: [one for one in rows(running) if one.checks == 1], "the check is counted")
-    assert one.row is not None
-    assert (one.waits_for_producer, one.row.producers) == (False, 1)
-    assert one.next_check_ms is not None
-    assert begin_ms + 50_000 < one.next_check_ms < time.time() * 1000 + 61_000
+    assert one.message is not None
+    assert (one.waits_for_producer, one.message.producers) == (False, 1)
+    assert one.next_check_at_ms is not None
+    assert begin_ms + 50_000 < one.next_check_at_ms < time.time() * 1000 + 61_000
     assert running.window.transactions.counts().asked == 1
 
 
@@ -164,15 +164,16 @@ def test_discarded_and_resumed(make_running: Callable[..., RunningEngine]):
     window = running.window
     page = wait_for(lambda: (found := window.transactions.discarded()).rows and found, "the discarded one")
     [one] = page.rows
-    assert (one.queue_offset, one.row.topic, one.row.group, one.row.producers, one.checks) == (0, TOPIC, GROUP, 1, 1)
+    row = one.message
+    assert (one.queue_offset, row.topic, row.group, row.producers, one.checks) == (0, TOPIC, GROUP, 1, 1)
     assert str(one.why) == "Its producers were asked 1 time, and nobody had decided it."
     assert one.half_offset_id is not None
-    assert window.messages.detail(one.half_offset_id).row.physical_offset == int(half["commitLogOffset"])
+    assert window.messages.detail(one.half_offset_id).physical_offset == int(half["commitLogOffset"])
     assert (one.resumed_as, page.kept, page.resumed_known) == (None, 1, True)
-    done = window.transaction_commands.resume(one.row.offset_id, reason=WHY, by="alice")
+    done = window.transaction_commands.resume(one.message.offset_id, reason=WHY, by="alice")
     assert (done.half_offset, done.unique_id) == (1, "K")
     assert window.transactions.discarded().rows[-1].resumed_as == done.offset_id
-    for ref in (one.row.offset_id, "TRANS_CHECK_MAX_TIME_TOPIC/0/0"):
+    for ref in (one.message.offset_id, "TRANS_CHECK_MAX_TIME_TOPIC/0/0"):
         with pytest.raises(Conflict, match="resumed before"):
             window.transaction_commands.resume(ref, reason=WHY)
     # The new one is not decided, either.
@@ -184,11 +185,11 @@ def test_discarded_and_resumed(make_running: Callable[..., RunningEngine]):
 def test_what_cannot_be_resumed(running):
     send_half(running.peer(), "K")
     [one] = rows(running)
-    assert one.row is not None
+    assert one.message is not None
     with pytest.raises(InvalidInput, match="no discarded"):
-        running.window.transaction_commands.resume(one.row.offset_id, reason=WHY)
+        running.window.transaction_commands.resume(one.message.offset_id, reason=WHY)
     with pytest.raises(InvalidInput, match="Say why"):
-        running.window.transaction_commands.resume(one.row.offset_id, reason="  ")
+        running.window.transaction_commands.resume(one.message.offset_id, reason="  ")
     with pytest.raises(NotFound):
         running.window.transaction_commands.resume("TRANS_CHECK_MAX_TIME_TOPIC/0/0", reason=WHY)
     with pytest.raises(InvalidInput):
@@ -223,15 +224,15 @@ def test_how_they_ended_and_who_said_so(running):
     assert (by_check.admin, by_check.reason) == (None, None)
     assert by_check.client is not None
     assert by_check.client.startswith("127.0.0.1:")
-    assert by_check.row is not None
-    assert (by_check.row.unique_id, by_check.row.topic, by_check.row.group) == ("K1", TOPIC, GROUP)
+    assert by_check.message is not None
+    assert (by_check.message.unique_id, by_check.message.topic, by_check.message.group) == ("K1", TOPIC, GROUP)
     assert 0 <= by_check.age_ms < 60_000
-    assert page.kept_from_ms == page.rows[-1].at_ms
+    assert page.kept_from_ms == page.rows[-1].ended_at_ms
     assert [one.half_offset for one in window.transactions.ended(how="committed").rows] == [2, 0]
     assert [one.half_offset for one in window.transactions.ended(by="check").rows] == [1]
     assert [one.half_offset for one in window.transactions.ended(key="K0").rows] == [0]
     assert window.transactions.ended(group="other").rows == ()
-    assert window.transactions.ended(from_ms=by_admin.at_ms + 1).rows == ()
+    assert window.transactions.ended(from_ms=by_admin.ended_at_ms + 1).rows == ()
     first = window.transactions.ended(limit=2)
     assert first.next_cursor is not None
     second = window.transactions.ended(limit=2, cursor=first.next_cursor)

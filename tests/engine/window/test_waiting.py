@@ -131,15 +131,15 @@ def test_the_list_is_in_the_order_of_due_times(running: RunningEngine) -> None:
     assert (retry.topic, retry.group, retry.origin_topic) == ("%RETRY%G", "G", "Orders")
     assert (retry.tags, retry.keys, retry.reconsume_times, retry.level) == ("A", ("k1", "k2"), 1, 3)
     assert retry.stored_at_ms is not None
-    assert retry.due_ms == retry.stored_at_ms + HOUR_MS
+    assert retry.due_at_ms == retry.stored_at_ms + HOUR_MS
     assert (found[0].topic, found[0].queue_id, found[0].group, found[0].problem) == ("Later", 0, None, None)
     assert retry.offset_id is not None
-    assert running.window.messages.detail(retry.offset_id).row.topic == SCHEDULE_TOPIC
+    assert running.window.messages.detail(retry.offset_id).topic == SCHEDULE_TOPIC
     assert [row.unique_id for row in rows(running, group="G")] == ["key-c", "key-e"]
     assert [row.unique_id for row in rows(running, topic="Later")] == ["key-b", "key-a", "key-d"]
     assert [row.unique_id for row in rows(running, level=4)] == ["key-a", "key-d"]
-    assert [row.unique_id for row in rows(running, from_ms=found[3].due_ms)] == ["key-a", "key-d"]
-    assert rows(running, to_ms=found[0].due_ms)[0].unique_id == "key-b"
+    assert [row.unique_id for row in rows(running, from_ms=found[3].due_at_ms)] == ["key-a", "key-d"]
+    assert rows(running, to_ms=found[0].due_at_ms)[0].unique_id == "key-b"
     assert rows(running, topic="Nothing") == []
     assert running.window.waiting.page().pending == 5
 
@@ -150,14 +150,14 @@ def test_levels_and_histogram_count_the_same(running: RunningEngine) -> None:
     fail(running, "G", b"x", level=4)
     levels = running.window.waiting.levels()
     assert [(one.level, one.waiting) for one in levels] == [(1, 0), (2, 0), (3, 5), (4, 1)]
-    assert levels[2].next_due_ms == rows(running)[0].due_ms
+    assert levels[2].next_due_ms == rows(running)[0].due_at_ms
     assert not levels[2].due
     found = running.window.waiting.by_due(HOUR_MS // 2, 10)
     assert (sum(found.counts), found.before, found.after, found.pending) == (6, 0, 0, 6)
     assert sorted(count for count in found.counts if count) == [1, 5]
-    first = rows(running)[0].due_ms
+    first = rows(running)[0].due_at_ms
     exact = running.window.waiting.by_due(1, 1, begin_ms=first)
-    same = [row for row in rows(running) if row.due_ms == first]
+    same = [row for row in rows(running) if row.due_at_ms == first]
     assert exact.counts == (len(same),)
     assert exact.after == 6 - len(same)
     assert running.window.waiting.by_due(1, 1, begin_ms=first + 3 * HOUR_MS).before == 6
@@ -215,7 +215,7 @@ def test_a_message_without_a_record_is_told(running: RunningEngine) -> None:
     broken, whole = rows(running)
     assert broken.problem is not None
     assert broken.problem.code == "waiting_record_gone"
-    assert (broken.level, broken.due_ms, broken.topic, broken.unique_id) == (3, row.due_ms, None, None)
+    assert (broken.level, broken.due_at_ms, broken.topic, broken.unique_id) == (3, row.due_at_ms, None, None)
     assert whole.unique_id == "key-b"
     assert [row.unique_id for row in rows(running, group="G")] == ["key-b"]
     assert running.window.waiting.ladder("G").waiting == 1
@@ -246,7 +246,7 @@ def test_deliver_now_arrives_at_once_and_not_again(running: RunningEngine) -> No
     delay(running, b"b", 2)
     act = running.window.waiting_commands.run("deliver_now", [place_of(running, "key-a")], by="ann")
     assert (act.done, act.asked, act.counts) == (1, 1, {"done": 1})
-    assert act.results[0].copy == "Later/0/0"
+    assert act.results[0].copy_place == "Later/0/0"
     assert bodies(running, "Later") == [b"a"]
     assert [row.unique_id for row in rows(running)] == ["key-b"]
     wait_for(lambda: bodies(running, "Later")[1:], "the other one")
@@ -274,7 +274,7 @@ def test_to_dead_letters_is_what_a_last_failure_stores(running: RunningEngine) -
     }  # fmt: skip
     assert running._ours().ask(RequestCode.CONSUMER_SEND_MSG_BACK, fields).code == 0
     act = running.window.waiting_commands.run("to_dead_letters", [place_of(running, "key-b")])
-    assert act.results[0].copy == "%DLQ%G/0/1"
+    assert act.results[0].copy_place == "%DLQ%G/0/1"
     by_consumer, by_us = all_of(running, "%DLQ%G")
     assert decode_properties(by_us.properties) == decode_properties(by_consumer.properties)
     assert (by_us.body, by_us.reconsume_times) == (by_consumer.body, by_consumer.reconsume_times)

@@ -77,7 +77,7 @@ def test_levels_and_times_are_one_list_by_due_time(running: RunningEngine) -> No
     assert names(found.rows) == ["other", "soon", "level", "late"]
     assert [row.level for row in found.rows] == [0, 0, 3, 0]
     late = found.rows[-1]
-    assert (late.due_ms, late.topic, late.keys, late.tags) == (begin + 3 * HOUR_MS, TOPIC, ("k1", "k2"), "A")
+    assert (late.due_at_ms, late.topic, late.keys, late.tags) == (begin + 3 * HOUR_MS, TOPIC, ("k1", "k2"), "A")
     assert (late.group, late.problem, found.next_cursor, found.truncated) == (None, None, None, False)
     assert found.pending == 4
     assert names(page(running, level=0).rows) == ["other", "soon", "late"]
@@ -126,7 +126,7 @@ def test_delivered_before_its_time_and_not_again(running: RunningEngine) -> None
     act = running.window.waiting_commands.run("deliver_now", [place(running, b"now")])
     assert (act.done, act.counts) == (1, {"done": 1})
     [result] = act.results
-    assert result.copy == f"{TOPIC}/0/1"
+    assert result.copy_place == f"{TOPIC}/0/1"
     [copy] = stored(running, TOPIC, 0, 1)
     properties = decode_properties(copy.properties)
     assert copy.body == b"now"
@@ -166,7 +166,7 @@ def test_found_by_key_and_id_until_they_come(running: RunningEngine) -> None:
     assert names(find(" order-2 ").rows) == ["timed"]
     assert names(find("key-level").rows) == ["level"]
     [row] = find("key-timed").rows
-    assert (row.level, row.due_ms, row.keys) == (0, due, ("order-1", "order-2"))
+    assert (row.level, row.due_at_ms, row.keys) == (0, due, ("order-1", "order-2"))
     assert row.offset_id is not None
     assert find(row.offset_id).rows == (row,)
     assert find("nobody").rows == find("").rows == find("AB" * 16).rows == ()

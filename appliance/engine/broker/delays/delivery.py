@@ -153,7 +153,7 @@ class DeliverDelayed(ServiceThread):
         self._store = store
         self._appends = appends
         self._delays_ms = tuple(delays_ms)
-        self._progress = progress
+        self.progress = progress
         self._find_topic = find_topic
         self._settled = settled or NothingSettled()
         for number in progress.levels():
@@ -189,16 +189,16 @@ class DeliverDelayed(ServiceThread):
     def levels(self) -> list[int]:
         """Return the levels that have or had messages, in order."""
         known = {*range(1, len(self._delays_ms) + 1), *self._levels}
-        return sorted({*self._progress.levels(), *filter(self._has_had, known)})
+        return sorted({*self.progress.levels(), *filter(self._has_had, known)})
 
     def delivered_to(self, level: int) -> int:
         """Return the queue offset of the first message of a level that is not delivered yet."""
-        return self._progress.of(level)
+        return self.progress.of(level)
 
     def position(self, level: int) -> int:
         """Return the queue offset of the first message of a level whose delivery has not begun."""
         known = self._levels.get(level)
-        return self._progress.of(level) if known is None else known.position
+        return self.progress.of(level) if known is None else known.position
 
     def _has_had(self, level: int) -> bool:
         return self._store.max_offset(SCHEDULE_TOPIC, level - 1) > 0
@@ -208,13 +208,13 @@ class DeliverDelayed(ServiceThread):
         queue = self._store.find_queue(SCHEDULE_TOPIC, level - 1)
         if queue is None:
             return 0
-        begin, end = max(self._progress.of(level), queue.min_offset), queue.max_offset
+        begin, end = max(self.progress.of(level), queue.min_offset), queue.max_offset
         return max(0, end - begin - self._settled.between(level, begin, end))
 
     def offsets(self) -> dict[int, tuple[int, int]]:
         """Return level -> (delivered_to, the queue's maximum offset) of levels in use, as request 28 shows them."""
         return {
-            level: (self._progress.of(level), self._store.max_offset(SCHEDULE_TOPIC, level - 1))
+            level: (self.progress.of(level), self._store.max_offset(SCHEDULE_TOPIC, level - 1))
             for level in self.levels()
         }
 
@@ -283,7 +283,7 @@ class DeliverDelayed(ServiceThread):
     def _level(self, number: int) -> _Level:
         level = self._levels.get(number)
         if level is None:
-            level = _Level(number, self._delay_ms(number), self._progress.of(number))
+            level = _Level(number, self._delay_ms(number), self.progress.of(number))
             self._levels = {**self._levels, number: level}
         return level
 
@@ -318,10 +318,10 @@ class DeliverDelayed(ServiceThread):
     def _clamp_saved(self, number: int) -> None:
         """Bring the saved offset of a level into the range of its queue; the file may be of another store."""
         queue = self._store.find_queue(SCHEDULE_TOPIC, number - 1)
-        saved, high = self._progress.of(number), 0 if queue is None else queue.max_offset
+        saved, high = self.progress.of(number), 0 if queue is None else queue.max_offset
         if not 0 <= saved <= high:
             logger.error("delays: level %d is said to be delivered to %d, its queue ends at %d", number, saved, high)
-            self._progress.reached(number, min(max(0, saved), high), -1)
+            self.progress.reached(number, min(max(0, saved), high), -1)
 
     def _clamp(self, level: _Level, queue: ConsumeQueue) -> None:
         """Bring the position into the range of the queue: retention took the oldest entries, or the file was of another
@@ -347,7 +347,7 @@ class DeliverDelayed(ServiceThread):
             )
         level.position = min(max(level.position, low), high)
         level.next_ms = None
-        self._progress.reached(level.number, level.position, -1)
+        self.progress.reached(level.number, level.position, -1)
 
     def _step_over(self, level: _Level, queue: ConsumeQueue) -> None:
         """Pass settled entries at the front whose log files are to go, so that slaves learn in time for the next leader
@@ -552,7 +552,7 @@ class DeliverDelayed(ServiceThread):
             physical = max(physical, level.ahead.pop(entry))
         if level.not_before <= self.clock.steady():
             level.failure = None
-        self._progress.reached(level.number, offset, physical)
+        self.progress.reached(level.number, offset, physical)
 
     def _give_up(self, level: _Level, entry: int, physical: int, reason: str, detail: str) -> None:
         self._given_up.add(f"level={level.number} queue_offset={entry}", physical, reason, detail)

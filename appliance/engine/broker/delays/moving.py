@@ -56,13 +56,11 @@ class MoveDelayed(EarlyActs):
         appends: OwnAppends,
         settled: SettledDelays,
         delivery: DeliverDelayed,
-        delivered_to: Callable[[int], int],
         find_topic: Callable[[str], TopicConfig | None],
         dead_letters_of: Callable[[str], TopicConfig],
         clock: Clock,
     ) -> None:
-        """delivered_to: the queue offset of a level's first message that is not durably delivered."""
-        super().__init__(store, appends, settled, delivered_to, find_topic, dead_letters_of, clock)
+        super().__init__(store, appends, settled, delivery.progress.durable_of, find_topic, dead_letters_of, clock)
         # Constant after construction.
         self._delivery = delivery
         self._files = store.queues.new_files(_DESCRIPTORS)

@@ -21,6 +21,9 @@ Delivery and those who act on a message exclude each other, in memory:
 
 A crash between the copy and `settle` delivers twice and loses nothing. The caller of `settle` ensures that the message
 itself is durable; otherwise its place in the queue could be another message's after a power cut.
+
+Apart from the journals of lines (`journal_file.py`): records have one size, and members of the set read the file while
+records are added to it.
 """
 
 from __future__ import annotations

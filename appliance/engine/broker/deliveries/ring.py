@@ -10,13 +10,12 @@ not whole.
 from __future__ import annotations
 
 import logging
-import os
-import re
 import sys
 from pathlib import Path
 
 from ...disk import Disk
 from ...named_tuple import NamedTuple
+from ...numbered_files import NumberedFiles
 from .event_format import (
     BATCH_HEADER_BYTES,
     EVENT_BYTES,
@@ -40,7 +39,6 @@ FILES = 16
 LEAST_BUDGET_BYTES = 1 << 20
 #: Largest file, because a file is read as a whole; a larger budget has more files. RocketBox writes no larger ones.
 MOST_FILE_BYTES = 64 << 20
-_NAME = re.compile(r"[0-9]{10}\Z", re.ASCII)
 
 
 class RingFile(NamedTuple):
@@ -50,17 +48,12 @@ class RingFile(NamedTuple):
     path: Path
 
 
-class DeliveryRing:
+class DeliveryRing(NumberedFiles):
     """`write` and `open` belong to one thread."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
-        # Constant after construction.
-        self.directory = directory
-        self._disk = disk
+        super().__init__(directory, disk)
         # Owned by the thread that writes.
-        self._fd = -1
-        self._number = 0
-        self._end = 0
         self._published = 0
         self._defined: set[int] = set()
         self._sizes: dict[int, int] = {}
@@ -87,17 +80,15 @@ class DeliveryRing:
             return  # the next write begins another file
         end, lost = whole_bytes(data)
         gap = MOST_LOST if lost == MOST_LOST or not on else 0
-        fd = self._disk.open(path)
         try:
-            if end < len(data):
-                logger.info("deliveries: %s: %d bytes behind its last whole batch were cut off", path, len(data) - end)
-                self._disk.truncate(fd, end)
-            mark = encode_batch(published, wall_ms, gap, b"", b"")
-            self._disk.write_all(fd, mark, end)
+            self._open_newest()
+            if end < self._end:
+                logger.info("deliveries: %s: %d bytes behind its last whole batch were cut off", path, self._end - end)
+                self._cut(end)
+            self._add(encode_batch(published, wall_ms, gap, b"", b""))
         except OSError:
-            self._disk.close(fd)
+            self.close()
             raise
-        self._fd, self._end = fd, end + len(mark)
         self._sizes[self._number] = self._end
 
     def write(self, taken: Taken, budget_bytes: int) -> None:
@@ -117,8 +108,7 @@ class DeliveryRing:
                 self._append(taken, events[middle:], 0, file_bytes)
                 return
             self._begin(taken)
-        self._disk.write_all(self._fd, batch, self._end)
-        self._end += len(batch)
+        self._add(batch)
         self._published = taken.published
         self._sizes[self._number] = self._end
         self._defined |= used
@@ -131,19 +121,9 @@ class DeliveryRing:
 
     def _begin(self, taken: Taken) -> None:
         """Begin another file, whose first batch defines what it needs."""
-        number = self._number + 1
-        while os.path.lexists(self._path(number)):  # something else of that name
-            number += 1
-        fd = self._disk.open(self._path(number), create=True)
-        try:
-            self._disk.write_all(fd, encode_header(FileHeader(self._published, taken.wall_ms)), 0)
-        except OSError:
-            self._disk.close(fd)
-            raise
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-        self._fd, self._number, self._end, self._defined = fd, number, HEADER_BYTES, set()
-        self._sizes[number] = HEADER_BYTES
+        self._begin_file(encode_header(FileHeader(self._published, taken.wall_ms)))
+        self._defined = set()
+        self._sizes[self._number] = HEADER_BYTES
 
     def _keep(self, older_bytes: int) -> None:
         """Delete the oldest files that the budget has no room for beside the one being written."""
@@ -159,23 +139,13 @@ class DeliveryRing:
 
     def close(self) -> None:
         """Close the file; nothing has to be synced."""
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-            self._fd = -1
-
-    def _path(self, number: int) -> Path:
-        return self.directory / f"{number:010d}"
+        self._close()
 
     # --- reading
 
     def files(self) -> list[RingFile]:
-        """Return the ring's files, oldest first. Foreign names, and entries that are no files, are left out."""
-        try:
-            with os.scandir(self.directory) as entries:
-                names = [one.name for one in entries if _NAME.match(one.name) and one.is_file(follow_symlinks=False)]
-        except OSError:
-            return []
-        return sorted(RingFile(int(name), self.directory / name) for name in names)
+        """Return the ring's files, oldest first."""
+        return [RingFile(number, self._path(number)) for number in self.numbers()]
 
 
 def numbers_in(events: memoryview) -> set[int]:

@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ...clock import Clock
+from ...config import EngineConfig
+from ...remoting.event_loop import EventLoop
 from ...service_thread import ServiceThread
+from ...store.message_store import MessageStore
 from .event_format import EVENT_BYTES
 from .last_pulls import LastPulls
 from .recorder import DeliveryRecorder, Taken
 from .ring import DeliveryRing
+
+if TYPE_CHECKING:
+    from .history import DeliveryReader
 
 logger = logging.getLogger(__name__)
 
@@ -113,3 +121,26 @@ class DeliveryService(ServiceThread):
             self.work()
             self._ring.close()
         return ended
+
+
+class Deliveries:
+    """The recorder on remoting-io, the files, and the thread between them (D17)."""
+
+    def __init__(self, store: MessageStore, loop: EventLoop, options: Callable[[], EngineConfig]) -> None:
+        def budget() -> int:
+            return options().store.max_delivery_event_bytes
+
+        def published() -> int:
+            return store.publication.published
+
+        # Constant after construction.
+        self._ring = DeliveryRing(store.paths.own / "deliveries", store.disk)
+        self.recorder = DeliveryRecorder(loop, published, budget() > 0)
+        self.service = DeliveryService(self.recorder, self._ring, budget, published, loop.clock)
+
+    @cached_property
+    def history(self) -> DeliveryReader:
+        """What the files say; loaded at the first use."""
+        from .history import DeliveryReader
+
+        return DeliveryReader(self._ring)

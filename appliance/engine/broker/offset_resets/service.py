@@ -16,8 +16,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
-from ...clock import Clock
-from ...errors import Conflict, RefusedRequest
+from ...errors import Conflict, RefusedRequest, StartError
 from ...loop_calls import in_steps, run_on_loop
 from ...protocol.codes import ResponseCode
 from ...remoting.event_loop import EventLoop
@@ -25,11 +24,10 @@ from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from ...store.time_search import Boundary, TimeSearch
 from ..clients import ClientManager
-from ..groups import SubscriptionGroupManager
 from ..heartbeat import BROADCASTING
 from ..long_polling import LongPolling
-from ..offsets import ConsumerOffsetManager, check_movable, is_brokers_own
-from ..topics import TopicConfigManager
+from ..offsets import check_movable, is_brokers_own
+from ..tables import Tables
 from .journal import KEPT_MS, ResetJournal
 from .pending import MOST_PENDING, GroupMove, Key, Pending
 from .records import NONE, Move, ResetRecord
@@ -54,29 +52,34 @@ class OffsetResets:
     def __init__(
         self,
         store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
+        tables: Tables,
         clients: ClientManager,
         long_polling: LongPolling,
         loop: EventLoop,
-        journal: ResetJournal,
-        clock: Clock,
     ) -> None:
+        """Raises StartError."""
+        path = store.paths.own / "offset-resets.journal"
         # Constant after construction.
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._clients = clients
         self._long_polling = long_polling
         self._loop = loop
-        self.journal = journal
-        self._clock = clock
+        self._clock = loop.clock
+        try:
+            self.journal = ResetJournal(path, loop.clock, store.disk)
+        except OSError as error:
+            raise StartError(f"{path} cannot be opened: {error.strerror}.") from None
         # Owned by remoting-io: group -> monotonic s of when it last got an offset, and nudges were arranged for.
         self._told_at: dict[str, float] = {}
-        offsets.pending.on_told = self._nudge_later
-        offsets.after_save = self._offsets_saved
+        self._offsets.pending.on_told = self._nudge_later
+        self._offsets.after_save = self._offsets_saved
+
+    def close(self) -> None:
+        """Close the journal. Called when offsets are no longer saved."""
+        self.journal.close()
 
     def restore(self) -> None:
         """Repeat the moves in the journal that no member took over. Called before serving, with topics and groups

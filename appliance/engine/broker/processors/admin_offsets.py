@@ -25,13 +25,12 @@ from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...remoting.event_loop import EventLoop
 from ..clients import ClientChannel, ClientManager
-from ..groups import SubscriptionGroupManager
 from ..offset_resets.service import OffsetResets
 from ..offset_resets.targets import AtTime, Exactly, Latest, PlannedMove, Target, text_of
-from ..offsets import LATELY_MOVED, ConsumerOffsetManager
+from ..offsets import LATELY_MOVED
 from ..queue_json import queue_key, queue_table
+from ..tables import Tables
 from ..topic_config import TopicConfig
-from ..topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
@@ -51,9 +50,7 @@ class AdminOffsetsProcessor:
     def __init__(
         self,
         resets: OffsetResets,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
+        tables: Tables,
         clients: ClientManager,
         broker_name: str,
         server_side: Callable[[], bool],
@@ -61,9 +58,9 @@ class AdminOffsetsProcessor:
     ) -> None:
         # Constant after construction.
         self._resets = resets
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._clients = clients
         self._broker_name = broker_name
         self._server_side = server_side

@@ -24,12 +24,10 @@ from ...store.queues.consume_queue import unpack_entries
 from ...store.time_search import TimeSearch
 from ..clients import ClientManager
 from ..day_moves import Moved
-from ..groups import SubscriptionGroupManager
 from ..heartbeat import subscription_as_dict
-from ..offsets import ConsumerOffsetManager
 from ..queue_json import queue_key, queue_table
+from ..tables import Tables
 from ..topic_config import TopicConfig
-from ..topics import TopicConfigManager
 from .query import check_length
 
 POOL = "query"
@@ -76,9 +74,7 @@ class AdminProgressProcessor:
     def __init__(
         self,
         store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
+        tables: Tables,
         clients: ClientManager,
         broker_name: str,
         address: str,
@@ -87,9 +83,9 @@ class AdminProgressProcessor:
     ) -> None:
         # Constant after construction.
         self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self._offsets = tables.offsets
         self._clients = clients
         self._broker_name = broker_name
         self._address = address

@@ -6,7 +6,7 @@ and `pull_answers.py` encodes the answer.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -34,49 +34,40 @@ if TYPE_CHECKING:
     from ...config import BrokerConfig
     from ..clients import ClientManager
     from ..deliveries.recorder import DeliveryRecorder
-    from ..filters.consumer_filters import ConsumerFilters
-    from ..groups import SubscriptionGroupManager
-    from ..offsets import ConsumerOffsetManager
-    from ..topics import TopicConfigManager
+    from ..tables import Tables
 
 
 class PullProcessor:
-    """Owned by remoting-io; `cold` is the pool that may wait for the disk, `filtering` the one that reads records for
-    filters and compiles long expressions."""
+    """Owned by remoting-io. The pool `pull-cold` may wait for the disk; `pull-filter` reads records for filters, and
+    compiles long expressions."""
 
     def __init__(
         self,
         store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
+        tables: Tables,
         clients: ClientManager,
-        offsets: ConsumerOffsetManager,
         config: BrokerConfig,
         loop: EventLoop,
-        cold: WorkerPool,
-        filtering: WorkerPool,
-        filters: ConsumerFilters,
+        pools: Mapping[str, WorkerPool],
         advertised_ip: str,
         flush_answers: Callable[[], None],
         deliveries: DeliveryRecorder,
     ) -> None:
         # Constant after construction.
         self._loop = loop
-        self._offsets = offsets
+        self._offsets = tables.offsets
         self._advertised_ip = advertised_ip
-        self._cold = ColdPulls(cold, store.new_cold_reader(), store.log)
-        self._filter_pool = filtering
+        self._cold = ColdPulls(pools["pull-cold"], store.new_cold_reader(), store.log)
+        self._filter_pool = filtering = pools["pull-filter"]
         self._filtering = ColdPulls(filtering, store.new_cold_reader(), store.log)
-        self._admission = PullAdmission(topics, groups, clients, filters, config)
-        self._path = PullPath(store, offsets, loop, self._cold, self._filtering, flush_answers)
+        self._admission = PullAdmission(tables.topics, tables.groups, clients, tables.filters, config)
+        self._path = PullPath(store, tables.offsets, loop, self._cold, self._filtering, flush_answers)
         self._path.refusal_of = self._admission.refusal_of
         self._answers = PullAnswers(store.log, self._cold, deliveries)
         self.long_polling = self._path.long_polling
         #: Serves usual pulls before the handlers here see them; None in the pure Python twin.
         self.compiled = (
-            None
-            if PullRuns is None
-            else PullRuns(self._parts(store, topics, groups, clients, config, loop, deliveries))
+            None if PullRuns is None else PullRuns(self._parts(store, tables, clients, config, loop, deliveries))
         )
         if self.compiled is not None:
             self._path.answer_woken = self.compiled.answer_woken
@@ -103,8 +94,7 @@ class PullProcessor:
     def _parts(
         self,
         store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
+        tables: Tables,
         clients: ClientManager,
         config: BrokerConfig,
         loop: EventLoop,
@@ -113,8 +103,8 @@ class PullProcessor:
         return PullParts(
             options=config,
             loop=loop,
-            find_group=groups.find,
-            get_topic=topics.get,
+            find_group=tables.groups.find,
+            get_topic=tables.topics.get,
             consumer_group=clients.consumer_group,
             find_queue=store.find_queue,
             settings=lambda: store.settings,

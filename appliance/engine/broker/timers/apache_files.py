@@ -88,11 +88,7 @@ def read_checkpoint(disk: Disk, store_dir: Path) -> Checkpoint | None:
     path = checkpoint_path(store_dir)
     if not disk.exists(path):
         return None
-    fd = disk.open(path, read_only=True)
-    try:
-        data = disk.pread(fd, _CHECKPOINT.size + _DONE.size, 0)
-    finally:
-        disk.close(fd)
+    data = disk.read(path, _CHECKPOINT.size + _DONE.size)
     if len(data) < _CHECKPOINT.size:
         return None
     last_read_ms, _, offset, master_offset, state, _, _ = _CHECKPOINT.unpack_from(data)

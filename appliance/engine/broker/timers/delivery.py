@@ -47,7 +47,7 @@ from ..delays.levels import Place
 from ..delays.waiting_time import WaitingTime
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage
-from .apache_files import Checkpoint
+from .apache_files import read_checkpoint
 from .claims import Claims
 from .look import ScheduleLook
 from .marks import KeyMarks
@@ -146,21 +146,18 @@ class DeliverTimers(ServiceThread):
         index: TimerIndex,
         find_topic: FindTopic,
         precision_ms: Callable[[], int],
-        left_by_apache: Callable[[], Checkpoint | None],
         claims: Claims | None = None,
         clock: Clock = SYSTEM,
     ) -> None:
-        """The store is already open, with what an earlier life left in it. left_by_apache: reads the checkpoint file,
-        raises OSError."""
+        """The store is already open, with what an earlier life left in it."""
         super().__init__("deliver-timers", clock)
         # Constant after construction.
         self._store = store
         self._appends = appends
         self.index = index
         self._find_topic = find_topic
-        self._precision_ms = precision_ms
-        self._left_by_apache = left_by_apache
-        self._claims = claims or Claims()
+        self.precision_ms = precision_ms
+        self.claims = claims or Claims()
         queue = store.find_queue(TIMER_TOPIC, 0)
         self._end_at_start = 0 if queue is None else queue.max_offset
         # Owned by the thread; numbers may be read by anyone.
@@ -227,6 +224,10 @@ class DeliverTimers(ServiceThread):
         """Return the wall clock less its jumps."""
         return self._time.now_ms()
 
+    def look(self) -> ScheduleLook:
+        """Return a view of the messages that wait for a time of their own now."""
+        return ScheduleLook(self.index, self._store.disk, self._store.log, self.precision_ms)
+
     def waits(self, key: str, out_ms: int) -> bool:
         """True if a message with this key (`topic+unique key`) and TIMER_OUT_MS waits, or may wait. Reads the records
         that are not in the index yet: True if they are too many, False if something cannot be read."""
@@ -242,12 +243,12 @@ class DeliverTimers(ServiceThread):
                 begin += len(entries) // ENTRY_BYTES
                 for physical, size, _ in unpack_entries(entries):
                     stored = read_stored(self._store.log, physical, size)
-                    timed = None if stored is None else timed_of(stored[0], self._precision_ms())
+                    timed = None if stored is None else timed_of(stored[0], self.precision_ms())
                     if stored is None or timed is None or timed.out_ms != out_ms or timed.cancels is not None:
                         continue
                     if cancel_key(stored[0]) == key:
                         return True
-            with ScheduleLook(self.index, self._store.disk, self._store.log, self._precision_ms) as look:
+            with self.look() as look:
                 return look.waits(out_ms, key, self.index.rounded_ms)
         except (OSError, CorruptFile, QueueBroken):
             return False
@@ -338,17 +339,17 @@ class DeliverTimers(ServiceThread):
         if self.index.indexed.queue_offset < self._end:
             return
         self._until_ms = self._time.now_ms()
-        self._claims.reached_ms = max(self._claims.reached_ms, int(self._until_ms + self._time.jumps_ms))
+        self.claims.reached_ms = max(self.claims.reached_ms, int(self._until_ms + self._time.jumps_ms))
         queue = self._store.find_queue(TIMER_TOPIC, 0)
         self._end = 0 if queue is None else queue.max_offset
 
     def _look_aside(self) -> None:
         """Put messages back that are no longer claimed or rolled, to be taken after the marks made meanwhile."""
-        self._claims.indexed(self.index.indexed.queue_offset, self.clock.wall_ms())
+        self.claims.indexed(self.index.indexed.queue_offset, self.clock.wall_ms())
         free = [
             one
             for one, claimed in self._aside.items()
-            if self._claims.is_free(*claimed) and unpack_entry(one).queue_offset not in self.index.rolling
+            if self.claims.is_free(*claimed) and unpack_entry(one).queue_offset not in self.index.rolling
         ]
         for one in free:
             del self._aside[one]
@@ -382,13 +383,13 @@ class DeliverTimers(ServiceThread):
         self._aside.clear()
         self._later.clear()
         self._end = 0
-        self._claims.forget_entered()
+        self.claims.forget_entered()
         self._begin_again()
         self.is_ready = False
 
     def _load(self) -> None:
         """Load the saved index. Begin a new one if that is of another log, or another broker has used the store."""
-        left = self._left_by_apache()
+        left = read_checkpoint(self._store.disk, self._store.paths.root)
         if self.index.load(self._end_at_start):
             if left is not None and not left.ours:
                 logger.warning("timers: another broker went on with this store; the schedule index is made again")
@@ -403,7 +404,7 @@ class DeliverTimers(ServiceThread):
         self._loaded = True
 
     def _begin_again(self) -> None:
-        left = self._left_by_apache()
+        left = read_checkpoint(self._store.disk, self._store.paths.root)
         queue = self._store.find_queue(TIMER_TOPIC, 0)
         skip = Skip() if left is None else Skip(left.last_read_ms, left.queue_offset)
         if left is not None and left.done is not None:
@@ -447,7 +448,7 @@ class DeliverTimers(ServiceThread):
             raise QueueBroken(f"entry {begin} of {queue.topic}-{queue.queue_id} cannot be read")
         found: list[TimerEntry] = []
         others: dict[int, list[TimerEntry]] = {}
-        precision_ms, skip = self._precision_ms(), self.index.skip
+        precision_ms, skip = self.precision_ms(), self.index.skip
         self.index.rounded_ms = max(self.index.rounded_ms, precision_ms)
         offset, last = begin, self.index.indexed
         places = [(at, size) for at, size, _ in unpack_entries(entries[: len(entries) // ENTRY_BYTES * ENTRY_BYTES])]
@@ -548,7 +549,7 @@ class DeliverTimers(ServiceThread):
         record = found.record
         if record.topic != TIMER_TOPIC or record.queue_offset != entry.queue_offset:
             raise GivenUp("damaged", f"the record is one of {record.topic}-{record.queue_id}")
-        timed = timed_of(record.properties, self._precision_ms())
+        timed = timed_of(record.properties, self.precision_ms())
         if timed is None:
             raise GivenUp("damaged", "its record says no time")
         key = timed.cancels if entry.is_mark and timed.cancels is not None else cancel_key(record.properties)
@@ -566,13 +567,13 @@ class DeliverTimers(ServiceThread):
                 self.cancelled += not is_replaced
                 self.index.done(one)
                 return None
-        if entry.queue_offset in self.index.rolling or not self._claims.enter(key, timed.out_ms):
+        if entry.queue_offset in self.index.rolling or not self.claims.enter(key, timed.out_ms):
             raise _Aside(key, timed.out_ms)
         try:
             properties = with_times(record, timed, self.clock.wall_ms())
             message = due_copy(found, _PLACE, self._find_topic, properties)
         except BaseException:
-            self._claims.leave(key, timed.out_ms)
+            self.claims.leave(key, timed.out_ms)
             raise
         return _Waits(due, one, message, key, timed.out_ms)
 
@@ -596,7 +597,7 @@ class DeliverTimers(ServiceThread):
         found: dict[str, KeyMarks] = {}
         for entry in self.index.later_marks(out_ms + 1, shift_ms, lane, topic_lane):
             stored = read_stored(self._store.log, entry.physical_offset, entry.size)
-            timed = None if stored is None else timed_of(stored[0], self._precision_ms())
+            timed = None if stored is None else timed_of(stored[0], self.precision_ms())
             if stored is not None and timed is not None and timed.out_ms == out_ms:
                 key = short_key(timed.cancels if timed.cancels is not None else cancel_key(stored[0]))
                 found.setdefault(key, KeyMarks()).note(timed, entry.queue_offset)
@@ -664,7 +665,7 @@ class DeliverTimers(ServiceThread):
                 else:
                     self._not_before = self.clock.steady() + REFUSED_S
                     again.append(one)
-                self._claims.leave(key, out_ms, outcome.is_stored and out_ms >= wall_ms)
+                self.claims.leave(key, out_ms, outcome.is_stored and out_ms >= wall_ms)
             self.index.back(again)
             self.late_ms = max(0.0, self._time.now_ms() - batch.waits[0].due_ms)
 

@@ -27,8 +27,8 @@ from ..delays.early_batch import Cannot, Chosen, Claimed, EarlyBatches, EarlyWor
 from ..delays.levels import Place
 from ..delays.settled import How
 from ..sending.own_appends import OwnAppends, OwnMessage
-from .claims import Claim, Claims
-from .delivery import with_times
+from .claims import Claim
+from .delivery import DeliverTimers, with_times
 from .look import ScheduleLook
 from .recall import key_of, mark_of
 from .records import timed_of
@@ -67,24 +67,20 @@ class EarlyTimerActs(EarlyBatches):
         self,
         store: MessageStore,
         appends: OwnAppends,
-        claims: Claims,
-        look: Callable[[], ScheduleLook],
-        indexed_to: Callable[[], int],
+        delivery: DeliverTimers,
         find_topic: FindTopic,
-        precision_ms: Callable[[], int],
         clock: Clock,
-        take_in: Callable[[], object] = lambda: None,
+        take_in: Callable[[], object] | None = None,
     ) -> None:
-        """indexed_to: the queue offset behind the last record in the schedule. take_in: makes the schedule look for new
-        records soon."""
+        """take_in: makes the schedule look for new records soon; None: wakes the delivery for that."""
         super().__init__(store, appends, clock)
         # Constant after construction.
-        self._claims = claims
-        self._look = look
-        self._indexed_to = indexed_to
+        self._claims = delivery.claims
+        self._index = delivery.index
+        self._look = delivery.look
         self._find_topic = find_topic
-        self._precision_ms = precision_ms
-        self._take_in = take_in
+        self._precision_ms = delivery.precision_ms
+        self._take_in = take_in or delivery.wakeup
 
     def look(self, how: How, one: Chosen) -> Fate | None:
         """Return why the act cannot be done to this message as things are, None if it can; changes nothing."""
@@ -167,9 +163,9 @@ class EarlyTimerActs(EarlyBatches):
             return
         end = self._end()
         reason = "the schedule is behind the log; try again"
-        if self._indexed_to() < end:
+        if self._index.indexed.queue_offset < end:
             self._take_in()
-        if self._wait(lambda: self._indexed_to() >= end, KNOWN_S):
+        if self._wait(lambda: self._index.indexed.queue_offset >= end, KNOWN_S):
             try:
                 with self._look() as look:
                     for number, one in work.items():

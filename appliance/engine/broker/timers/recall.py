@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...config import BrokerConfig
+from ...config import EngineConfig
 from ...errors import RefusedRequest
 from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
@@ -35,6 +35,7 @@ from ..sending.outcome import PutOutcome, ReplyTo
 from ..sending.own_appends import OwnAppends, OwnMessage
 from ..topic_config import TopicConfig
 from .claims import RECALLS, Claim, Claims
+from .delivery import DeliverTimers
 
 RECALL_TAG = "_RECALL_TAG_"
 _NOT_AVAILABLE = "recall failed, broker service not available"
@@ -92,25 +93,21 @@ class RecallPath:
         appends: OwnAppends,
         claims: Claims,
         find_topic: Callable[[str], TopicConfig | None],
-        options: Callable[[], BrokerConfig],
-        max_delay_ms: Callable[[], int],
+        options: Callable[[], EngineConfig],
         wall_ms: Callable[[], int],
-        waits: Callable[[str, int], bool] = lambda key, out_ms: True,
-        most_late_ms: Callable[[], int] = lambda: 0,
+        delivery: DeliverTimers | None = None,
         no_waiting: Callable[[], str | None] = lambda: None,
     ) -> None:
-        """options, max_delay_ms (`timerMaxDelaySec`): as they are now. waits: True if a message with this key and
-        TIMER_OUT_MS waits. most_late_ms: longest time by which waiting messages may be overdue. no_waiting: the reason
-        why no further marks are taken, which are kept until their time as messages are; None when they are."""
+        """options: as they are now. delivery: knows which messages wait; without it all do, and none is overdue.
+        no_waiting: the reason why no further marks are taken, which are kept until their time as messages are; None
+        when they are."""
         # Constant after construction.
         self._appends = appends
         self._claims = claims
         self._find_topic = find_topic
         self._options = options
-        self._max_delay_ms = max_delay_ms
         self._wall_ms = wall_ms
-        self._waits = waits
-        self._most_late_ms = most_late_ms
+        self._delivery = delivery
         self._no_waiting = no_waiting
 
     def recall(self, asked: Asked, reply_to: ReplyTo) -> None:
@@ -128,7 +125,7 @@ class RecallPath:
         if self._claims.claim(key, out_ms, RECALLS) is not Claim.YOURS:
             raise self._too_late()
         try:
-            if out_ms < self._claims.reached_ms and not self._waits(key, out_ms):
+            if out_ms < self._claims.reached_ms and self._delivery and not self._delivery.waits(key, out_ms):
                 raise self._too_late()
             self._appends.put(mark, _Recall(self._claims, key, out_ms, reply_to))
         except BaseException:  # else delivery would wait for the mark for ever
@@ -139,7 +136,7 @@ class RecallPath:
         return RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, the message is delivered")
 
     def _check_broker(self, now_ms: int) -> None:
-        options = self._options()
+        options = self._options().broker
         if not options.recall_message_enable:
             raise RefusedRequest(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if now_ms < options.start_accept_send_request_time_stamp:
@@ -148,15 +145,17 @@ class RecallPath:
             raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, _NOT_AVAILABLE)
 
     def _handle(self, asked: Asked, now_ms: int) -> RecallHandle:
+        options = self._options()
         try:
             handle = decode_recall_handle(asked.handle)
         except ValueError as error:
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
         if handle.topic != asked.topic:
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
-        if handle.broker_name != self._options().broker_name:
+        if handle.broker_name != options.broker.broker_name:
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, _NOT_AVAILABLE)
-        if not -self._most_late_ms() < handle.at_ms - now_ms < self._max_delay_ms():
+        most_late_ms = self._delivery.index.most_late_ms if self._delivery else 0
+        if not -most_late_ms < handle.at_ms - now_ms < options.store.timer_max_delay_sec * 1000:
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle
 

@@ -21,7 +21,6 @@ import logging
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 
-from ...clock import Clock
 from ...errors import CorruptFile, QueueBroken, Unavailable
 from ...named_tuple import NamedTuple
 from ...protocol.names import TIMER_TOPIC
@@ -34,10 +33,10 @@ from ...store.time_search import Boundary, TimeSearch
 from ..delays.levels import Place
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage, copy_of
-from .delivery import rolled_properties
+from .delivery import DeliverTimers, rolled_properties
 from .records import entries_of, timed_of
 from .runs import TimerEntry
-from .schedule import NEAR_MS, TimerIndex
+from .schedule import NEAR_MS
 
 logger = logging.getLogger(__name__)
 
@@ -75,23 +74,17 @@ class RollTimers:
         self,
         store: MessageStore,
         appends: OwnAppends,
-        index: TimerIndex,
-        is_ready: Callable[[], bool],
-        precision_ms: Callable[[], int],
+        delivery: DeliverTimers,
         reserved_ms: Callable[[], int],
-        clock: Clock,
-        now_ms: Callable[[], float] | None = None,
     ) -> None:
-        """now_ms: the wall clock less its jumps, by which messages are due."""
+        """reserved_ms: returns how long files are kept."""
         # Constant after construction.
         self._store = store
         self._appends = appends
-        self._index = index
-        self._is_ready = is_ready
-        self._precision_ms = precision_ms
+        self._delivery = delivery
+        self._index = delivery.index
         self._reserved_ms = reserved_ms
-        self._clock = clock
-        self._now_ms = now_ms or clock.wall_ms
+        self._clock = clock = delivery.clock
         self._times = TimeSearch(store.queues, store.records, clock.wall_ms, store.clock_steps.ahead_ms)
         self._steps = self._run()
         # Written by the cleaner, worked off by the thread that delivers.
@@ -120,7 +113,7 @@ class RollTimers:
     def keep(self, wanted: int) -> str | None:
         """Return why log files up to this physical offset must stay for now: messages that wait there are being rolled.
         None if no message needs them, durably."""
-        if not self._is_ready():
+        if not self._delivery.is_ready:
             return "it is not known yet which messages wait for their time"
         if self._lowest() >= wanted:
             return None
@@ -178,7 +171,7 @@ class RollTimers:
     def _run(self) -> Iterator[float]:
         while True:
             queue = self._store.find_queue(TIMER_TOPIC, 0)
-            if queue is None or not self._is_ready():
+            if queue is None or not self._delivery.is_ready:
                 yield _REFUSED_S
                 continue
             wanted = self._wanted
@@ -280,7 +273,7 @@ class RollTimers:
                 return None
             yield _REFUSED_S
         record = found.record
-        timed = timed_of(record.properties, self._precision_ms())
+        timed = timed_of(record.properties, self._delivery.precision_ms())
         if timed is None:
             return None
         copy = _Copy(
@@ -303,7 +296,7 @@ class RollTimers:
     def _waits(self, copy: _Copy) -> bool | None:
         """True if a record is to be rolled, False if delivery has had it, None while it is left to delivery because it
         is due."""
-        if copy.entry.due_ms - self._index.most_shift_ms - self._now_ms() >= NEAR_MS:
+        if copy.entry.due_ms - self._index.most_shift_ms - self._delivery.now_ms() >= NEAR_MS:
             return True
         standing = self._index.find(copy.entry, copy.out_ms)
         if standing is None or copy.entry.is_mark:
@@ -311,7 +304,8 @@ class RollTimers:
         if standing.is_taken:
             return None
         # When the disk is full, the log takes no delivery, but it takes a roll's copy, which lets a file go.
-        return True if standing.due_ms - self._now_ms() >= NEAR_MS or self._store.log.refused_by("disk") else None
+        is_far = standing.due_ms - self._delivery.now_ms() >= NEAR_MS
+        return True if is_far or self._store.log.refused_by("disk") else None
 
     def _append(self, copies: list[_Copy]) -> Iterator[float]:
         """Append the copies, until the log is durable past them and they are in the index. Delivery leaves their

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from pathlib import Path
 
-from ...clock import SYSTEM, Clock
-from ...disk import Disk
 from ...errors import CorruptFile
 from ...service_thread import ServiceThread
+from ...store.message_store import MessageStore
 from .apache_files import LOG_FILE_BYTES, Unit, remove_schedule, save_checkpoint, write_timer_log
+from .delivery import DeliverTimers
 from .look import ScheduleLook
 from .rolling import RollTimers
-from .schedule import TimerIndex
 
 logger = logging.getLogger(__name__)
 
@@ -36,23 +34,18 @@ class SaveTimers(ServiceThread):
 
     def __init__(
         self,
-        index: TimerIndex,
-        store_dir: Path,
-        disk: Disk,
-        log_begin: Callable[[], int],
-        is_ready: Callable[[], bool],
-        clock: Clock = SYSTEM,
+        store: MessageStore,
+        delivery: DeliverTimers,
         look: Callable[[], ScheduleLook] | None = None,
         log_file_bytes: int = LOG_FILE_BYTES,
     ) -> None:
-        """is_ready: True when everything is in the index, so that the checkpoint can be written from it. look:
-        opens a look at what waits, to note it for an Apache broker at the stop; None to leave that out."""
-        super().__init__("save-timers", clock)
-        self._index = index
-        self._store_dir = store_dir
-        self._disk = disk
-        self._log_begin = log_begin
-        self._is_ready = is_ready
+        """look: opens a look at what waits, to note it for an Apache broker at the stop; None to leave that out."""
+        super().__init__("save-timers", delivery.clock)
+        self._log = store.log
+        self._store_dir = store.paths.root
+        self._disk = store.disk
+        self._delivery = delivery
+        self._index = index = delivery.index
         self._look = look
         self._log_file_bytes = log_file_bytes
         index.on_unsaved = self.wakeup
@@ -102,7 +95,7 @@ class SaveTimers(ServiceThread):
         self._index.save()
         self._look_at_checkpoint(last)
         if not last:
-            while self._index.merge(self._log_begin(), self.clock.wall_ms(), self._pause):
+            while self._index.merge(self._log.min_offset, self.clock.wall_ms(), self._pause):
                 self._index.save()
             self._work()
 
@@ -113,7 +106,7 @@ class SaveTimers(ServiceThread):
         self.roll.scan()
         if self.roll.tidy:
             self.roll.tidy = False
-            if self._index.merge(self._log_begin(), self.clock.wall_ms(), self._pause, everything=True):
+            if self._index.merge(self._log.min_offset, self.clock.wall_ms(), self._pause, everything=True):
                 self._index.save()
 
     def _pause(self) -> bool:
@@ -128,7 +121,7 @@ class SaveTimers(ServiceThread):
     def done(self) -> str:
         """Return what members of the set get beside the checkpoint, `out_ms:queue_offset` of `TimerIndex.settled`; ""
         before that is known. Any thread."""
-        if not self._is_ready():
+        if not self._delivery.is_ready:
             return ""
         try:
             done = self._index.settled()
@@ -139,7 +132,7 @@ class SaveTimers(ServiceThread):
     def _look_at_checkpoint(self, last: bool) -> None:
         """Write Apache's checkpoint when it is time. Called after a save: what is not saved has not happened."""
         now = self.clock.monotonic()
-        if not self._is_ready() or (not last and now - self._checkpoint_at < CHECKPOINT_S):
+        if not self._delivery.is_ready or (not last and now - self._checkpoint_at < CHECKPOINT_S):
             return
         _, low = self._index.lowest()
         due, wall_ms = self._index.lowest_due_ms(), self.clock.wall_ms()
@@ -155,7 +148,7 @@ class SaveTimers(ServiceThread):
     def _hand_over(self) -> None:
         """Write down which messages wait, for an Apache broker that may go on with the store. All is saved by now."""
         indexed = self._index.indexed
-        if self._look is None or not self._is_ready() or indexed.physical_offset < 0 or self.failure is not None:
+        if self._look is None or not self._delivery.is_ready or indexed.physical_offset < 0 or self.failure is not None:
             return
         deadline = self.clock.monotonic() + HAND_OVER_S
         last = Unit(0, indexed.physical_offset, indexed.size)

@@ -231,14 +231,10 @@ class TimerIndex:
         return True
 
     def _read(self, path: Path) -> bytes:
-        fd = self._disk.open(path, read_only=True)
-        try:
-            size = self._disk.size(fd)
-            if not len(_TITLE) + 4 <= size <= _MOST_STATE_BYTES:
-                raise CorruptFile(f"timers: a state of {size} bytes")
-            return self._disk.pread(fd, size, 0)
-        finally:
-            self._disk.close(fd)
+        data = self._disk.read(path, _MOST_STATE_BYTES + 1)
+        if not len(_TITLE) + 4 <= len(data) <= _MOST_STATE_BYTES:
+            raise CorruptFile(f"timers: a state of {len(data)} bytes")
+        return data
 
     def _take_state(self, data: bytes, end: int) -> None:
         text, crc = data[:-4], data[-4:]

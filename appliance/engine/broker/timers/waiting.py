@@ -22,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 
+from ...config import StoreConfig
 from ...errors import RefusedRequest
 from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
@@ -62,6 +63,10 @@ class TimerRules(NamedTuple):
     enabled: bool = True
     max_delay_s: int = 259_200
     precision_ms: int = 1000
+
+
+def timer_rules(config: StoreConfig) -> TimerRules:
+    return TimerRules(config.timer_wheel_enable, config.timer_max_delay_sec, config.timer_precision_ms)
 
 
 class Waits(NamedTuple):

@@ -27,7 +27,6 @@ from .admin_journal import DONE, REFUSED, TOO_LATE, Act, DecisionJournal, Ended
 from .check import AskedNow, CheckTransactions
 from .decisions import ALREADY_DECIDED, Decisions
 from .half import HALF_QUEUE, Half, half_like, half_of
-from .open_halves import OpenHalves
 from .resolved import By
 from .resume import Resumed, ResumeDiscarded
 
@@ -82,7 +81,6 @@ class AdminActs:
     def __init__(
         self,
         store: MessageStore,
-        halves: OpenHalves,
         decisions: Decisions,
         checks: CheckTransactions,
         discarded: ResumeDiscarded,
@@ -92,7 +90,7 @@ class AdminActs:
     ) -> None:
         # Constant after construction.
         self._store = store
-        self._halves = halves
+        self._halves = decisions.halves
         self._decisions = decisions
         self._checks = checks
         self._discarded = discarded

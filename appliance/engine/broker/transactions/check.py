@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
-from ...clock import Clock
 from ...errors import QueueBroken
 from ...loop_calls import run_on_loop
 from ...named_tuple import NamedTuple
@@ -43,7 +42,7 @@ from ..clients import ClientManager
 from ..offsets import ConsumerOffsetManager
 from .decisions import NOBODY, Decisions
 from .half import FIRST_HALF, HALF_QUEUE, Half, as_checked, checks_of, earlier_offsets, half_of, immunity_ms
-from .open_halves import MOST_CHECKS, OpenHalves
+from .open_halves import MOST_CHECKS
 from .rebuild import Found, Rebuild
 
 logger = logging.getLogger(__name__)
@@ -82,12 +81,13 @@ APPEARED_MS = 500
 
 class CheckSettings(NamedTuple):
     """timeout_ms: `transactionTimeOut`. interval_ms: `transactionCheckInterval`. most: `transactionCheckMax`. kept_ms:
-    `fileReservedTime`."""
+    `fileReservedTime`. broker_name: the sender's, in a question."""
 
     timeout_ms: int
     interval_ms: int
     most: int
     kept_ms: int
+    broker_name: str
 
 
 class AskedNow(enum.Enum):
@@ -113,26 +113,22 @@ class CheckTransactions(ServiceThread):
     def __init__(
         self,
         store: MessageStore,
-        halves: OpenHalves,
         decisions: Decisions,
         clients: ClientManager,
         offsets: ConsumerOffsetManager,
         loop: EventLoop,
-        broker_name: str,
         settings: Callable[[], CheckSettings],
         left_ms: Callable[[int, int, int], float],
-        clock: Clock,
     ) -> None:
         """left_ms: as `DeliverDelayed.left_until_ms`."""
-        super().__init__("check-transactions", clock)
+        super().__init__("check-transactions", clock := loop.clock)
         # Constant after construction.
         self._store = store
-        self._halves = halves
+        self._halves = decisions.halves
         self._decisions = decisions
         self._clients = clients
         self._offsets = offsets
         self._loop = loop
-        self._broker_name = broker_name
         self._settings = settings
         self._left_ms = left_ms
         self._files = store.queues.new_files(capacity=4)
@@ -537,7 +533,7 @@ class CheckTransactions(ServiceThread):
             opaque=self.asked & 0x7FFFFFFF,
             flag=FLAG_ONEWAY,
             ext_fields={
-                "bname": self._broker_name,
+                "bname": self._settings().broker_name,
                 "commitLogOffset": str(record.physical_offset),
                 "topic": HALF_TOPIC,
                 "msgId": key,

@@ -86,13 +86,7 @@ class CheckCountsFile:
         """Read the file, at the start; None without one, or if it is damaged. Raises OSError."""
         if not self._disk.exists(self._path):
             return None
-        fd = self._disk.open(self._path, read_only=True)
-        try:
-            size = self._disk.size(fd)
-            data = self._disk.pread(fd, size, 0) if size <= _MOST_BYTES else b""
-        finally:
-            self._disk.close(fd)
-        found = decode(data)
+        found = decode(self._disk.read(self._path, _MOST_BYTES))
         if found is None:
             logger.warning("transactions: counts of questions are damaged, and begin anew path=%s", self._path)
         return found
@@ -104,12 +98,5 @@ class CheckCountsFile:
         if mark == self._written:
             return
         self._disk.make_directory(self._path.parent)
-        fresh = self._path.with_suffix(".tmp")
-        fd = self._disk.open(fresh, create=True)
-        try:
-            self._disk.truncate(fd, 0)
-            self._disk.write_all(fd, data, 0)
-        finally:
-            self._disk.close(fd)
-        self._disk.rename(fresh, self._path)
+        self._disk.replace(self._path, data, durable=False)
         self._written = mark

@@ -98,7 +98,7 @@ class Decisions:
         # Constant after construction.
         self._store = store
         self._appends = appends
-        self._halves = halves
+        self.halves = halves
         self._topics = topics
         self._places = places
         self._wall_ms = wall_ms
@@ -165,8 +165,8 @@ class Decisions:
 
     def forget(self, offset: int) -> None:
         """Drop a half message that can never be read again: nothing is left to decide."""
-        checks = self._halves.checks(offset) or 0
-        if self._halves.close(offset):
+        checks = self.halves.checks(offset) or 0
+        if self.halves.close(offset):
             self._decided.append(offset)
             self.counts[How.LOST] += 1
             self.on_ended(offset, -1, self._wall_ms(), 0, How.LOST, By.BROKER, checks, b"")
@@ -183,14 +183,14 @@ class Decisions:
         if not is_staged:
             return False
         now = (offset, store.tick.last_offset)
-        self._halves.move(record.queue_offset, offset, checks)
+        self.halves.move(record.queue_offset, offset, checks)
         self.staged_to = store.log.stage_base + store.log.staged
         self._decided.append(record.queue_offset)
         for old in {record.queue_offset, *earlier_offsets(half)}:
             self._note_move(old, now)
         for _ in range(2):  # the move of a half that was decided since is no longer needed
             old = self._moves.popleft()
-            if self._halves.checks(self._moved[old][0]) is None:
+            if self.halves.checks(self._moved[old][0]) is None:
                 del self._moved[old]
             else:
                 self._moves.append(old)
@@ -204,7 +204,7 @@ class Decisions:
     def place_of(self, half: Half) -> Half:
         """Return the half where it lies now: it may have been put back since its producer received its offset."""
         now = self._moved.get(half.record.queue_offset)
-        if now is None or self._halves.checks(half.record.queue_offset) is not None:
+        if now is None or self.halves.checks(half.record.queue_offset) is not None:
             return half
         return half._replace(record=half.record._replace(queue_offset=now[0], physical_offset=now[1]))
 
@@ -214,7 +214,7 @@ class Decisions:
         record, store = half.record, self._store
         queue = store.find_queue(HALF_TOPIC, HALF_QUEUE)
         was_put_back = record.queue_offset in self._moved
-        if queue is None or (self._halves.checks(record.queue_offset) is None and not was_put_back):
+        if queue is None or (self.halves.checks(record.queue_offset) is None and not was_put_back):
             return
         entry: bytes | None
         if record.queue_offset < queue.min_offset:
@@ -240,16 +240,16 @@ class Decisions:
         one of them."""
         record = half.record
         if offset_in(record.properties, PREPARED_QUEUE_OFFSET) in self._late:
-            if self._halves.close(record.queue_offset):
+            if self.halves.close(record.queue_offset):
                 self._decided.append(record.queue_offset)
             return False
         for old in earlier_offsets(half):
-            if self._halves.checks(old) is None:
+            if self.halves.checks(old) is None:
                 self._note_move(old, (record.queue_offset, record.physical_offset))
         return True
 
     def _refuse_decided(self, half: Half) -> None:
-        if self._halves.checks(half.record.queue_offset) is None or not self.seen(half):
+        if self.halves.checks(half.record.queue_offset) is None or not self.seen(half):
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, ALREADY_DECIDED)
 
     def _waiting_place(self, properties: str, target: Place) -> tuple[Place, str]:
@@ -286,8 +286,8 @@ class Decisions:
         record = half.record
         offset, now_ms = record.queue_offset, self._store.next_store_ms()
         if checks is None:
-            checks = self._halves.checks(offset) or 0
-        self._halves.close(offset)
+            checks = self.halves.checks(offset) or 0
+        self.halves.close(offset)
         self._decided.append(offset)
         self.staged_to = self._store.log.stage_base + self._store.log.staged
         self.counts[how] += 1
@@ -350,7 +350,7 @@ class Decisions:
     def held_up_by(self, most_ops: int, most_halves: int) -> list[int]:
         """Return halves without which a start would have much less to read: few old ones before more op messages or
         halves than these. At most one half for each PUT_BACK_FOR that are gained."""
-        lowest = self._halves.lowest
+        lowest = self.halves.lowest
         if lowest is None:
             return []
         self._ops.pass_below(lowest)
@@ -364,14 +364,14 @@ class Decisions:
         if limit < 0:
             return []
         most = min(most, MOST_HELD_UP)
-        found = self._halves.all(0, most + 1)
+        found = self.halves.all(0, most + 1)
         held = [offset for offset in found if offset <= limit]
         return held if len(held) <= most else []
 
     def progress(self) -> tuple[int, int]:
         """Return (half, op): offsets from which Apache has to read both queues, with all that was staged by now."""
         store = self._store
-        half = self._halves.lowest
+        half = self.halves.lowest
         if half is None:
             half = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE).next_offset
         self._ops.pass_below(half)

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import enum
 import logging
-import os
-import re
 import struct
 import threading
 from collections import deque
@@ -23,6 +21,7 @@ from zlib import crc32
 
 from ...disk import Disk
 from ...named_tuple import NamedTuple
+from ...numbered_files import NumberedFiles
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ MOST_FILES = 16
 MOST_WAITING = 65_536
 #: Entries looked at in one go: searching keeps the GIL.
 _PIECE = ENTRY_BYTES * 4096
-_NAME = re.compile(r"[0-9]{10}\Z", re.ASCII)
 _MOST_AGE_MS = (1 << 32) - 1
 
 _pack = _BODY.pack
@@ -88,22 +86,16 @@ class EntryPlace(NamedTuple):
     at: int
 
 
-class ResolvedTransactions:
+class ResolvedTransactions(NumberedFiles):
     """`note` belongs to remoting-io; any thread may call the rest."""
 
     def __init__(self, directory: Path, disk: Disk) -> None:
-        # Constant after construction.
-        self.directory = directory
-        self._disk = disk
+        super().__init__(directory, disk)
         self._waiting: deque[bytes] = deque()
         #: Number of entries not kept since the start: memory was full, or the disk did not take them.
         self.lost = 0
-        # Held by whoever writes. Owns the descriptor.
+        # Held by whoever writes.
         self._writing = threading.Lock()
-        self._fd = -1
-        self._number = 0
-        self._end = 0
-        self._opened = False
         #: Reason why the last write failed; None if it did not.
         self.failure: str | None = None
 
@@ -148,55 +140,25 @@ class ResolvedTransactions:
             if room <= 0:
                 self._begin()
                 continue
-            data = b"".join(entries[:room])
-            self._disk.write_all(self._fd, data, self._end)
-            self._end += len(data)
+            self._add(b"".join(entries[:room]))
             entries = entries[room:]
 
     def _open(self) -> None:
         """Go on behind the last whole entry of the newest file."""
         self._disk.make_directory(self.directory)
-        numbers = self.files()
-        self._number = max(numbers, default=0)
-        if not numbers:
-            self._begin()
-            return
-        path = self._path(self._number)
-        fd = self._disk.open(path)
-        try:
-            size = self._disk.size(fd)
-            if self._disk.pread(fd, ENTRY_BYTES, 0) != HEADER or size > FILE_BYTES:
-                self._fd, self._end = fd, size
-                self._begin()  # not written by RocketBox, or damaged: left as it is
+        self._number = max(self.numbers(), default=0)
+        if self._number:
+            self._open_newest()
+            if self._disk.pread(self._fd, ENTRY_BYTES, 0) == HEADER and self._end <= FILE_BYTES:
+                self._cut(self._end // ENTRY_BYTES * ENTRY_BYTES)
                 return
-            end = size // ENTRY_BYTES * ENTRY_BYTES
-            if end != size:
-                self._disk.truncate(fd, end)
-        except OSError:
-            self._disk.close(fd)
-            raise
-        self._fd, self._end = fd, end
+        self._begin()  # a file that RocketBox did not write, or that is damaged, is left as it is
 
     def _begin(self) -> None:
         """Begin another file; delete the oldest one if there are too many."""
-        number = self._number + 1
-        while os.path.lexists(self._path(number)):  # something else of that name
-            number += 1
-        fd = self._disk.open(self._path(number), create=True)
-        try:
-            self._disk.write_all(fd, HEADER, 0)
-        except OSError:
-            self._disk.close(fd)
-            raise
-        self._close()
-        self._fd, self._number, self._end = fd, number, len(HEADER)
-        for old in self.files()[:-MOST_FILES]:
+        self._begin_file(HEADER)
+        for old in self.numbers()[:-MOST_FILES]:
             self._disk.unlink(self._path(old))
-
-    def _close(self) -> None:
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-            self._fd = -1
 
     def close(self) -> None:
         """Write the rest and close the file, after the loop has ended."""
@@ -205,15 +167,6 @@ class ResolvedTransactions:
             self._close()
 
     # --- reading
-
-    def files(self) -> list[int]:
-        """Return the numbers of the files, oldest first. Other names are left out, and so is what is no file."""
-        try:
-            with os.scandir(self.directory) as entries:
-                names = [one.name for one in entries if _NAME.match(one.name) and one.is_file(follow_symlinks=False)]
-        except OSError:
-            return []
-        return sorted(map(int, names))
 
     def newest_first(self, before: EntryPlace | None = None) -> Iterator[tuple[EntryPlace, Resolved]]:
         """Yield the entries, or those before a place, the newest first, without damaged ones. Raises OSError."""
@@ -238,7 +191,7 @@ class ResolvedTransactions:
 
     def oldest_ms(self) -> int | None:
         """Return when the oldest kept transaction ended; None without any. Raises OSError."""
-        for number in self.files():
+        for number in self.numbers():
             try:
                 fd = self._disk.open(self._path(number), read_only=True)
             except FileNotFoundError:
@@ -253,7 +206,7 @@ class ResolvedTransactions:
 
     def _pieces(self, before: EntryPlace | None) -> Iterator[tuple[int, int, bytes]]:
         """Yield (number of the file, index of the first entry, bytes) of all that is kept, the newest first."""
-        for number in reversed(self.files()):
+        for number in reversed(self.numbers()):
             if before is not None and number > before.file:
                 continue
             try:
@@ -273,9 +226,6 @@ class ResolvedTransactions:
                     end = begin
             finally:
                 self._disk.close(fd)
-
-    def _path(self, number: int) -> Path:
-        return self.directory / f"{number:010d}"
 
 
 def decode(data: bytes, at: int) -> Resolved | None:

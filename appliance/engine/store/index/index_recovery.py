@@ -71,13 +71,11 @@ class IndexPositionFile:
 
     def load(self) -> IndexPosition | None:
         """Return the position that was saved last; None if there is none, or it cannot be trusted."""
-        disk = self._disk
-        try:
-            fd = disk.open(self._path, read_only=True)
-        except FileNotFoundError:
+        data = self._disk.read_if_any(self._path)
+        if data is None:
             return None
         try:
-            found = json.loads(disk.pread(fd, disk.size(fd), 0))
+            found = json.loads(data)
             if found.pop("crc32") != crc32(json.dumps(found).encode()):
                 raise ValueError("the checksum does not match")
             files = [(str(name), int(count), int(end)) for name, count, end in found["files"]]
@@ -85,8 +83,6 @@ class IndexPositionFile:
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             logger.warning("index: %s cannot be read: %s", NAME, error)
             return None
-        finally:
-            disk.close(fd)
 
     def save(self, position: IndexPosition) -> None:
         """Replace the file, durably. Raises OSError."""

@@ -80,14 +80,9 @@ class BlockChecksums:
 
     def load(self, start: int) -> tuple[int, tuple[int, ...]] | None:
         """Return (block size, checksums) of one log file; None if it is not sealed. Raises CorruptFile, OSError."""
-        try:
-            fd = self._disk.open(self.directory / segment_name(start), read_only=True)
-        except FileNotFoundError:
+        raw = self._disk.read_if_any(self.directory / segment_name(start))
+        if raw is None:
             return None
-        try:
-            raw = self._disk.pread(fd, self._disk.size(fd), 0)
-        finally:
-            self._disk.close(fd)
         named, _, block_bytes, checksums = decode_checksums(raw)
         if named != start:
             raise CorruptFile(f"it belongs to the file that begins at {named}")

@@ -80,13 +80,8 @@ class DeletedTopics:
         return self._read() or ({}, {})
 
     def _read(self) -> tuple[dict[str, int], Ends] | None:
-        disk = self._disk
         try:
-            fd = disk.open(self._path, read_only=True)
-            try:
-                raw = disk.pread(fd, disk.size(fd), 0)
-            finally:
-                disk.close(fd)
+            raw = self._disk.read(self._path)
             if raw != self._known[0] or not raw:
                 self._known = (raw, *decode(json.loads(raw)))
             _, topics, ends = self._known

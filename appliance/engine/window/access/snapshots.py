@@ -5,14 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..sentences import Sentence
-from ..snapshots import Change
+from ..snapshots import HIDDEN, Change
 
 
 @dataclass(frozen=True, slots=True)
 class EntryRow:
-    """An entry of a user. policy: "Custom", its own, or "Default". resource: as "Topic:orders*". actions: as "Pub".
-    sources: addresses and networks of clients; empty: any. decision: "Allow" or "Deny"."""
+    """policy: "Custom", an own entry, or "Default", which counts where no own one fits. sources: empty for all."""
 
+    # resource: as "Topic:orders*". actions: as "Pub". sources: addresses and networks of clients. decision: "Allow" or
+    # "Deny".
     policy: str
     resource: str
     actions: tuple[str, ...]
@@ -22,28 +23,28 @@ class EntryRow:
 
 @dataclass(frozen=True, slots=True)
 class WireUser:
-    """A user who signs requests to the broker. user_type: "Super" or "Normal". secrets: how many are good, 1 or 2.
-    entries: in the order in which they were made, own ones first. revision: changes with the user."""
+    """user_type: "Super", who may everything, or "Normal". secrets: how many are good, 1 or 2; none is ever told
+    again."""
 
+    # entries: in the order in which they were made, own ones first. revision: changes with the user.
     name: str
     user_type: str
     enabled: bool
     secrets: int
     entries: tuple[EntryRow, ...]
-    revision: str
+    revision: str = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
 class WireUserChange(Change):
-    """A change of a user. secret: the one that was made, which nothing shows again; None for other acts."""
+    """secret: the one that was made, only in this answer; None for other acts."""
 
-    secret: str | None = field(default=None, repr=False)
+    secret: str | None = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class JudgedRow:
-    """An entry that holds the resource. why: "decides", "outranked" (it fits, and another one decides), or
-    "other_actions", "other_address" (it does not fit)."""
+    """why: "decides", "outranked" (it fits, and another one decides), "other_actions" or "other_address"."""
 
     entry: EntryRow
     why: str
@@ -51,10 +52,10 @@ class JudgedRow:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a user may do something. passes: the request goes through, as all do in report mode. sentence: why.
-    entries: those that hold the resource, in the order in which they are asked; empty for a Super user and for one that
-    is disabled."""
+    """passes: the request goes through, as all do in report mode. entries: all that hold the resource, in the order in
+    which they are asked."""
 
+    # entries: empty for a Super user and for one that is disabled.
     allowed: bool
     passes: bool
     sentence: Sentence
@@ -63,9 +64,9 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class AccessRow:
-    """What a user may do on one resource. actions: from everywhere. some: from some addresses only. A user without any
-    has no row, nor has one that is disabled."""
+    """actions: from everywhere. some: from some addresses only."""
 
+    # A user without any has no row, nor has one that is disabled.
     user: str
     user_type: str
     actions: tuple[str, ...]
@@ -74,13 +75,11 @@ class AccessRow:
 
 @dataclass(frozen=True, slots=True)
 class RefusalRow:
-    """Requests that were refused, or in report mode would be, and still are.
+    """user: "" for none and for unknown names. resource: "" unless an entry is missing or denies. actions: any one of
+    them would do, the least first. reason: "no_user", "not_proved", "not_super", "no_entry" or "denied". request,
+    address: of the last one."""
 
-    user: "" for none and for names that no user has. resource: as "Topic:orders"; "" unless an entry is missing or
-    denies. actions: any one of them would do, the least first. reason: "no_user", "not_proved", "not_super", "no_entry"
-    or "denied". request, address: of the last one. Times: milliseconds since 1970.
-    """
-
+    # Requests that were refused, or in report mode would be, and still are. resource: as "Topic:orders".
     user: str
     resource: str
     actions: tuple[str, ...]

@@ -175,7 +175,7 @@ def running_info_of(group: str, channel: ClientChannel, found: dict[str, Any], t
         version=version_name(channel.version),
         took_ms=took_ms,
         started_at_ms=_integer(properties.get("PROP_CONSUMER_START_TIMESTAMP")),
-        properties=tuple(shown),
+        properties=dict(shown),
         subscriptions=tuple(subscriptions),
         queues=tuple(sorted(queues, key=lambda queue: (queue.topic, queue.broker, queue.queue_id))),
         rates=tuple(sorted(rates, key=lambda row: row.topic)),

@@ -12,10 +12,10 @@ from ..snapshots import Subscription
 
 @dataclass(frozen=True, slots=True)
 class MemberQueue:
-    """A queue that is assigned to the client. committed: the offset it will commit next. cached: number of messages it
-    holds; first_cached, last_cached: their offsets; cached_mib: their size in MiB, rounded down. locked: the client
-    holds the lock of this queue, which is consumed in order. dropped: the client is giving the queue up."""
+    """A queue that the client says it has. committed: what it will commit next. cached: messages that it holds."""
 
+    # first_cached, last_cached: offsets of the messages that it holds; cached_mib: their size in MiB, rounded down.
+    # locked: it holds the lock of this queue, which is consumed in order. dropped: it is giving the queue up.
     topic: str
     broker: str
     queue_id: int
@@ -33,8 +33,9 @@ class MemberQueue:
 
 @dataclass(frozen=True, slots=True)
 class MemberRates:
-    """The client's figures of a topic: spans in ms and rates a second of its last minute; failed: of its last hour."""
+    """The client's figures for a topic, over its last minute; failed: over its last hour."""
 
+    # Spans in ms, rates a second.
     topic: str
     pull_ms: float | None
     pull_rate: float | None
@@ -46,10 +47,10 @@ class MemberRates:
 
 @dataclass(frozen=True, slots=True)
 class RunningInfo:
-    """A consumer's report about itself. properties: its settings as the client names them, by name. stack: its thread
-    dump, if it was asked for and the client can make one. left_out: number of parts of the answer that are not shown
-    because they are too many or cannot be read."""
+    """A consumer's own account of itself, just asked for. properties: its settings, in its own words. stack: its
+    threads, if they were asked for and it can say. left_out: parts of its answer that are not shown."""
 
+    # left_out: because they are too many or cannot be read.
     group: str
     client_id: str
     address: str
@@ -57,7 +58,7 @@ class RunningInfo:
     version: str
     took_ms: float
     started_at_ms: int | None
-    properties: tuple[tuple[str, str], ...]
+    properties: dict[str, str]
     subscriptions: tuple[Subscription, ...]
     queues: tuple[MemberQueue, ...]
     rates: tuple[MemberRates, ...]

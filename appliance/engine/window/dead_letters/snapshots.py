@@ -2,27 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..messages.snapshots import MessageCopy, MessageRow
 from ..sentences import Sentence
+from ..snapshots import HIDDEN
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterRow:
-    """One dead letter. row.stored_at_ms: when it became one; row.reconsume_times: how often it was retried.
+    """One dead letter. message.stored_at_ms: dead since. origin_topic, origin_id: where it was sent to. times_replayed:
+    before it came here, and since. came_by_job: the replay whose copy it is. replayed_by: replays from here, the newest
+    first. copies: dead letters of the group that were this message once; None where that was not counted."""
 
-    origin_topic, origin_id: the topic it was sent to, and its offset id there. expires_not_before_ms: it stays at least
-    until then, unless the disk gets too full; its log file may live longer. times_replayed: before it became this dead
-    letter, and since. came_by_job: the job that made it, if it is the copy of a replay that became a dead letter again.
-    replayed_by: jobs that have replayed it from here, the newest first (of the group's last 20). copies: number of the
-    group's dead letters of the same message, this one included; None if that was not counted.
-    """
-
-    row: MessageRow
+    # message.reconsume_times: how often it was retried. expires_not_before_at_ms: it stays at least until then, unless
+    # the disk gets too full. came_by_job: the copy of that replay became a dead letter again. replayed_by: of the
+    # group's last 20 jobs. copies: this one included.
+    message: MessageRow
     origin_topic: str | None
     origin_id: str | None
-    expires_not_before_ms: int | None
+    expires_not_before_at_ms: int | None
     times_replayed: int
     came_by_job: str | None
     replayed_by: tuple[str, ...]
@@ -56,24 +55,21 @@ class DeadLetterCopies:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterCell:
-    """Number of dead letters by origin topic ("" if they lack it), retry count, and the hour that begins at hour_ms."""
+    """topic: they were first sent to, "" when they do not say. hour_at_ms: when the hour begins that they died in."""
 
     topic: str
     retries: int
-    hour_ms: int
+    hour_at_ms: int
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSummary:
-    """A group's dead letters by origin topic, retries, and the hour in which they were stored.
+    """A group's dead letters by where they come from, their retries and the hour they died in. counted of the total are
+    looked at so far (truncated: ask again, it goes on from there); cells and unreadable add up to it. messages: how
+    many different ones they once were; None where that was not counted. again: copies of replays that died again."""
 
-    total: their present number; counted: how many were read so far (truncated: not all; the next call continues);
-    unreadable: how many of these have no record. cells: add up with `unreadable` to `counted`; in no order. messages:
-    number of different messages that they once were; None if that was not counted. again: number of replayed copies
-    that became dead letters again.
-    """
-
+    # cells: in no order. unreadable: how many of `counted` have no record. again: of replayed copies.
     group: str
     total: int
     counted: int
@@ -82,24 +78,23 @@ class DeadLetterSummary:
     cells: tuple[DeadLetterCell, ...]
     messages: int | None
     again: int
-    took_ms: float
+    took_ms: float = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiringGroup:
-    """count: dead letters of the group that may be deleted within the requested time; first_ms: the first ones stay at
-    least until then."""
-
+    # count: dead letters of the group that may be deleted within the requested time; first_at_ms: the first ones stay
+    # at least until then.
     group: str
     count: int
-    first_ms: int
+    first_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExpiringLetters:
-    """Dead letters that may be deleted within `within_ms` from now on, because their log file has been kept long enough
-    by then. groups: those with the most first."""
+    """Dead letters that may expire within the time: their log file has been kept long enough by then."""
 
+    # groups: those with the most first.
     within_ms: int
     total: int
     groups: tuple[ExpiringGroup, ...]
@@ -107,15 +102,15 @@ class ExpiringLetters:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterGroup:
-    """A group that has dead letters. known: False if the group was deleted. oldest_ms, newest_ms: store times of the
-    dead letters. expires_not_before_ms: of the oldest. job: the replay job that is not finished."""
+    """A group that has dead letters. known: whether there still is such a group. oldest_at_ms, newest_at_ms: when they
+    died. expires_not_before_at_ms: of the oldest. job: the replay that is not finished."""
 
     group: str
     known: bool
     count: int
-    oldest_ms: int | None
-    newest_ms: int | None
-    expires_not_before_ms: int | None
+    oldest_at_ms: int | None
+    newest_at_ms: int | None
+    expires_not_before_at_ms: int | None
     job: str | None
 
 
@@ -181,11 +176,11 @@ class ReplayJob:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableReplay:
-    """A job whose journal cannot be read: nothing is sent for it, and its other fields are unknown."""
+    """A replay whose journal cannot be read: nothing is sent for it."""
 
     id: str
     why: Sentence
-    modified_ms: int
+    modified_at_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,11 +215,12 @@ class ReplayPlan:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """The result of one message of a job. queue_id, queue_offset: of the dead letter. result: "replayed",
-    "skipped_by_guard", "gone", "failed", "unknown", "not_chosen" or "not_reached"; why: the reason, None for replayed
-    ones. died_again: True if its copy became a dead letter of the group again; None if that is not known. The other
-    fields are the dead letter's; None or empty if it can no longer be read."""
+    """The result of one message of a replay. queue_id, queue_offset, and the fields behind died_again: of the letter,
+    None when it can no longer be read. died_again: True if its copy is again a dead letter of the group; None if that
+    is not known."""
 
+    # result: "replayed", "skipped_by_guard", "gone", "failed", "unknown", "not_chosen" or "not_reached"; why: None for
+    # replayed ones.
     number: int
     queue_id: int
     queue_offset: int

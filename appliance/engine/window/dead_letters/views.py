@@ -181,7 +181,7 @@ class DeadLetterViews:
         wanted: fields of a filter: topic (that it was first sent to; "" if its properties lack that), retries, key (or
         unique id, or its original offset id), replayed ("no", "yes": from its place; "again": it is the copy of a
         replay). With a filter a page ends after 250 ms, and may be empty although there is a next one. No bodies:
-        `messages.body(row.row.offset_id)`. NotFound (group; its dead letter topic), InvalidInput.
+        `messages.body(row.message.offset_id)`. NotFound (group; its dead letter topic), InvalidInput.
         """
         topic = DLQ_PREFIX + group
         chosen = filter_of(wanted)
@@ -203,10 +203,10 @@ class DeadLetterViews:
             of_this = jobs.get((record.queue_id, record.queue_offset), [])
             rows.append(
                 DeadLetterRow(
-                    row=row_of(record),
+                    message=row_of(record),
                     origin_topic=properties.get(RETRY_TOPIC),
                     origin_id=properties.get(ORIGIN_MESSAGE_ID),
-                    expires_not_before_ms=expiry.of(record.physical_offset, record.store_time_ms, hours),
+                    expires_not_before_at_ms=expiry.of(record.physical_offset, record.store_time_ms, hours),
                     times_replayed=times_replayed(record, of_this),
                     came_by_job=provenance_of(properties).job,
                     replayed_by=tuple(state.spec.id for state in replays_of(record, of_this)),
@@ -450,9 +450,9 @@ class DeadLetterViews:
             group=group,
             known=self._groups.get(group) is not None,
             count=count,
-            oldest_ms=None if oldest is None else oldest.store_time_ms,
-            newest_ms=newest,
-            expires_not_before_ms=None
+            oldest_at_ms=None if oldest is None else oldest.store_time_ms,
+            newest_at_ms=newest,
+            expires_not_before_at_ms=None
             if oldest is None
             else expiry.of(oldest.physical_offset, oldest.store_time_ms, self._hours(topic)),
             job=job,

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ..sentences import Sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """One number behind a finding. unit: "messages", "clients", "queues", "times", "s", "messages/s", "%" or ""."""
+    """One figure that a finding rests on."""
 
+    # unit: "messages", "clients", "queues", "times", "s", "messages/s", "%" or "".
     name: str
     value: float
     unit: str
@@ -61,10 +63,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The result of looking for one kind of finding: "found", "clear", or "unknown" with the reason in `why`."""
+    """One thing that was looked at. state: found, clear, or unknown (why)."""
 
     kind: str
-    state: str
+    state: Literal["found", "clear", "unknown"]
     why: Sentence | None
 
 

@@ -77,7 +77,8 @@ class GroupNow:
         if known:
             comes = sum(sampler.rate(sampler.topics.get(topic), span) or 0.0 for topic in topics)
             goes = sum(sampler.rate(sampler.pairs.get((topic, name)), span) or 0.0 for topic in topics)
-        trend, catches_up, why = "", None, None
+        trend: s.Trend
+        catches_up, why = None, None
         if backlog.lag is None:
             trend, why = "unknown", backlog.why
         elif comes is None or goes is None:

@@ -192,12 +192,12 @@ class GroupViews:
         members = members_of(info)
         wanted = [] if info is None else sorted(info.subscriptions.copy().values(), key=lambda data: data.topic)
         return s.GroupDetail(
-            row=row,
+            **s.fields_of(row),
             settings=None if config is None else group_settings_of(config),
             consume_type=None if info is None else info.consume_type,
             consume_from=None if info is None else info.consume_from_where,
             queues=rows,
-            clients=members,
+            members=members,
             subscriptions=tuple(s.Subscription(d.topic, d.sub_string, d.expression_type) for d in wanted),
             conflicts=conflicts_of(members),
         )

@@ -63,9 +63,9 @@ class FoundMessage:
             due_ms = _due_ms(shown) if state == "delayed" else None
         return m.SearchHit(
             matched="unique_id" if shown.properties.get(UNIQUE_KEY) in keys else "key",
-            row=row_of(shown.record),
-            state=state,
+            message=row_of(shown.record),
             for_topic=self.topic,
+            state=state,
             failed_tries=tries,
             dead_letter_of=dead,
             due_at_ms=due_ms,

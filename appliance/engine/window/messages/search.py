@@ -116,7 +116,7 @@ class SearchViews:
         its place. A snapshot: `next_cursor` continues with the same text, topic, times and copies. A page ends after
         250 ms or 500 records (truncated), so an empty page may have a next one. No bodies. may_see(topic): True if the
         caller may see a topic's messages. limit: 1 to 500. A blank text finds nothing. InvalidInput (limit, times,
-        cursor), NotFound (topic). `hit.row.offset_id` is a ref for `messages.detail`.
+        cursor), NotFound (topic). `hit.message.offset_id` is a ref for `messages.detail`.
         """
         begin = time.monotonic()
         pace = Pace(PAGE_BUDGET_MS, 1.0)

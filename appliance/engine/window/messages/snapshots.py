@@ -10,11 +10,9 @@ from ..sentences import Sentence
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """A message in a list; no body. size_bytes: of the whole record, body_bytes: of its body as stored.
+    """A message without its body. unique_id: the producer's; several messages may share it. offset_id: the broker's."""
 
-    unique_id: the producer's id (UNIQ_KEY); offset_id: the broker's; several messages may share a unique id.
-    """
-
+    # size_bytes: of the whole record, body_bytes: of its body as stored.
     topic: str
     queue_id: int
     queue_offset: int
@@ -86,18 +84,14 @@ class MessagePage:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """The state of one message for one group.
+    """A group's progress with the message. state: consumed (its offset is past it), delivered (to a client, not
+    committed yet), waiting (`ahead` messages before it), delayed, retrying, dead, filtered, uncommitted (a transaction)
+    or unknown; why gives the broker's evidence. place: of the group's newest copy of the message, which the state is
+    about. deliveries: answers that carried it or a copy, as far as they are kept, the last one at delivered_at_ms for
+    the client delivered_to."""
 
-    state: "consumed" (the group's offset is past it), "delivered" (to a client, the offset is not past it yet),
-    "waiting" (`ahead` messages are before it), "delayed" (not due yet), "retrying" (sent back, waits at a level),
-    "dead", "filtered" (the subscription rejects it), "uncommitted" (a transaction that was not committed, or not yet)
-    or "unknown". why: how the broker knows, or the reason.
-
-    place: "topic/queue/offset" of the copy that decides: the newest one on the way to the group. committed: the group's
-    offset of that queue. deliveries: number of recorded answers that carried it or a copy; the last one was sent at
-    delivered_at_ms to the client delivered_to. level, due_ms: of a copy that waits.
-    """
-
+    # place: "topic/queue/offset". deliveries: the last of them was sent at delivered_at_ms. level, due_ms: of a copy
+    # that waits.
     group: str
     state: str
     place: str
@@ -115,30 +109,17 @@ class DeliveryState:
 
 @dataclass(frozen=True, slots=True)
 class StoryLine:
-    """One event of a message or a copy of it. at_ms: None if the broker cannot know it.
+    """Something that happened to the message or to a copy of it; at_ms is None where the broker cannot know it. what,
+    with the names in detail beside place (topic/queue/offset) and offset_id: born (only host), stored, delayed (level,
+    due_ms, target, waits: still), due, delivered (group, client, count: times in a row, last_ms, certain), sent_back
+    (group, times, level, due_ms, target, waits), retried (group, times), dead (group, times), replayed (job, replays),
+    passed (only group, offset). Of a transaction: half (group: its producers', target), open (checks, max_checks,
+    next_check_ms, waits_for_producer, producers), committed, rolled_back, discarded, lost (by, client, admin, reason,
+    checks, age_ms, where that is kept), ended (how is not known), all with half_place and half_offset_id; set_aside
+    (checks)."""
 
-    what: with the names in detail (events of one copy also have its place, "topic/queue/offset", and offset_id):
-
-    born        host; by the producer's clock
-    stored      times (retries before it)
-    delayed     level, due_ms, target (topic), waits (still)
-    due         its copy was delivered to the topic that it waited for
-    delivered   group, client, count (times in a row), last_ms, certain
-    sent_back   group, times (this retry's number), level, due_ms, target, waits
-    retried     group, times; it is in the group's retry topic
-    dead        group, times
-    replayed    job, replays (this one included), group if it went back to one
-    half        group (its producers'), target (topic), checks (0; more in one of Apache's); a half message
-    open        group, target, checks, max_checks, next_check_ms, waits_for_producer, producers (connected),
-                half_place, half_offset_id
-    committed   group, target, half_place, half_offset_id; by, client, admin, reason, checks, age_ms as in
-                `ResolvedTransaction`, if that is kept
-    rolled_back, discarded, lost   as committed
-    set_aside   group, target, checks; the copy of a discarded half message
-    ended       group, target, half_place, half_offset_id; how it ended is no longer known
-    passed      group, offset: the group's offset is past it
-    """
-
+    # The names in detail; events of one copy also have its place, "topic/queue/offset", and offset_id. "committed" has
+    # by, client, ... as in `ResolvedTransaction`, if that is kept. passed: the group's offset is past it.
     at_ms: int | None
     what: str
     detail: dict[str, object]
@@ -164,14 +145,13 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageDetail:
-    """One message without its body. compression: "zlib", "lz4", "zstd" by its sys flag, None for none.
+class MessageDetail(MessageRow):
+    """A message without its body. properties: as stored, the broker's own included. transaction: none, prepared,
+    committed or rolled back. story_notes: what may be missing from the story. deliveries_since_ms: how far back
+    deliveries are kept."""
 
-    properties: as stored, the broker's own included. transaction: "none", "prepared", "committed", "rolled back".
-    story, story_notes, deliveries_since_ms, groups: as in Told; empty if only the record was asked for.
-    """
-
-    row: MessageRow
+    # compression: "zlib", "lz4", "zstd" by the sys flag, None for none. story, story_notes, deliveries_since_ms,
+    # groups: as in Told; empty if only the record was asked for.
     properties: dict[str, str]
     flag: int
     sys_flag: int
@@ -224,9 +204,9 @@ class RawRecord:
 
 @dataclass(frozen=True, slots=True)
 class SentMessage:
-    """A test message that was published. status: "SEND_OK" (durable, in sync flush), "FLUSH_DISK_TIMEOUT" or
-    "FLUSH_SLAVE_TIMEOUT"."""
+    """The message as stored: on disk when flushing is synchronous and status is SEND_OK."""
 
+    # status: "SEND_OK" (durable, in sync flush), "FLUSH_DISK_TIMEOUT" or "FLUSH_SLAVE_TIMEOUT".
     status: str
     topic: str
     queue_id: int
@@ -254,20 +234,16 @@ class MessageDraft:
 
 @dataclass(frozen=True, slots=True)
 class SearchHit:
-    """A message that a search found. matched: which of its names the text is: "place", "offset_id", "unique_id" or
-    "key".
-
-    row: of the record in the message's own topic, or of its newest copy if that is gone. state: "stored", "retried",
-    "dead", "delayed" (it still waits, until due_at_ms, None if that is not known) or "half" (of a transaction that was
-    not committed, or not yet). for_topic: the topic that it was sent to. failed_tries: how often a group has sent it
-    back, the maximum over all groups. dead_letter_of: groups that have it as a dead letter. copies: number of its other
-    records that the search came across.
-    """
+    """A message that was found. matched: what the text matched: place, offset_id, unique_id or key. message: the record
+    in its own topic, or its newest copy where that is gone. for_topic: the topic that it was sent to. state: stored,
+    retried (a group has sent it back), dead (a dead letter of dead_letter_of), delayed (until due_at_ms) or half (of a
+    transaction that was not committed, or not yet). failed_tries: how often a group has sent it back, the most of any.
+    copies: records of it besides this one that the search came across."""
 
     matched: str
-    row: MessageRow
-    state: str
+    message: MessageRow
     for_topic: str
+    state: str
     failed_tries: int
     dead_letter_of: tuple[str, ...]
     due_at_ms: int | None

@@ -21,6 +21,7 @@ from ...protocol.record import SYS_COMMIT, SYS_PREPARED, SYS_ROLLBACK, SYS_TRANS
 from ...store.dispatch import properties_tag_code
 from ..figures.lag import LagSnapshot
 from ..sentences import Sentence, say
+from ..snapshots import fields_of
 from ..topics.views import host_text
 from ..transactions.snapshots import OpenTransaction, ResolvedTransaction
 from . import snapshots as m
@@ -39,7 +40,7 @@ MOST_PASSED = 20
 def detail_of(record: Record, row: m.MessageRow, told: m.Told | None) -> m.MessageDetail:
     """Build the detail of a message. told: None if only the record itself is asked for."""
     return m.MessageDetail(
-        row=row,
+        **fields_of(row),
         properties=decode_properties(record.properties),
         flag=record.flag,
         sys_flag=record.sys_flag,
@@ -134,7 +135,7 @@ class MessageStories:
         if copy.kind == "discarded":
             return say("half_not_committed")
         one = self._transactions.one_open(copy.record.queue_offset)
-        if one is not None and one.row is not None and one.row.physical_offset == copy.physical:
+        if one is not None and one.message is not None and one.message.physical_offset == copy.physical:
             return say("half_open")
         end = self._transactions.end_of(copy.record.queue_offset, copy.physical)
         return say("half_unknown" if end is None or end.how == "committed" else "half_not_committed")
@@ -149,13 +150,13 @@ class MessageStories:
             detail: dict[str, object] = {"group": copy.properties.get(PRODUCER_GROUP, ""), "target": copy.target}
             detail |= {"half_place": copy.place, "half_offset_id": copy.offset_id}
             one = self._transactions.one_open(copy.record.queue_offset)
-            if one is not None and one.row is not None and one.row.physical_offset == copy.physical:
+            if one is not None and one.message is not None and one.message.physical_offset == copy.physical:
                 detail |= {
                     "checks": one.checks,
                     "max_checks": one.max_checks,
-                    "next_check_ms": one.next_check_ms,
+                    "next_check_ms": one.next_check_at_ms,
                     "waits_for_producer": one.waits_for_producer,
-                    "producers": one.row.producers,
+                    "producers": one.message.producers,
                 }
                 still_open.append(m.StoryLine(None, "open", detail))
                 continue
@@ -164,8 +165,8 @@ class MessageStories:
             if end is not None:
                 for name in ("by", "client", "admin", "reason", "checks", "age_ms"):
                     detail[name] = getattr(end, name)
-                stored_ms = end.at_ms if committed is None else committed.record.store_time_ms
-                ended.append(m.StoryLine(min(end.at_ms, stored_ms), end.how, detail))
+                stored_ms = end.ended_at_ms if committed is None else committed.record.store_time_ms
+                ended.append(m.StoryLine(min(end.ended_at_ms, stored_ms), end.how, detail))
             elif committed is not None:
                 ended.append(m.StoryLine(committed.record.store_time_ms, "committed", detail))
             elif not any(one.kind in ("discarded", "half") for one in copies.after(copy)):  # else it was put back

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ...broker.cleaning_service import CleaningService
 from ...broker.deleted_unread import DeletedUnread
@@ -13,6 +13,7 @@ from ...store.message_store import MessageStore
 from ..admin_pool import AdminPool
 from ..options import Options
 from ..sentences import say
+from ..snapshots import HIDDEN
 
 #: Values of `what` of RetentionPart.clean.
 CLEANABLE = ("log", "queues", "topics")
@@ -20,13 +21,13 @@ CLEANABLE = ("log", "queues", "topics")
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Shares are parts of the disk, 0 to 1; times ms since the epoch, None for never.
+    """Retention of messages. Shares are parts of the disk, 0 to 1; topic_hours: topics kept for less time.
 
-    refusing: why sends are refused now. failure: why the cleaner's last round failed. clock_ahead_ms: how far the clock
-    was set forward, while that is not trusted yet. topic_hours: retention time of topics that have their own.
-    deleted_unread: messages deleted before groups had consumed them, the oldest first.
+    refusing: why sends are refused now. failure: why the last round of cleaning could not do its work.
     """
 
+    # Times ms since the epoch, None for never. clock_ahead_ms: how far the clock was set forward, while that is not
+    # trusted yet. deleted_unread: messages deleted before groups had consumed them, the oldest first.
     reserved_hours: int
     delete_when: str
     clean_share: float
@@ -44,7 +45,7 @@ class Retention:
     deleted_queue_files: int
     deleted_at_ms: int | None
     topic_hours: dict[str, int]
-    deleted_unread: tuple[DeletedUnread, ...] = ()
+    deleted_unread: tuple[DeletedUnread, ...] = field(metadata=HIDDEN)
 
 
 class RetentionPart:

@@ -82,7 +82,7 @@ class SystemView:
             version=__version__,
             persona=version_name(VERSION),
             python=platform.python_version(),
-            hot_path=CHOICE.name,
+            hot_path="pure" if CHOICE.reason else "compiled",
             why_pure=say(CHOICE.reason, error=CHOICE.error) if CHOICE.reason else None,
             pid=os.getpid(),
             roles=tuple(sorted(config.roles)),

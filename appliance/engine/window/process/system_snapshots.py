@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ..sentences import Sentence
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option in force. name: upstream's. default: as text. kind: "bool", "int", "text" or "list". hot: may be
-    changed now. in_effect: False if RocketBox ignores it. changed_here: the configured value was overridden while the
-    broker ran."""
+    """An option in force. hot: may be changed now. changed_here: set through API or console, over `configured`."""
 
+    # name: upstream's. default: as text. kind: "bool", "int", "text" or "list". in_effect: False if RocketBox ignores
+    # it.
     section: str
     name: str
     kind: str
@@ -29,21 +30,20 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Every option, by section and name. revision: changes with the values (an ETag)."""
-
+    # Every option, by section and name. revision: changes with the values (an ETag).
     options: tuple[Option, ...]
     revision: str
 
 
 @dataclass(frozen=True, slots=True)
 class SystemInfo:
-    """Information about this process. persona: the RocketMQ version that it reports to clients. hot_path: "compiled",
-    or "pure" with the reason in why_pure. rss_bytes: resident memory of the process."""
+    """The running server. persona: the RocketMQ version it answers as. hot_path: the code that handles sends and pulls,
+    "compiled" or "pure" (Python); why_pure: why it is not compiled. namesrvs: True for each that has this broker."""
 
     version: str
     persona: str
     python: str
-    hot_path: str
+    hot_path: Literal["compiled", "pure"]
     why_pure: Sentence | None
     pid: int
     roles: tuple[str, ...]

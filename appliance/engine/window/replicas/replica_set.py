@@ -16,15 +16,16 @@ from ..snapshots import Change
 
 @dataclass(frozen=True, slots=True)
 class MemberView:
-    """One member. slot: its brokerId while it does not lead; 0: none yet. role: "leader", "follower", "fenced",
-    "frozen", or "unknown" if it has not announced itself. in_sync: it has all acknowledged messages, and may be
-    elected. connected: it follows this leader now; None for this member itself, and if this member is not the leader.
-    log_end: physical offset, as last reported. lag_bytes, lag_ms: how far it is behind the leader; None if this member
-    is not the leader. heard_at_ms: time of its last announcement. last_epoch: the newest in its list, 0 for none.
-    log_begin: physical offset up to which its log has been deleted; if that is more than at the leader, its disk is
-    fuller. differs: its settings that contradict this member's. slow_ms: how long it takes to acknowledge by its
-    leader's measure, if that is too long: then it is removed from those in sync if enough others are; else None."""
+    """slot: its brokerId while it does not lead, 0 for none yet. role: "leader", "follower", "fenced", "frozen" or
+    "unknown". in_sync: it may be elected. connected, lag_bytes, lag_ms: None where only the leader knows. log_end:
+    physical offset. heard_at_ms: when it announced itself last, by its own clock. log_begin: what lay before it in the
+    log has been deleted there. differs: its settings that contradict those of the member that is asked. slow_ms: how
+    long it takes to acknowledge, where that is too long; None where it is in time."""
 
+    # role: "unknown" if it has not announced itself. in_sync: it has all acknowledged messages. connected: it follows
+    # this leader now; None for this member itself. log_end: as last reported. last_epoch: the newest in its list, 0 for
+    # none. log_begin: if that is more than at the leader, its disk is fuller. slow_ms: by its leader's measure; it is
+    # removed from those in sync then if enough others are.
     uuid: str
     slot: int
     addr: str
@@ -40,9 +41,9 @@ class MemberView:
     lag_ms: int | None
     last_epoch: int
     heard_at_ms: int | None
-    log_begin: int | None = None
-    differs: tuple[str, ...] = ()
-    slow_ms: int | None = None
+    log_begin: int | None
+    differs: tuple[str, ...]
+    slow_ms: int | None
 
 
 def fullest_of(members: Iterable[MemberView]) -> str:
@@ -57,8 +58,7 @@ def fullest_of(members: Iterable[MemberView]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ElectionView:
-    """One of the last elections. start: where its epoch begins in the log. lost_bound: bytes that a forced election may
-    have lost; None if it lost none."""
+    """start: where its epoch begins in the log. lost_bound: bytes that a forced one may have lost, None when none."""
 
     epoch: int
     uuid: str
@@ -70,9 +70,9 @@ class ElectionView:
 
 @dataclass(frozen=True, slots=True)
 class QuarantineFile:
-    """Bytes that this member cut from its log. from_offset, to_offset: their place in the log. records: number of
-    messages in them, None if that is not known. topics: of these messages."""
+    """Bytes that this member cut from its log. records, topics: what they hold."""
 
+    # from_offset, to_offset: their place in the log.
     name: str
     bytes: int
     epoch: int

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ..sentences import Sentence
 
 
 @dataclass(frozen=True, slots=True)
 class SlaveRow:
-    """A connected slave. address: its end of the connection. acknowledged: physical offset up to which it has the log,
-    None before its first report. sent: offset up to which the log was sent to it. behind_ms: for how long the log has
-    been ahead of the slave. heard_ms: time since its last report. member: its uuid if it is a member of this broker's
-    set; "" for an observer."""
+    """A slave that is connected. address: its end of the connection. acknowledged: so far it has the log; sent: so far
+    it was sent. behind_ms: for how long the log has gone beyond what it has. heard_ms: since it last said anything.
+    member: its uuid, where it is one of this broker's set; "" for an observer."""
 
+    # acknowledged: physical offset, None before its first report.
     address: str
     acknowledged: int | None
     sent: int | None
@@ -29,7 +30,7 @@ class SlaveRow:
 
 @dataclass(frozen=True, slots=True)
 class GoneSlave:
-    """A slave that was connected; no slave has connected from its host since."""
+    """A slave that was connected, from this host; none has connected from there since."""
 
     address: str
     acknowledged: int
@@ -40,7 +41,7 @@ class GoneSlave:
 
 @dataclass(frozen=True, slots=True)
 class TurnedAway:
-    """A host whose connections were refused. times: how often since the start."""
+    """A host that asked to follow and may not. times: since the start."""
 
     address: str
     times: int
@@ -50,10 +51,9 @@ class TurnedAway:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A SYNC_MASTER's wait for its slaves. slaves: how many must have a message before it is acknowledged and
-    published; connected: how many follow. timeout_ms: after this time a send is answered FLUSH_SLAVE_TIMEOUT.
-    limit_bytes: how far it may be ahead of the slaves before it refuses sends. waiting_bytes: size of the stored
-    messages that wait for slaves."""
+    """The wait of a SYNC_MASTER. slaves: how many must have a message before it is acknowledged and shown; connected:
+    how many follow. timeout_ms: after this a send is answered FLUSH_SLAVE_TIMEOUT. limit_bytes: distance to the slaves
+    beyond which it refuses sends. waiting_bytes: stored bytes that wait for slaves."""
 
     slaves: int
     connected: int
@@ -64,10 +64,11 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class FollowedMaster:
-    """The master of a slave. address: for clients; ha_address: for slaves; None while not known. end: end of its log as
-    last reported. since_ms: for how long it has been followed, or has not been. tables_why: why topics, groups and
-    offsets are not copied. serves_reads: this slave serves consumers."""
+    """The master of a slave. address: for clients; ha_address: of its log. end: of its log, as it last said. since_ms:
+    how long it is followed, or has not been. tables_why: why topics, groups and offsets are not taken over.
+    serves_reads: this slave serves consumers."""
 
+    # address, ha_address: None while not known.
     address: str | None
     ha_address: str | None
     following: bool
@@ -85,12 +86,12 @@ class FollowedMaster:
 
 @dataclass(frozen=True, slots=True)
 class Replication:
-    """This broker's side of replication. role: ASYNC_MASTER, SYNC_MASTER or SLAVE. log_end: end of the log that this
-    broker keeps. listens: address for slaves, None if it accepts none. allowed: addresses that may connect besides this
-    machine. waiting: on a SYNC_MASTER that waits for slaves. refused: why sends are refused because of slaves. master:
-    on a slave."""
+    """This broker's slaves, or its master. log_end: the end of the log that this broker keeps. listens: the address for
+    slaves, None if none are accepted. allowed: addresses that may follow, besides this machine. waiting: of a
+    SYNC_MASTER that waits. refused: why sends are refused for slaves' sake. master: of a slave. A member of a set with
+    fail-over that does not lead is a SLAVE without one: see GET /replication/set."""
 
-    role: str
+    role: Literal["ASYNC_MASTER", "SYNC_MASTER", "SLAVE"]
     broker_name: str
     broker_id: int
     log_begin: int

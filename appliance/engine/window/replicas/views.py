@@ -56,8 +56,9 @@ class ReplicationView:
         end = self._store.kept()
         slaves = self._slaves(end)
         seen = self._server.seen if self._server is not None else None
+        synchronous = config.store.broker_role == "SYNC_MASTER"
         return r.Replication(
-            role=config.store.broker_role if self._role.appends else "SLAVE",
+            role="SLAVE" if not self._role.appends else "SYNC_MASTER" if synchronous else "ASYNC_MASTER",
             broker_name=config.broker.broker_name,
             broker_id=self._role.broker_id,
             log_begin=self._store.log.min_offset,

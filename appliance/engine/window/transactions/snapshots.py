@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..sentences import Sentence
+from ..snapshots import HIDDEN
 
 
 @dataclass(frozen=True, slots=True)
 class HalfRow:
-    """A half message, or the copy of a discarded one. topic, queue_id: where it goes when committed. group: its
-    producer group; producers: number of its connected producers. No body: `message_body(offset_id)`."""
+    """A half message. topic, queue_id: its target. group: that of its producers; producers: how many of them are
+    connected."""
 
     offset_id: str
-    physical_offset: int
+    physical_offset: int = field(metadata=HIDDEN)
     unique_id: str | None
     topic: str
     queue_id: int
@@ -29,19 +30,17 @@ class HalfRow:
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """An undecided half message. half_offset is its place, row.unique_id the check that it is the same.
+    """An undecided transaction. next_check_at_ms: None while it waits for a producer of its group. problem: why it
+    cannot be committed."""
 
-    age_ms: time since it was stored. age_ms and row are None if its record is gone. checks: how often it was checked
-    with its producers, of max_checks. next_check_ms: wall time of the next check; None if it waits until a producer of
-    its group connects. problem: why it cannot be committed now.
-    """
-
+    # half_offset: its place, message.unique_id the check that it is the same. age_ms: since it was stored; age_ms and
+    # message are None if its record is gone. checks: of max_checks. next_check_at_ms: by the wall clock.
     half_offset: int
-    row: HalfRow | None
+    message: HalfRow | None
     age_ms: int | None
     checks: int
     max_checks: int
-    next_check_ms: int | None
+    next_check_at_ms: int | None
     waits_for_producer: bool
     problem: Sentence | None
 
@@ -63,13 +62,12 @@ class OpenTransactionPage:
 
 @dataclass(frozen=True, slots=True)
 class DiscardedTransaction:
-    """A transaction that was set aside, in TRANS_CHECK_MAX_TIME_TOPIC at queue_offset. row: of that copy, so its
-    stored_at_ms is the time of setting aside. half_offset_id: of the original half message, None if the copy does not
-    name it. checks: number of checks that were made. why: the reason of setting aside. resumed_as: the offset id of the
-    half message that it became again."""
+    """One that was set aside. half_offset_id: of its half message. resumed_as: the half message it became again."""
 
+    # In TRANS_CHECK_MAX_TIME_TOPIC at queue_offset. message: that copy, so its stored_at_ms is the time of setting
+    # aside. half_offset_id: None if the copy does not name it. why: the reason of setting aside.
     queue_offset: int
-    row: HalfRow
+    message: HalfRow
     half_offset_id: str | None
     checks: int
     why: Sentence
@@ -92,18 +90,16 @@ class DiscardedTransactionPage:
 
 @dataclass(frozen=True, slots=True)
 class ResolvedTransaction:
-    """A transaction that has ended.
+    """A transaction that has ended. how: committed, rolled_back, discarded or lost. by: producer (at once), check (a
+    producer that was asked), administrator or broker. admin, reason: of an administrator. message: None when its record
+    is gone."""
 
-    how: "committed", "rolled_back", "discarded" or "lost" (its half message could no longer be read). by: "producer"
-    (at once), "check" (a producer's answer to a check), "administrator" or "broker" (not decided in time). client: the
-    producer's address. admin, reason: of an administrator's decision. age_ms: age of the half message at its end. row:
-    None if its record is gone.
-    """
-
+    # lost: its half message could no longer be read. broker: not decided in time. client: the producer's address.
+    # age_ms: of the half message at its end.
     half_offset: int
-    row: HalfRow | None
+    message: HalfRow | None
     how: str
-    at_ms: int
+    ended_at_ms: int
     by: str
     client: str | None
     admin: str | None
@@ -153,9 +149,10 @@ class HalfPlace:
 
 @dataclass(frozen=True, slots=True)
 class TransactionOutcome:
-    """The result of one transaction. outcome: a value of `broker.transactions.admin_acts.Fate`; "possible" in a dry
-    run. why: None if it was done or asked. decided: how it had ended before."""
+    """The result of one transaction. outcome: done, asked, possible (dry run), decided_before (decided says how), or
+    why not."""
 
+    # outcome: a value of `broker.transactions.admin_acts.Fate`, or "possible". why: None if it was done or asked.
     half_offset: int
     unique_id: str | None
     outcome: str
@@ -165,10 +162,10 @@ class TransactionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TransactionAct:
-    """The result of an act, or of its dry run. asked: number of transactions; counts: outcome -> number, which add up
-    to `asked`; done: number of those decided, or checked. more: others that match the filter may be open, beyond the
-    limit or the time."""
+    """The effects of an act; counts add up to asked."""
 
+    # counts: outcome -> number. done: those decided, or checked. more: others that match the filter may be open, beyond
+    # the limit or the time.
     action: str
     dry_run: bool
     asked: int
@@ -176,12 +173,12 @@ class TransactionAct:
     counts: dict[str, int]
     results: tuple[TransactionOutcome, ...]
     more: bool
-    took_ms: float
+    took_ms: float = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
 class ResumedTransaction:
-    """The half message that a discarded transaction became."""
+    """The half message that a discarded transaction became: its producers are asked about it, nothing is committed."""
 
     half_offset: int
     offset_id: str

@@ -185,11 +185,11 @@ class TransactionViews:
             rows.append(
                 OpenTransaction(
                     half_offset=offset,
-                    row=self._row(half),
+                    message=self._row(half),
                     age_ms=max(0, now_ms - half.record.store_time_ms),
                     checks=max(checks, checks_of(half.record.properties)),
                     max_checks=most,
-                    next_check_ms=next_ms,
+                    next_check_at_ms=next_ms,
                     waits_for_producer=waits,
                     problem=self._problem(half),
                 )
@@ -287,7 +287,7 @@ class TransactionViews:
             why = say("half_checks_used_up", checks=checks)
         return DiscardedTransaction(
             queue_offset=record.queue_offset,
-            row=self._row(half),
+            message=self._row(half),
             half_offset_id=self._id_of_half(half),
             checks=checks,
             why=why,
@@ -386,9 +386,9 @@ class TransactionViews:
         act = self._journal.of(entry.physical_offset) if entry.by is By.ADMINISTRATOR else None
         return ResolvedTransaction(
             half_offset=entry.half_offset,
-            row=None if half is None else self._row(half),
+            message=None if half is None else self._row(half),
             how=HOW[entry.how],
-            at_ms=entry.at_ms,
+            ended_at_ms=entry.at_ms,
             by=BY[entry.by],
             client=host_text(decode_host(entry.host)) if len(entry.host) in (8, 20) else None,
             admin=None if act is None else act.by,

@@ -173,7 +173,7 @@ def _outcome(ended: Ended, dry_run: bool) -> WaitingOutcome:
         unique_id=ended.unique_key or chosen.unique_key,
         outcome=POSSIBLE if dry_run and ended.fate is Fate.DONE else ended.fate.value,
         why=_why(ended.fate, ended.reason),
-        copy=None if ended.copy is None else f"{ended.copy.topic}/{ended.copy.queue_id}/{ended.copy_offset}",
+        copy_place=None if ended.copy is None else f"{ended.copy.topic}/{ended.copy.queue_id}/{ended.copy_offset}",
     )
 
 

@@ -5,9 +5,10 @@ The conventions are those of `snapshots.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..sentences import Sentence
+from ..snapshots import HIDDEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,18 +64,15 @@ class RetryLadder:
 
 @dataclass(frozen=True, slots=True)
 class WaitingRow:
-    """A message that waits. level (0: timed) and queue_offset are its place, unique_id the check that it is the same
-    one.
+    """A message that waits. level: 0 for a time of its own; with queue_offset its place, and unique_id the check that
+    it is the same. topic, queue_id: where it goes. group: of a retry. problem: why it will not arrive."""
 
-    due_ms: when it is due, by the wall clock. topic, queue_id: where it goes then. group: of a retry, else None.
-    origin_topic: of a retry, the topic it was first consumed from. problem: why it cannot be delivered now. Fields from
-    the record are None or empty if that is gone.
-    """
-
+    # due_at_ms: by the wall clock. origin_topic: of a retry, the topic it was first consumed from. Fields from the
+    # record are None or empty if that is gone.
     level: int
     queue_offset: int
-    due_ms: int
-    physical_offset: int
+    due_at_ms: int
+    physical_offset: int = field(metadata=HIDDEN)
     topic: str | None
     queue_id: int | None
     group: str | None
@@ -109,11 +107,11 @@ class WaitingPage:
 
 @dataclass(frozen=True, slots=True)
 class PendingByDue:
-    """Numbers of messages by the time they are due. counts: of buckets of `bucket_ms`, the first one beginning at
-    `begin_ms`; before, after: due before the first, behind the last bucket. truncated: the time budget ended the count
-    early: `scanned` of `pending` messages are counted."""
+    """Numbers of messages by due time: counts of spans of bucket_ms from begin_at_ms on; before, after: due before and
+    after these. truncated: scanned of pending are counted; ask again for more."""
 
-    begin_ms: int
+    # truncated: the time budget ended the count early.
+    begin_at_ms: int
     bucket_ms: int
     counts: tuple[int, ...]
     before: int
@@ -121,7 +119,7 @@ class PendingByDue:
     scanned: int
     pending: int
     truncated: bool
-    took_ms: float
+    took_ms: float = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,23 +134,24 @@ class WaitingPlace:
 
 @dataclass(frozen=True, slots=True)
 class WaitingOutcome:
-    """The result of one message. outcome: a value of `broker.delays.early_batch.Fate`; "possible" in a dry run. why:
-    None if it was done. copy: "topic/queue/offset" where it is now, None without a copy."""
+    """The result of one message. outcome: done, done_for_now, possible (dry run), or why not. copy_place: its present
+    topic/queue/offset."""
 
+    # outcome: a value of `broker.delays.early_batch.Fate`, or "possible". why: None if it was done. copy_place: None
+    # without a copy.
     level: int
     queue_offset: int
     unique_id: str | None
     outcome: str
     why: Sentence | None
-    copy: str | None
+    copy_place: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class WaitingAct:
-    """The result of an act, or of its dry run. asked: number of messages; counts: outcome -> number, which add up to
-    `asked`; done: number of messages that no longer wait. more: others that match the filter may wait, beyond the limit
-    or the time; `next_cursor` is where they begin, else None."""
+    """The effects of an act; counts add up to asked. more: others that fit may wait, from next_cursor on."""
 
+    # counts: outcome -> number. done: messages that no longer wait. more: beyond the limit or the time.
     action: str
     dry_run: bool
     asked: int
@@ -161,4 +160,4 @@ class WaitingAct:
     results: tuple[WaitingOutcome, ...]
     more: bool
     next_cursor: str | None
-    took_ms: float
+    took_ms: float = field(metadata=HIDDEN)

@@ -534,7 +534,7 @@ class WaitingViews:
         return WaitingRow(
             level=found.level,
             queue_offset=found.queue_offset,
-            due_ms=found.due_ms,
+            due_at_ms=found.due_ms,
             physical_offset=found.physical_offset,
             topic=topic,
             queue_id=int(text) if text.isascii() and text.isdecimal() and len(text) < 10 else None,
@@ -624,7 +624,7 @@ class WaitingViews:
                     scanned += looked
                     truncated = truncated or not whole
         return PendingByDue(
-            begin_ms=first,
+            begin_at_ms=first,
             bucket_ms=bucket_ms,
             counts=tuple(counts[1:-1]),
             before=counts[0],

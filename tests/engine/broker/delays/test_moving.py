@@ -40,7 +40,6 @@ class Both:
             self.delays.appends,
             self.settled,
             self.delays.delivery,
-            self.delays.progress.durable_of,
             self.delays.topics.get,
             lambda group: new_topic(f"%DLQ%{group}", 1, 6),
             clock,

@@ -8,6 +8,7 @@ import re
 import threading
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +33,10 @@ from appliance.engine.clock import Clock
 from appliance.engine.disk import Disk
 from tests.crash.recording_disk import RecordingDisk
 from tests.engine.test_format_pages import blocks_of, bytes_of_dump
+
+#: Nothing that a copy of deletions and settled messages reads.
+NO_TABLES: Any = SimpleNamespace(topics=None, groups=None, offsets=None)
+INLINE: Any = SimpleNamespace(clock=Clock(), call_soon=lambda call: call())
 
 PATH = Path("/rocketbox") / NAME
 
@@ -395,7 +400,7 @@ def test_a_copy_waits_for_the_log_of_which_it_speaks(disk, monkeypatch):
     answering = TopicPlacesProcessor(SimpleNamespace(log=log), lambda: 0, lambda: b"{}", leader.added_since)
     own, own_log = Opened(disk, path=PATH.with_name("own")), SimpleNamespace(written=1000, durable=999)
     store = SimpleNamespace(log=own_log, paths=SimpleNamespace(root=PATH), disk=disk)
-    sync = SlaveSync(lambda: "", lambda: None, None, None, None, lambda job: job(), store, Clock(), settled=own)
+    sync = SlaveSync(lambda: "", lambda: None, NO_TABLES, INLINE, store, own)
     sync._invoke = lambda address, request: answering.handle(request, None)
     assert sync._take_settled("leader")
     leader.take(1, 2)

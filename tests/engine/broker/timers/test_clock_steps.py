@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from appliance.engine.broker.timers import delivery, schedule
 from appliance.engine.broker.timers.recall import Asked, RecallPath, mark_of
 from appliance.engine.clock import FakeClock
-from appliance.engine.config import BrokerConfig
+from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.disk import Disk
 from appliance.engine.errors import RefusedRequest
 from appliance.engine.protocol.properties import encode_properties
@@ -45,13 +45,11 @@ def recall(timers, key, due_ms):
     """Send 370 and return the code of its answer."""
     path = RecallPath(
         timers.appends,
-        timers.delivery._claims,
+        timers.delivery.claims,
         timers.topics.get,
-        BrokerConfig,
-        lambda: 10**12,
+        lambda: EngineConfig(Path("/data"), store=StoreConfig(timer_max_delay_sec=10**9)),
         timers.clock.wall_ms,
-        timers.delivery.waits,
-        lambda: timers.index.most_late_ms,
+        timers.delivery,
     )
     answers = Answers()
     handle = encode_recall_handle(TARGET, BrokerConfig().broker_name, due_ms - 1, key)
@@ -303,7 +301,7 @@ def test_whatever_the_clock_is_set_to_each_comes_once_or_was_taken_back(steps, t
 def test_many_that_are_due_later_than_they_were_indexed_leave_few_files(timers, clock, monkeypatch):
     """Apache's times were rounded to another timerPrecisionMs, and the clock was set since."""
     precision = [1]
-    monkeypatch.setattr(timers.delivery, "_precision_ms", lambda: precision[0])
+    monkeypatch.setattr(timers.delivery, "precision_ms", lambda: precision[0])
     first_ms = (clock.wall_ms() // 10_000 + 2) * 10_000
     for n in range(20):
         waits = {"REAL_TOPIC": TARGET, "REAL_QID": "0", "TIMER_OUT_MS": str(first_ms + n * 10_000), "UNIQ_KEY": f"K{n}"}
@@ -328,7 +326,7 @@ def test_many_that_are_due_later_than_they_were_indexed_leave_few_files(timers, 
 def test_many_that_go_back_in_small_parts_after_the_clock_was_set_are_one_file(timers, clock, monkeypatch):
     monkeypatch.setattr(delivery, "MOST_MESSAGES", 4)
     precision = [1]
-    monkeypatch.setattr(timers.delivery, "_precision_ms", lambda: precision[0])
+    monkeypatch.setattr(timers.delivery, "precision_ms", lambda: precision[0])
     out_ms = (clock.wall_ms() // 10_000 + 2) * 10_000
     bodies = [b"%d" % n for n in range(60)]
     for body in bodies:

@@ -2,6 +2,7 @@
 
 import errno
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from appliance.engine.broker.timers.look import ScheduleLook
 from appliance.engine.broker.timers.recall import Asked, RecallPath, mark_of
 from appliance.engine.broker.timers.spans import SpanReader
 from appliance.engine.clock import FakeClock
-from appliance.engine.config import BrokerConfig
+from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.protocol.recall_handle import encode_recall_handle
@@ -198,7 +199,8 @@ def test_a_recall_that_fails_in_a_way_nobody_thought_of_claims_nothing(timers, c
         raise RuntimeError("nobody thought of it")
 
     monkeypatch.setattr(timers.appends, "put", put)
-    path = RecallPath(timers.appends, claims, timers.topics.get, BrokerConfig, lambda: 10**9, clock.wall_ms)
+    config = EngineConfig(Path("/data"), store=StoreConfig(timer_max_delay_sec=10**6))
+    path = RecallPath(timers.appends, claims, timers.topics.get, lambda: config, clock.wall_ms)
     out_ms = clock.wall_ms() + 5000
     handle = encode_recall_handle(TARGET, BrokerConfig().broker_name, out_ms, "k")
     with pytest.raises(RuntimeError):

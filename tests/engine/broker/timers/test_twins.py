@@ -6,7 +6,6 @@ import pytest
 from appliance.engine.broker.delays.early_batch import Chosen, Fate
 from appliance.engine.broker.delays.settled import How
 from appliance.engine.broker.timers.early import EarlyTimerActs
-from appliance.engine.broker.timers.look import ScheduleLook
 from appliance.engine.broker.timers.recall import mark_of
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import decode_properties, encode_properties
@@ -56,11 +55,8 @@ def acts_on(timers):
     return EarlyTimerActs(
         timers.store,
         timers.appends,
-        timers.delivery._claims,
-        lambda: ScheduleLook(timers.index, timers.store.disk, timers.store.log, lambda: 1000),
-        lambda: timers.index.indexed.queue_offset,
+        timers.delivery,
         timers.topics.get,
-        lambda: 1000,
         timers.clock,
         lambda: timers.rounds(1),
     )

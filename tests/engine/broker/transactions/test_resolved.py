@@ -66,7 +66,7 @@ def test_the_oldest_go(ring, small):
             ring.write()
     kept = [entry.half_offset for entry in all_of(ring)]
     assert kept == list(range(99, 59, -1))
-    assert len(ring.files()) == 4
+    assert len(ring.numbers()) == 4
 
 
 def test_pages_go_on_where_the_last_one_ended(ring, small):
@@ -89,7 +89,7 @@ def test_damage_costs_what_it_hits(ring, tmp_path, small, seed):
     noted = [note(ring, number) for number in range(35)]
     ring.close()
     some = random.Random(seed)
-    hit = tmp_path / "resolved" / f"{some.choice(ring.files()):010d}"
+    hit = tmp_path / "resolved" / f"{some.choice(ring.numbers()):010d}"
     data = bytearray(hit.read_bytes())
     at = some.randrange(r.ENTRY_BYTES, len(data))
     data[at] ^= 0x40
