@@ -33,6 +33,15 @@ class Out(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
 
+class OfTuple(Out):
+    """Read from a tuple of its fields, too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_tuple(cls, value: Any) -> Any:
+        return dict(zip(cls.model_fields, value, strict=True)) if isinstance(value, tuple) else value
+
+
 class In(BaseModel):
     """A request body. Unknown fields and values of another type are refused."""
 

@@ -362,7 +362,8 @@ class Broker:
         """The table of messages that retention deleted before groups had consumed them. Any thread."""
         from .deleted_unread import NAME, DeletedUnreadTable
 
-        return DeletedUnreadTable(self.store.paths.own / NAME, self.offsets.all, self._clock.wall_ms)
+        path = self.store.paths.own / NAME
+        return DeletedUnreadTable(path, self.store.disk, self.offsets.all, self._clock.wall_ms)
 
     def _members_lack(self) -> str:
         """Wait until all members that may lead next know what was done; return why they do not, or ""."""

@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from ...disk import Disk
+from ...journal_file import NumberedFiles
 from ...named_tuple import NamedTuple
-from ...numbered_files import NumberedFiles
 from .event_format import (
     BATCH_HEADER_BYTES,
     EVENT_BYTES,

@@ -20,8 +20,8 @@ from pathlib import Path
 from zlib import crc32
 
 from ...disk import Disk
+from ...journal_file import NumberedFiles
 from ...named_tuple import NamedTuple
-from ...numbered_files import NumberedFiles
 
 logger = logging.getLogger(__name__)
 
