@@ -224,7 +224,7 @@ def test_a_journal_that_cannot_be_written_is_the_callers_error(running, monkeypa
     def fail(ticket):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(running.engine.broker.journal, "make_durable", fail)
+    monkeypatch.setattr(running.engine.broker.tables.journal, "make_durable", fail)
     with pytest.raises(InvalidInput, match="may be lost again"):
         running.window.topic_commands.create("Orders")
 
