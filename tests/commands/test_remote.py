@@ -25,7 +25,7 @@ from appliance.commands.remote.run import VERBS, help_text, options_of, parse
 from appliance.console.acts.row import Call
 from appliance.console.views.wire_users import BUTTONS
 from appliance.engine.errors import StartError
-from appliance.engine.window.replicas.replica_set import MemberView
+from appliance.engine.window.replicas.snapshots import MemberView
 from appliance.main import REMOTE
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, send_fields
