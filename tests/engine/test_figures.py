@@ -14,6 +14,7 @@ import pytest
 from appliance.engine.broker.processors.admin_broker import NOT_HERE
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
+from appliance.engine.figures import KEPT
 from appliance.engine.hotpath import CHOICE
 from tests.support import happenings as happens
 from tests.support.engine import ROOMY
@@ -315,3 +316,8 @@ def test_every_figure_has_a_mover_or_a_reason(watched, source):
 
 def test_what_stands_still_is_what_the_broker_has_none_of():
     assert set(STAND_STILL) == set(NOT_HERE)
+
+
+def test_each_figure_of_the_history_is_measured(watched):
+    measured = {one.name for part in watched.engine.window.measurements.take(30) for one in part}
+    assert measured == set(KEPT)
