@@ -1,4 +1,5 @@
-"""Requests and answers of the API, as JSON. Answers are the window's snapshots, whose docstrings hold for them.
+"""Requests and answers of the API, as JSON. Most answers are values of the window as they are: their docstrings are the
+descriptions, and metadata leaves fields out. An `Out` class stands where an answer has another shape.
 
 Names are snake_case. Times end in `_at_ms` (milliseconds since 1970, UTC), spans in `_ms`, rates are per second. An
 unknown value is null, and the field beside it that ends in `_why` gives the reason; 0 always means zero.
