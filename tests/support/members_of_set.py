@@ -12,9 +12,10 @@ from appliance.engine.clock import SYSTEM, Clock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.disk import Disk
 from appliance.engine.engine import Engine
-from appliance.engine.failover.brokers import BrokersSettings, OwnBrokers
+from appliance.engine.failover.brokers import OwnBrokers
 from appliance.engine.failover.member_files import MemberFiles, place_of
 from appliance.engine.failover.set_state import Leader
+from appliance.engine.failover.settings import MemberSettings
 from appliance.engine.failover.truncation import StoreCut
 from appliance.engine.store.paths import StorePaths
 from tests.support.engine import ROOMY, Peer, RunningEngine, pull_fields, records, send_fields
@@ -71,7 +72,7 @@ class Member:
             self.engine.ha_socket,
             self.files,
             StoreCut(paths, disk, settings, self.files, clock.wall_ms),
-            BrokersSettings("set-a", synchronous, 5.0, min_in_sync, on_promote),
+            MemberSettings("set-a", synchronous, 5.0, 1.0, 1.0, 5.0, min_in_sync, 1 << 20, 5.0, on_promote, 0.0, False),
             lambda: self.engine.config,
         )
 

@@ -14,7 +14,6 @@ import logging
 import math
 import socket
 from collections.abc import Callable
-from typing import NamedTuple
 
 from ..broker.broker import Broker
 from ..broker.master_side import link_settings
@@ -37,6 +36,7 @@ from .on_promote import PromotionProgram
 from .parts import LogHealth, MemberReport, StreamStatus
 from .relay import Relay
 from .set_state import EpochStart, Leader
+from .settings import MemberSettings
 from .truncation import LeaderLog, StoreCut, consistent_point
 
 logger = logging.getLogger(__name__)
@@ -61,18 +61,6 @@ NO_STREAM = StreamStatus("", 0, 0.0, False, -1, False, -1, "no leader is followe
 RETURN_HURRY_S = 10.0
 
 
-class BrokersSettings(NamedTuple):
-    """set_name: haSet. synchronous: a leader publishes only what all awaited members keep. stall_s: haDiskStall.
-    min_in_sync: minInSyncReplicas of a synchronous set, the leader counted. on_promote: haOnPromote, a program and its
-    arguments."""
-
-    set_name: str
-    synchronous: bool
-    stall_s: float
-    min_in_sync: int = 1
-    on_promote: tuple[str, ...] = ()
-
-
 class OwnBrokers:
     """Fulfils `parts.Brokers`. The seat holds a fenced broker, or none, when this is made."""
 
@@ -82,7 +70,7 @@ class OwnBrokers:
         ha_socket: socket.socket,
         files: MemberFiles,
         cut: StoreCut,
-        settings: BrokersSettings,
+        settings: MemberSettings,
         config: Callable[[], EngineConfig],
     ) -> None:
         """ha_socket: listens for members and slaves; stays open in every role."""
@@ -134,7 +122,7 @@ class OwnBrokers:
     @property
     def _set_key(self) -> str:
         """Name and id of the set, which must be the same at both ends of a stream."""
-        return f"{self._settings.set_name}/{self._files.set_id}"
+        return f"{self._settings.set}/{self._files.set_id}"
 
     # --- looking
 
@@ -180,7 +168,7 @@ class OwnBrokers:
 
     def _is_alive(self, broker: Broker) -> bool:
         """Any thread."""
-        return self._loop_moves() and broker.store.sync_age < self._settings.stall_s
+        return self._loop_moves() and broker.store.sync_age < self._settings.disk_stall_s
 
     def members(self) -> list[MemberReport]:
         position = self._position

@@ -20,7 +20,7 @@ from ..errors import StartError
 from ..seat import Seat
 from ..store.dispatch import parse_delay_levels
 from ..store.paths import StorePaths
-from .brokers import BrokersSettings, OwnBrokers
+from .brokers import OwnBrokers
 from .decision import Rules, Wish
 from .member_files import MemberFiles, place_of
 from .service import FailoverService
@@ -79,21 +79,7 @@ class Membership:
         ha_address: str,
     ) -> None:
         """Start the thread `failover`. address, ha_address: "host:port" as announced to others."""
-        settings, clock = self.settings, self._clock
-        brokers = OwnBrokers(
-            seat,
-            ha_socket,
-            self.files,
-            self._cut,
-            BrokersSettings(
-                settings.set,
-                settings.synchronous,
-                settings.disk_stall_s,
-                settings.min_in_sync,
-                settings.on_promote,
-            ),
-            lambda: self._options.config,
-        )
+        brokers = OwnBrokers(seat, ha_socket, self.files, self._cut, self.settings, lambda: self._options.config)
         url, access = self._options.config.store.ha_store, self._access()
         service = FailoverService(
             lambda: open_store(url, access),
@@ -104,7 +90,7 @@ class Membership:
             address,
             ha_address,
             __version__,
-            clock,
+            self._clock,
             lambda store: tidy(store, self.store_settings.compact),
             lambda: shared_settings(self._options.config),
         )

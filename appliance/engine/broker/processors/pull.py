@@ -7,7 +7,7 @@ and `pull_answers.py` encodes the answer.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -66,10 +66,31 @@ class PullProcessor:
         self._answers = PullAnswers(store.log, self._cold, deliveries)
         self.long_polling = self._path.long_polling
         #: Serves usual pulls before the handlers here see them; None in the pure Python twin.
-        self.compiled = (
-            None if PullRuns is None else PullRuns(self._parts(store, tables, clients, config, loop, deliveries))
-        )
-        if self.compiled is not None:
+        self.compiled: Any = None
+        if PullRuns is not None:
+            parts = PullParts(
+                options=config,
+                loop=loop,
+                find_group=tables.groups.find,
+                get_topic=tables.topics.get,
+                consumer_group=clients.consumer_group,
+                find_queue=store.find_queue,
+                settings=lambda: store.settings,
+                published=lambda: store.publication.published,
+                files=store.queues.files,
+                deletions=store.queues.deletions,
+                log=store.log,
+                resets=tables.offsets.resets,
+                commit=tables.offsets.commit,
+                note=tables.offsets.pulled.note,
+                answers=self._answers,
+                deliveries=deliveries,
+                head=FOUND_HEADER,
+                buffer=self._answers.buffer,
+                new_request=PullRequest,
+                pull=self._path.pull,
+            )
+            self.compiled = PullRuns(parts)
             self._path.answer_woken = self.compiled.answer_woken
         # Replaced whole by take_options().
         self._config = config
@@ -90,38 +111,6 @@ class PullProcessor:
         if self.compiled is not None:
             self.compiled.take_options(config)
             self._loop.call_soon(self.compiled.forget_plans)
-
-    def _parts(
-        self,
-        store: MessageStore,
-        tables: Tables,
-        clients: ClientManager,
-        config: BrokerConfig,
-        loop: EventLoop,
-        deliveries: DeliveryRecorder,
-    ) -> PullParts:
-        return PullParts(
-            options=config,
-            loop=loop,
-            find_group=tables.groups.find,
-            get_topic=tables.topics.get,
-            consumer_group=clients.consumer_group,
-            find_queue=store.find_queue,
-            settings=lambda: store.settings,
-            published=lambda: store.publication.published,
-            files=store.queues.files,
-            deletions=store.queues.deletions,
-            log=store.log,
-            resets=self._offsets.resets,
-            commit=self._offsets.commit,
-            note=self._offsets.pulled.note,
-            answers=self._answers,
-            deliveries=deliveries,
-            head=FOUND_HEADER,
-            buffer=self._answers.buffer,
-            new_request=PullRequest,
-            pull=self._path.pull,
-        )
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.PULL_MESSAGE, self.handle_pull)

@@ -58,11 +58,8 @@ def copy_of(
     properties: str,
     unique_key: str,
     reconsume_times: int,
-    sys_flag: int | None = None,
-    prepared_transaction_offset: int = 0,
 ) -> OwnMessage:
-    """Return a copy of a stored message for `place`. Body and birth are the same, and so are the flags unless another
-    sys flag is given."""
+    """Return a copy of a stored message for `place`. Body, birth and flags are the same."""
     return OwnMessage(
         place.topic,
         place.queue_id,
@@ -72,9 +69,8 @@ def copy_of(
         record.born_time_ms,
         born_host,
         record.flag,
-        record.sys_flag if sys_flag is None else sys_flag,
+        record.sys_flag,
         reconsume_times,
-        prepared_transaction_offset,
     )
 
 

@@ -22,6 +22,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
 from ...errors import RefusedRequest, StoreBroken
 from ...protocol.codes import ResponseCode
@@ -266,19 +267,9 @@ class Decisions:
         record = half.record
         copy = _Copy(reply_to)
         self._store.next_store_ms(self._wall_ms())  # of the copy, and so the time at which its transaction ends
-        self._appends.put(
-            copy_of(
-                record,
-                hosts(half.data)[0],
-                place,
-                properties,
-                half.unique_key,
-                record.reconsume_times,
-                sys_flag,
-                record.physical_offset,
-            ),
-            copy,
-        )
+        message = copy_of(record, hosts(half.data)[0], place, properties, half.unique_key, record.reconsume_times)
+        at = record.physical_offset
+        self._appends.put(replace(message, sys_flag=sys_flag, prepared_transaction_offset=at), copy)
         copy.staged = True
         return copy.refused is None
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import threading
 
+from msgspec.structs import replace
+
 from ...errors import Conflict, InvalidInput, NotFound, Unavailable
 from ...named_tuple import NamedTuple
 from ...protocol.names import HALF_TOPIC
@@ -121,8 +123,8 @@ class ResumeDiscarded:
             properties,
             find_property(record.properties, UNIQUE_KEY) or "",
             record.reconsume_times,
-            record.sys_flag & ~SYS_TRANSACTION_MASK,
         )
+        message = replace(message, sys_flag=record.sys_flag & ~SYS_TRANSACTION_MASK)
         outcome = self._halves.append(message, STORED_S)
         if not outcome.is_stored:
             raise Unavailable(outcome.reason)
