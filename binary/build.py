@@ -55,6 +55,7 @@ PACKAGES_LEFT_OUT = re.compile(
 #: Files of packages that are opened by their path; rocketbox_start.py sees to it.
 FILES_OF_PACKAGES = re.compile(
     r"django/forms/templates/.*\.html|django/.*/locale/(en|zh_Hans)/LC_MESSAGES/django\.mo|certifi/cacert\.pem"
+    r"|django/contrib/auth/common-passwords\.txt\.gz"
 )
 #: Libraries of the C library: these belong to the machine the program runs on.
 OF_THE_MACHINE = re.compile(r"lib(c|m|dl|rt|pthread|util|resolv|nsl|anl)\.so\.\d|ld-linux.*|linux-vdso.*")

@@ -8,9 +8,9 @@ in `findings`, a file for each task. `network/` pulls instead. `facts/one_file.p
 
 Where to add, and the tests that fail until it is complete:
 
-- A report: a module with `make` and `draw` in `reports/`, in its `__init__.py` and in `REPORTS`; its keys in `keys.py`,
-  their words in `console/reports/words.py` and `sentences.py`; docs/reports.md. -> `test_any_facts.py`,
-  `test_report_words.py`.
+- A report: a module with `make` in `reports/`, and its name in `REPORTS`; its keys in `keys.py`, their words in
+  `console/reports/words.py` and `sentences.py`, its plots in `console/reports/plots/`; docs/reports.md. ->
+  `test_any_facts.py`, `test_report_words.py`.
 - A table of facts: `facts/tables.py`; counted in `in_python.py` and in `transforms.py`; docs/facts.md. Days that lack
   the table are then left out (`keeping.py`). -> `test_oracle.py`, `test_tables_page.py`.
 - A column of the data source: `source/schema.py`, `columns.py`; the plain twin in

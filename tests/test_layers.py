@@ -1,6 +1,7 @@
 """Layers of the code: which packages may import which. A failure names the file and the rule that it breaks."""
 
 import ast
+import re
 from collections.abc import Iterator, Set
 from functools import cache
 from pathlib import Path
@@ -80,10 +81,13 @@ RULES = {
             f"{ENGINE}.{part}"
             for part in ("engine", "remoting", "store", "broker", "namesrv", "protocol", "config", "window")
         ),
-        "the API reaches the engine through appliance.runtime and its window only",
+        "the API reaches the engine through appliance.runtime and its window only, whose values are its answers",
     ),
 }
 # The rules are about code that runs: imports for the type checker do not count.
+
+#: The window's values, with which the API answers.
+VALUES = re.compile(rf"{re.escape(ENGINE)}\.window\.((\w+\.)?(\w+_)?snapshots|sentences)\b")
 
 
 def imports_of(path: Path, annotations: bool = False) -> frozenset[str]:
@@ -136,6 +140,7 @@ def test_the_doors_open_one_way(directory):
         for path in (ROOT / directory).rglob("*.py")
         for name in imports_of(path)
         if any(name == door or name.startswith(door + ".") for door in forbidden)
+        and not (directory == "appliance/api" and VALUES.match(name))
     )
     assert not wrong, f"{sentence}: {'; '.join(wrong)}"
 

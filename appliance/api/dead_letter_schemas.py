@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
 from ..engine.window.dead_letters.snapshots import DeadLetterGroup, DeadLetterRow, ReplayResult, UnreadableReplay
-from .schemas import In, Out, PageOut, SentenceOut, Text
+from .schemas import In, OfTuple, Out, PageOut, SentenceOut, Text
 from .times import Moment
 
 Result = Literal[
@@ -27,20 +27,12 @@ class DeadLetterPageOut(PageOut):
     """Dead letters of a snapshot, newest first. truncated: the time limit ended this page early; go on with
     next_cursor. skipped: entries whose record could not be read or has expired."""
 
-    items: list[DeadLetterRow]
+    items: list[DeadLetterRow] = Field(validation_alias="rows")
     total: int
     seen: int
     skipped: int
     truncated: bool
     snapshot_at_ms: int
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_page(cls, page: Any) -> Any:
-        if isinstance(page, dict):
-            return page
-        names = ("next_cursor", "total", "seen", "skipped", "truncated", "snapshot_at_ms")
-        return {name: getattr(page, name) for name in names} | {"items": page.rows}
 
 
 class FilterOut(Out):
@@ -50,14 +42,9 @@ class FilterOut(Out):
     replayed: str | None = None
 
 
-class ByTopicOut(Out):
+class ByTopicOut(OfTuple):
     topic: Text | None
     count: int
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_pair(cls, pair: Any) -> Any:
-        return {"topic": pair[0], "count": pair[1]} if isinstance(pair, tuple) else pair
 
 
 class RungOut(Out):
@@ -211,29 +198,11 @@ class ReplayPlanOut(Out):
     warnings: list[SentenceOut]
     job: ReplayOut | None
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_plan(cls, plan: Any) -> Any:
-        if isinstance(plan, dict):
-            return plan
-        names = ("total", "scanned", "truncated", "skipped_by_guard", "gone", "failed", "not_chosen", "warnings",
-                 "job")  # fmt: skip
-        by_topic = [{"topic": topic, "count": count} for topic, count in plan.by_topic]
-        return {name: getattr(plan, name) for name in names} | {"by_topic": by_topic}
-
 
 class ReplayResultPageOut(PageOut):
     """In the order of the replay. What it has not written down yet (about a second's work) counts as not reached.
     died_again: of the whole replay; null where that is not known (yet)."""
 
-    items: list[ReplayResult]
+    items: list[ReplayResult] = Field(validation_alias="rows")
     total: int
     died_again: int | None
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_page(cls, page: Any) -> Any:
-        if isinstance(page, dict):
-            return page
-        names = ("next_cursor", "total", "died_again")
-        return {name: getattr(page, name) for name in names} | {"items": page.rows}

@@ -6,10 +6,10 @@ import base64
 import binascii
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..engine.window.messages.snapshots import MessageRow, SearchHit
-from .schemas import In, Out, PageOut, SentenceOut, Text
+from .schemas import In, OfTuple, Out, PageOut, SentenceOut, Text
 from .times import Moment
 
 
@@ -37,28 +37,6 @@ class MessagePageOut(PageOut):
     scanned: ScannedOut
     snapshot_at_ms: int
 
-    @model_validator(mode="before")
-    @classmethod
-    def _of_page(cls, page: Any) -> Any:
-        if isinstance(page, dict):
-            return page
-        return {
-            "items": page.rows,
-            "next_cursor": page.next_cursor,
-            "truncated": page.truncated,
-            "skipped": page.skipped,
-            "undecided": page.undecided,
-            "scanned": {
-                "seen": page.seen,
-                "total": page.total,
-                "seen_bytes": page.seen_bytes,
-                "total_bytes": page.total_bytes,
-                "bytes": page.scanned_bytes,
-                "ms": page.took_ms,
-            },
-            "snapshot_at_ms": page.snapshot_at_ms,
-        }
-
 
 class SearchOut(PageOut):
     """Results of a search, in a snapshot: newer messages are not included. topic_names, group_names: the first few
@@ -82,19 +60,6 @@ class SearchOut(PageOut):
     place_note: SentenceOut | None
     topic_names: list[Text]
     group_names: list[Text]
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_page(cls, page: Any) -> Any:
-        if isinstance(page, dict):
-            return page
-        page, topics, groups = page
-        names = ("next_cursor", "kinds", "truncated", "searched_topics", "topics", "took_ms", "place_note")
-        return {name: getattr(page, name) for name in (*names, "index_enabled", "index_behind_bytes")} | {
-            "items": page.hits,
-            "topic_names": topics,
-            "group_names": groups,
-        }
 
 
 class BodyOut(Out):
@@ -123,7 +88,7 @@ class BodyOut(Out):
         }
 
 
-class FieldOut(Out):
+class FieldOut(OfTuple):
     """A field of the stored record: its position and value."""
 
     name: str
@@ -132,28 +97,18 @@ class FieldOut(Out):
     value: Text
 
 
+#: Of (offset, digits, text).
+_DumpLine = Annotated[str, BeforeValidator(lambda row: f"{row[0]:08x}  {row[1]}  {row[2]}")]
+
+
 class RecordOut(Out):
     """The record as stored, and a dump of its first bytes, 16 per line."""
 
     physical_offset: int
     size_bytes: int
     fields: list[FieldOut]
-    dump: list[str]
+    dump: list[_DumpLine]
     dump_truncated: bool
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_record(cls, record: Any) -> Any:
-        if isinstance(record, dict):
-            return record
-        names = ("name", "position", "size_bytes", "value")
-        return {
-            "physical_offset": record.physical_offset,
-            "size_bytes": record.size_bytes,
-            "fields": [dict(zip(names, row, strict=True)) for row in record.fields],
-            "dump": [f"{offset:08x}  {digits}  {shown}" for offset, digits, shown in record.dump],
-            "dump_truncated": record.dump_truncated,
-        }
 
 
 def _check_base64(text: str) -> str:

@@ -55,19 +55,18 @@ def table(
     cursor: str | None,
     limit: int,
     question: tuple[object, ...],
-    named: bool = True,
-    name: str = "name",
+    name: str = "",
     kind: str = "",
 ) -> dict[str, Any]:
     """{"items", "next_cursor", "total"} of a table of the window's.
 
-    ask(page, page_size) -> a `snapshots.Page`. named: its rows have the name of a topic or
-    group, as the attribute `name`; kind: which of the two, as in `auth.accessible`. A
-    caller with a pattern sees the rows it may access, and no count of others: then the whole table is read.
+    ask(page, page_size) -> a `snapshots.Page`. name: the attribute of its rows that is the name of a topic or group, if
+    one is; kind: which of the two, as in `auth.accessible`. A caller with a pattern sees the rows it may access, and no
+    count of others: then the whole table is read.
     """
     question = (*question, limit)
     number = page_number(cursor, question)
-    if named and has_pattern(request):
+    if name and has_pattern(request):
         return rows_page(accessible(request, _all_rows(ask), name, kind), number, limit, question)
     page = ask(number, limit)
     rows = page.rows if page.page == number else ()

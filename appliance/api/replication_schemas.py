@@ -1,4 +1,4 @@
-"""Replication as JSON: `engine.window.replicas.snapshots`, whose docstrings hold for these."""
+"""Messages that were cut off the log, as JSON; the conventions are those of `schemas`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Requests and answers of the API, as JSON. Answers are the window's snapshots, whose docstrings hold for them.
+"""Requests and answers of the API, as JSON. Most answers are values of the window as they are: their docstrings are the
+descriptions, and metadata leaves fields out. An `Out` class stands where an answer has another shape.
 
 Names are snake_case. Times end in `_at_ms` (milliseconds since 1970, UTC), spans in `_ms`, rates are per second. An
 unknown value is null, and the field beside it that ends in `_why` gives the reason; 0 always means zero.
@@ -31,6 +32,15 @@ class Out(BaseModel):
     """Read from a snapshot's attributes."""
 
     model_config = ConfigDict(from_attributes=True)
+
+
+class OfTuple(Out):
+    """Read from a tuple of its fields, too."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_tuple(cls, value: Any) -> Any:
+        return dict(zip(cls.model_fields, value, strict=True)) if isinstance(value, tuple) else value
 
 
 class In(BaseModel):

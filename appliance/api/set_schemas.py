@@ -1,4 +1,4 @@
-"""The set of brokers with fail-over, as JSON. `window.replica_set` explains its fields."""
+"""The set of brokers with fail-over, as JSON; `engine.window.replicas.snapshots` explains its fields."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from ..engine.window.replicas.replica_set import ElectionView, MemberView, QuarantineFile
+from ..engine.window.replicas.snapshots import ElectionView, MemberView, QuarantineFile
 from .schemas import In, Out, SentenceOut, Text
 
 

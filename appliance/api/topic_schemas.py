@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ..engine.window.groups.diagnosis_snapshots import Evidence, Look
 from ..engine.window.snapshots import (
@@ -20,7 +20,7 @@ from ..engine.window.snapshots import (
     TopicRow,
 )
 from .offset_schemas import OffsetResetOut
-from .schemas import In, Out, PageOut, SentenceOut, Text, not_given
+from .schemas import In, OfTuple, Out, PageOut, SentenceOut, Text, not_given
 
 Kind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"]
 
@@ -99,7 +99,7 @@ class QueueNowPage(PageOut):
     total: int
 
 
-class PlaceOut(Out):
+class PlaceOut(OfTuple):
     topic: Text
     queue_id: int
 
@@ -145,11 +145,6 @@ class FindingOut(Out):
     queues: list[PlaceOut]
     clients: list[Text]
     message: HeldUpByOut | None
-
-    @field_validator("queues", mode="before")
-    @classmethod
-    def _of_pairs(cls, value: Any) -> Any:
-        return [{"topic": topic, "queue_id": queue_id} for topic, queue_id in value]
 
 
 class DiagnosisOut(Out):

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field
 
 from ..engine.window.transactions.snapshots import DiscardedTransaction, OpenTransaction, ResolvedTransaction
 from ..engine.window.waiting.snapshots import WaitingRow
-from .schemas import In, Out, PageOut, Text
+from .schemas import In, OfTuple, Out, PageOut, Text
 from .times import Moment
 
 _LAST = 1 << 63
@@ -85,13 +85,13 @@ class ResolvedTransactionPageOut(PageOut):
     """The newest first. kept_from_at_ms: when the oldest that is kept ended. lost: ends that were not written down."""
 
     items: list[ResolvedTransaction]
-    kept_from_at_ms: int | None
+    kept_from_at_ms: int | None = Field(validation_alias="kept_from_ms")
     lost: int
     scanned: int
     truncated: bool
 
 
-class ParkedOut(Out):
+class ParkedOut(OfTuple):
     group: Text
     count: int
 
@@ -109,15 +109,6 @@ class TransactionCountsOut(Out):
     rolled_back: int
     discarded: int
     lost: int
-
-    @model_validator(mode="before")
-    @classmethod
-    def _of_counts(cls, counts: Any) -> Any:
-        if isinstance(counts, dict):
-            return counts
-        names = ("open", "oldest_stored_ms", "waiting", "asked", "committed", "rolled_back", "discarded", "lost")
-        parked = [{"group": group, "count": count} for group, count in counts.parked]
-        return {name: getattr(counts, name) for name in names} | {"parked": parked}
 
 
 class HalfPlaceIn(In):

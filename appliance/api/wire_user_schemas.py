@@ -1,4 +1,4 @@
-"""Users of the wire and their entries, as JSON. `window.access.snapshots` explains their fields."""
+"""Users of the wire and their entries, as JSON; the conventions are those of `schemas`."""
 
 from __future__ import annotations
 

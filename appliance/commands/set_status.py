@@ -16,7 +16,7 @@ from ..engine.errors import StartError
 from ..engine.failover.outside import OwnLook, StoreLook, ask_store, look_at_own
 from ..engine.failover.set_state import Announcement, SetState
 from ..engine.failover.settings import differences, shared_settings
-from ..engine.window.replicas.replica_set import MemberView, fullest_of
+from ..engine.window.replicas.snapshots import MemberView, fullest_of
 
 #: Age at which an announcement is out of date; a member writes one every 3 s.
 _STALE_MS = 15_000

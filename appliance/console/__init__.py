@@ -44,7 +44,7 @@
   needs them. The first list would otherwise read thousands of files during a request.
 - **Reports.** `views/reports.py` shows the result of a run. A document has keys and figures only: `reports/shown.py`
   turns it into a page, `reports/words.py` and `sentences.py` have the words (compared with
-  `spark_reports/reports/keys.py`), `reports/drawing.py` writes plots anew and refuses anything but a drawing.
+  `spark_reports/reports/keys.py`), and `reports/plots/` draws from a document's numbers.
 - **History.** `history/recorder.py` takes every figure of the window's `measurements` each 30 s, in lists of 50 between
   which it rests. The present hour is in memory and written every 5 min (`file.py`: a compressed row an hour for each
   series, none for a series that was zero all the time). After midnight the day becomes quarters of an hour.

@@ -5,11 +5,13 @@ from __future__ import annotations
 import secrets
 import string
 from itertools import pairwise
+from pathlib import Path
 
-from django.contrib.auth.password_validation import CommonPasswordValidator, validate_password
+from django.contrib.auth import password_validation
 from django.core.exceptions import ValidationError
 from django.utils.translation import gettext as _
 
+from ..program_files import content
 from .models import User
 
 # Without 0 O 1 l I: people read passwords out to each other.
@@ -26,7 +28,7 @@ def password_problem(password: str, user: User | None = None) -> str | None:
     if len(password) > 1024:
         return _("The password is too long.")
     try:
-        validate_password(password, user)
+        password_validation.validate_password(password, user)
     except ValidationError as error:
         for one in error.error_list:
             one.__traceback__ = None  # it holds the framework's frame, which holds the errors: a cycle (D10)
@@ -49,8 +51,12 @@ def is_weak(password: str, *names: str) -> bool:
 
 
 def _is_common(plain: str, names: tuple[str, ...]) -> bool:
-    # Django's 20,000 passwords are read again each time: 13 ms, where the framework would keep 2 MB for ever.
-    common = CommonPasswordValidator().passwords
+    import gzip  # rarely needed
+
+    # Django's 20,000 passwords are read again each time: 13 ms, where the framework would keep 2 MB for ever. Its own
+    # class would look for the file in a directory, and the one-file build has none.
+    path = Path(password_validation.__file__).with_name("common-passwords.txt.gz")
+    common = set(gzip.decompress(content(path)).decode().split("\n"))
     common.update(_letters(name.casefold()) for name in (*names, "rocketmq", "rocketbox"))
     word = plain.strip(_ADDED)
     return any(one in common for one in (plain, word, _letters(word), _letters(word.translate(_FOR_LETTERS))) if one)

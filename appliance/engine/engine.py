@@ -221,7 +221,7 @@ class Engine:
         assert self.ha_socket is not None
         assert self.broker_address is not None
         assert self.ha_address is not None
-        membership.begin(self.seat, self.loop, self.server, self.ha_socket, self.broker_address, self.ha_address)
+        membership.begin(self.seat, self.ha_socket, self.broker_address, self.ha_address)
 
     def _build(self, sockets: list[socket.socket]) -> None:
         config = self.config

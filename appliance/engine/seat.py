@@ -96,8 +96,8 @@ class Seat:
         """tell_directly: called before a broker starts; makes it notify this process's name server without the wire."""
         # Constant after construction.
         self._options = options
-        self._loop = loop
-        self._server = server
+        self.loop = loop
+        self.server = server
         self._pools = pools
         self._network = network
         self._clock = loop.clock
@@ -134,7 +134,7 @@ class Seat:
         return self.ports
 
     def _build(self, role: Role | None) -> Broker:
-        broker = Broker(self._options, self._loop, self._server, self._pools, self._network, role)
+        broker = Broker(self._options, self.loop, self.server, self._pools, self._network, role)
         self._tell_directly(broker)
         return broker
 
@@ -210,9 +210,9 @@ class Seat:
                 own.ended = RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, f"service not available now: {why}")
                 meanwhile.refuse_because(why)
                 meanwhile.paused = True
-            self._server.serve_by(dict(zip(ports, self._meanwhile, strict=True)))
-            self._server.update_reading()
-            self._let_in_at = self._loop.call_later(HOLD_S, lambda: self._let_in(ports))
+            self.server.serve_by(dict(zip(ports, self._meanwhile, strict=True)))
+            self.server.update_reading()
+            self._let_in_at = self.loop.call_later(HOLD_S, lambda: self._let_in(ports))
 
         self._on_loop(hold)
         self.ports = self._meanwhile
@@ -227,7 +227,7 @@ class Seat:
         if self.ports is self._meanwhile and waited_for is not self._meanwhile:
             for meanwhile in self._meanwhile:
                 meanwhile.paused = False
-            self._server.update_reading()
+            self.server.update_reading()
 
     def _close(self, broker: Broker) -> None:
         """Close a broker as at a stop; no request reaches it now."""
@@ -239,7 +239,7 @@ class Seat:
 
         def leave() -> None:
             broker.leave_loop()
-            for conn in self._server.connections_of(self._meanwhile):
+            for conn in self.server.connections_of(self._meanwhile):
                 if conn.lags:  # it has not taken this broker's answers, which could no longer be built
                     conn.close()
 
@@ -290,7 +290,7 @@ class Seat:
             if self._let_in_at is not None:
                 self._let_in_at.cancel()
             self.ports = ports
-            self._server.serve_by(dict(zip(self._meanwhile, ports, strict=True)))
+            self.server.serve_by(dict(zip(self._meanwhile, ports, strict=True)))
 
         self._on_loop(serve)
         self.broker, self._clients, self.why_empty = broker, None, ""
@@ -304,14 +304,14 @@ class Seat:
             for meanwhile in self._meanwhile:
                 meanwhile.refuse_because(why)
                 meanwhile.paused = False
-            self._server.update_reading()
+            self.server.update_reading()
 
         self._on_loop(tell)
 
     def _on_loop(self, job: Callable[[], None]) -> None:
         """Run a job on remoting-io and raise its exception here. StoreBroken if remoting-io hangs."""
         end = self._clock.monotonic() + LOOP_CALL_S
-        if not raise_from_loop(self._loop.call_soon, job, lambda: self._clock.monotonic() >= end):
+        if not raise_from_loop(self.loop.call_soon, job, lambda: self._clock.monotonic() >= end):
             raise StoreBroken("the I/O thread hangs")
 
     # --- fencing
@@ -331,7 +331,7 @@ class Seat:
         self.change(role)
 
     def _hang_up(self) -> None:
-        for conn in self._server.connections_of(self.ports):
+        for conn in self.server.connections_of(self.ports):
             conn.close_after_flush()
 
     # --- the end

@@ -27,9 +27,3 @@ def make(snapshot: Snapshot, facts_by_day: Mapping[str, DayFacts]) -> list[Docum
     view = View(snapshot, {day: facts for day, facts in facts_by_day.items() if day <= snapshot.day})
     view.facts[snapshot.day]
     return [_module(name).make(view) for name in REPORTS]
-
-
-def svg_files(document: Document) -> dict[str, bytes]:
-    """Draw the plots that the document names, from the numbers in its tables; return them by file name."""
-    drawn: dict[str, bytes] = _module(document.report).draw(document)
-    return drawn

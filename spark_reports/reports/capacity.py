@@ -7,17 +7,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from ..facts.tables import DISK, GROUPS, TRAFFIC, DayFacts
-from . import bars, curves, forecast
+from . import forecast
 from .days import DAY_MS, MOST_ROWS, View, by_size, day_bounds, kind_by_name, own_group, select
-from .document import Document, Note, Plot, Table, Tile, Value
-from .plots import REST, SERIES
-from .text import day_label, duration, percent, size
+from .document import REST, SERIES, Document, Note, Plot, Table, Tile, Value
 
 REPORT = "capacity"
 #: Days of the plots: past ones, and expected ones.
 DAYS, AHEAD = forecast.PAST, 28
-#: Rows of the plot of margins.
-MOST_SHOWN = 20
 #: Used share of the retention (permille) from which a group is worth a look.
 NEAR = 800
 
@@ -243,50 +239,3 @@ def _expected(view: View, days: list[str], disks: dict[str, Disk | None], outloo
     rows += [(view.day_before(-n), None, *row) for n, row in enumerate(outlook.rows[:AHEAD], 1)]
     units = (("used", "bytes"), ("low", "bytes"), ("expected", "bytes"), ("high", "bytes"))
     return Table("expected", (("day", "day"), *units), tuple(rows))
-
-
-def draw(document: Document) -> dict[str, bytes]:
-    rows = {table.key: table.rows for table in document.tables}
-    found = {}
-    for plot in document.plots:
-        if plot.key == "stored":
-            classes = {name: css for css, kind, name in plot.legend if kind == "topic"}
-            found[plot.svg] = bars.columns(_stored_columns(rows["topic_days"], classes), size, 2, gap=0.06)
-        elif plot.key == "disk":
-            past = [(str(row[0]), _number(row[1])) for row in rows["expected"] if row[2] is None]
-            future = [
-                curves.Expected(str(row[0]), int(row[2] or 0), int(row[3] or 0), int(row[4] or 0))
-                for row in rows["expected"] if row[2] is not None
-            ]  # fmt: skip
-            limit, total = document.figures["limit"] or 0, document.figures["total"] or 0
-            found[plot.svg] = curves.forecast(past, future, limit, total)
-        else:
-            shown = [row for row in rows["margins"] if row[4] is not None][:MOST_SHOWN]
-            found[plot.svg] = bars.row_bars([_margin_bar(row) for row in shown], limit=1000)
-    return found
-
-
-def _number(value: Value) -> int | None:
-    return value if isinstance(value, int) else None
-
-
-def _stored_columns(rows: tuple[tuple[Value, ...], ...], classes: dict[str, str]) -> list[bars.Column]:
-    days: dict[str, list[tuple[str, int, str]]] = {}
-    unknown = set()
-    for day, topic, count in rows:
-        found = days.setdefault(str(day), [])
-        if count is None:
-            unknown.add(str(day))
-        else:
-            name = f"{topic} · " if topic is not None else ""
-            found.append((classes.get(str(topic), REST), int(count), f"{name}{day} · {size(int(count))}"))
-    return [
-        bars.Column(day_label(day), tuple(parts), (), day not in unknown, f"{day} · –") for day, parts in days.items()
-    ]
-
-
-def _margin_bar(row: tuple[Value, ...]) -> bars.Bar:
-    permille = int(row[4] or 0)
-    css = "worse" if permille >= 1000 else "c0" if permille >= NEAR else "c2"
-    # A bar far above 1000 would make the others too short to compare.
-    return bars.Bar(str(row[0]), min(permille, 2000), f"{percent(permille)} · {duration(int(row[2] or 0))}", css)

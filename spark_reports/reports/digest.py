@@ -16,7 +16,7 @@ from ..facts.tables import DEAD_LETTERS, DELETED_UNREAD, FINDINGS, INCIDENTS, RE
 from . import group_health
 from .days import MOST_ROWS, View, for_people, select
 from .document import Document, Note, Table, Value
-from .trends import trend_tile, trends_drawn
+from .trends import trend_tile
 
 #: Smallest growth that is worth a line; it is also added to both values, so that growth from nothing counts less.
 FLOORS = {"behind": 60_000, "over_limit": 60_000, "dead_letters": 10, "retries": 100, "fewer_messages": 1000}
@@ -88,7 +88,7 @@ def _dead_letters(facts: DayFacts | None) -> Counter[str]:
 def make(view: View) -> Document:
     now = figures(view)
     where = {"worst_behind_ms": group_health.where_worst(group_health.health_of(view.today))}
-    tiles = tuple(trend_tile(view, "digest", key, unit, now[key], where.get(key, ())) for key, unit in TILES)
+    tiles = tuple(trend_tile(view, key, unit, now[key], where.get(key, ())) for key, unit in TILES)
     notes: list[Note] = []
     yesterday = view.before(1)
     if yesterday is None:
@@ -240,7 +240,3 @@ def _acts(kind: str, what: str) -> tuple[str, ...]:
     if kind == "topic":
         return ("open-topic",)
     return ("open-group", {"dead_letters": "dead-letters", "retries": "retries"}.get(what, "set-alert"))
-
-
-def draw(document: Document) -> dict[str, bytes]:
-    return trends_drawn(document)

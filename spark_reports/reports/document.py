@@ -22,12 +22,17 @@ from dataclasses import asdict, dataclass, field
 FORMAT = 1
 Value = int | str | None
 
+#: Classes of the marks of several things in one plot; REST is for everything without its own class, UNMEASURED for a
+#: cell in which nothing was measured.
+SERIES = ("c0", "c1", "c2", "c3", "c4", "c5")
+REST = "rest"
+UNMEASURED = "unmeasured"
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
     """value: None if unknown. before: of the day before. trend: the last seven days, this one last. where: the subject
-    of the value as (key, value) pairs: a group, a topic, a time. svg: file of the trend as a small plot beside the
-    document; empty if fewer than two of its days are known."""
+    of the value as (key, value) pairs: a group, a topic, a time."""
 
     key: str
     value: int | None
@@ -35,13 +40,13 @@ class Tile:
     before: int | None = None
     trend: tuple[int | None, ...] = ()
     where: tuple[tuple[str, Value], ...] = ()
-    svg: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """svg: name of the file beside the document. The numbers of the plot are in `table`, a table's key: a plot is never
-    the only place of a figure. legend: (class of the marks, "word", "group", "topic" or "text", their meaning)."""
+    """The console draws a plot from the numbers in `table`, a table's key: a plot is never the only place of a figure.
+    svg: name of the file that older versions drew, which ask for it. legend: (class of the marks, "word", "group",
+    "topic" or "text", their meaning)."""
 
     key: str
     svg: str
@@ -91,5 +96,5 @@ class Document:
         return text.encode(errors="backslashreplace") + b"\n"
 
 
-#: In the order in which they are listed. A report's files are NAME.json and NAME-PLOT.svg.
+#: In the order in which they are listed. A report's file is NAME.json.
 REPORTS = ("digest", "group-health", "failures", "latency", "capacity", "hygiene")

@@ -8,15 +8,11 @@ from dataclasses import dataclass, field
 from appliance.engine.protocol.names import DLQ_PREFIX
 
 from ..facts.tables import DEAD_LETTERS, QUEUES, RETRIES, DayFacts
-from . import bars
 from .days import MOST_ROWS, View, select
 from .document import Document, Note, Plot, Table
-from .text import day_label, long_count, short_count
-from .trends import trend_tile, trends_drawn
+from .trends import trend_tile
 
 DAYS = 14
-#: Rows of the plot by group and topic.
-MOST_SHOWN = 15
 #: Retries deeper than 5.3.3's sixteen are counted together, as this depth.
 DEEPEST = 17
 REPORT = "failures"
@@ -102,8 +98,8 @@ def make(view: View) -> Document:
         long.update(failures.letters)
     new, gone = today.letters.total(), expired.get(days[-1])
     tiles = (
-        trend_tile(view, REPORT, "dead_letters", "messages", new),
-        trend_tile(view, REPORT, "retries", "messages", today.retries.total()),
+        trend_tile(view, "dead_letters", "messages", new),
+        trend_tile(view, "retries", "messages", today.retries.total()),
         view.tile("kept_dead_letters", kept.total(), "messages", None if kept_before is None else kept_before.total()),
         view.tile("expired", None if gone is None else gone.total(), "messages",
                   expired[days[-2]].total() if days[-2] in expired else None),
@@ -204,43 +200,3 @@ def _by_group(found: Counter[tuple[str, str]]) -> Counter[str]:
 def _day(day: str, found: Failures | None, expired: Counter[str] | None) -> tuple[str | int | None, ...]:
     gone = None if expired is None else expired.total()
     return (day, found.letters.total(), found.replayed.total(), gone) if found else (day, None, None, gone)
-
-
-def draw(document: Document) -> dict[str, bytes]:
-    found = trends_drawn(document)
-    rows = {table.key: table.rows for table in document.tables}
-    for plot in document.plots:
-        if plot.key == "where":
-            total = document.figures["dead_letters"] or 0
-            found[plot.svg] = bars.row_bars(
-                [bars.count_bar(_pair(row[0], row[1]), int(row[2])) for row in rows["pairs"][:MOST_SHOWN] if row[2]],
-                total=total,
-            )
-        elif plot.key == "days":
-            found[plot.svg] = bars.columns([_day_column(row) for row in rows["days"]], short_count)
-        else:
-            found[plot.svg] = bars.columns([_depth_column(row) for row in rows["depths"]], short_count)
-    return found
-
-
-def _pair(group: object, topic: object) -> str:
-    return f"{group} · {topic}" if topic else str(group)
-
-
-def _day_column(row: tuple[str | int | None, ...]) -> bars.Column:
-    day = str(row[0])
-
-    def part(css: str, value: str | int | None, sign: str) -> tuple[tuple[str, int, str], ...]:
-        return ((css, int(value), f"{day} · {sign}{long_count(int(value))}"),) if value else ()
-
-    return bars.Column(
-        day_label(day), part("c0", row[1], "+"), (*part("c2", row[2], "−"), *part("rest", row[3], "−")),
-        known=row[1] is not None, title=f"{day} · –",
-    )  # fmt: skip
-
-
-def _depth_column(row: tuple[str | int | None, ...]) -> bars.Column:
-    depth, retries, replayed = (int(value or 0) for value in row)
-    label = f"≥ {depth}" if depth == DEEPEST else str(depth)
-    parts = (("c0", retries), ("c2", replayed))
-    return bars.Column(label, tuple((css, count, f"{label} · {long_count(count)}") for css, count in parts))

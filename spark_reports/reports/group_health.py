@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..facts.tables import DEAD_LETTERS, GROUPS, LAG, LATENCY, DayFacts
-from . import plots
 from .days import MOST_ROWS, View, hours_of, kind_by_name, late_recording, not_told, own_group, select
-from .document import Document, Note, Plot, Table
-from .text import hour_labels
-from .trends import trend_tile, trends_drawn
+from .document import UNMEASURED, Document, Note, Plot, Table
+from .trends import trend_tile
 
 #: Rows of the heat map.
 MOST_SHOWN = 20
@@ -87,10 +85,10 @@ def make(view: View) -> Document:
     hours = sorted({*hours_of(view.snapshot), *(hour for group in shown for hour in health[group].hours)})
     report = "group-health"
     tiles = (
-        trend_tile(view, report, "groups_over_limit", "count", now["groups_over_limit"]),
-        trend_tile(view, report, "worst_behind_ms", "ms", now["worst_behind_ms"], where_worst(health)),
-        trend_tile(view, report, "rebalances", "count", now["rebalances"]),
-        trend_tile(view, report, "dead_letters", "messages", now["dead_letters"]),
+        trend_tile(view, "groups_over_limit", "count", now["groups_over_limit"]),
+        trend_tile(view, "worst_behind_ms", "ms", now["worst_behind_ms"], where_worst(health)),
+        trend_tile(view, "rebalances", "count", now["rebalances"]),
+        trend_tile(view, "dead_letters", "messages", now["dead_letters"]),
     )
     notes = [] if shown else [Note("lag_not_measured")]
     notes += [Note("groups_left_out", (("shown", len(shown)), ("of", measured)))] if measured > len(shown) else []
@@ -117,7 +115,7 @@ _LEGEND = (
     ("h0", "word", "none_behind"),
     *((css, "text", text) for css, text in (("h1", "≤ 1 min"), ("h2", "≤ 5 min"), ("h3", "≤ 15 min"))),
     ("h4", "text", "> 15 min"),
-    (plots.UNMEASURED, "word", "not_measured"),
+    (UNMEASURED, "word", "not_measured"),
 )
 
 
@@ -129,19 +127,3 @@ def _row(group: str, one: Health) -> tuple[str | int | None, ...]:
     measured = one.worst_ms is not None
     over = one.over_ms if measured else None
     return (group, one.worst_ms, one.worst_at, over, one.limit_ms, len(one.hours), one.rebalances, one.messages)
-
-
-def draw(document: Document) -> dict[str, bytes]:
-    found = trends_drawn(document)
-    for plot in document.plots:
-        rows = next(table.rows for table in document.tables if table.key == plot.table)
-        names = list(dict.fromkeys(str(row[0]) for row in rows))
-        hours = sorted({int(row[1] or 0) for row in rows})
-        cells = {(row[0], row[1]): row[2] for row in rows}
-        values = [[_number(cells.get((name, hour))) for hour in hours] for name in names]
-        found[plot.svg] = plots.heat_map(names, hour_labels(hours, document.zone), values)
-    return found
-
-
-def _number(value: int | str | None) -> int | None:
-    return value if isinstance(value, int) else None

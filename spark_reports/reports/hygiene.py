@@ -12,15 +12,12 @@ from datetime import date
 from appliance.engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 
 from ..facts.tables import GROUPS, LATENCY, QUEUES, DayFacts, t0_of
-from . import bars
 from .days import DAY_MS, MOST_ROWS, View, not_told, own_group, select
 from .document import Document, Note, Plot, Table, Value
 
 REPORT = "hygiene"
 #: Days without a write, and without a client.
 IDLE_DAYS, ALONE_DAYS = 30, 7
-#: Rows of the plot of clients.
-MOST_SHOWN = 20
 
 
 def make(view: View) -> Document:
@@ -173,13 +170,3 @@ def _clients(view: View) -> list[tuple[Value, ...]]:
     known = {(one.client_id, one.language, one.version) for group in view.snapshot.groups for one in group.clients}
     found = Counter((language, version) for _, language, version in known)
     return [(*kind, found[kind]) for kind in sorted(found, key=lambda kind: (-found[kind], kind))]
-
-
-def draw(document: Document) -> dict[str, bytes]:
-    rows = {table.key: table.rows for table in document.tables}
-    return {
-        plot.svg: bars.row_bars(
-            [bars.count_bar(f"{row[0]} {row[1]}", int(row[2] or 0), "c1") for row in rows["clients"][:MOST_SHOWN]]
-        )
-        for plot in document.plots
-    }

@@ -16,11 +16,8 @@ from itertools import accumulate
 from math import isqrt
 
 from ..facts.tables import FIRST_BUCKET, GROUPS, LATENCY, LATENCY_BOUNDS_MS, WIDE_BOUNDS_MS, DayFacts
-from . import bars, curves
 from .days import MOST_ROWS, View, kind_by_name, late_recording, not_told, own_group, select
-from .document import Document, Note, Plot, Table, Tile
-from .plots import SERIES
-from .text import duration
+from .document import SERIES, Document, Note, Plot, Table, Tile
 
 REPORT = "latency"
 #: Groups with a curve of their own; rows of the plot of changes.
@@ -284,33 +281,3 @@ def _tiles(view: View, now: dict[str, Times], order: list[str]) -> tuple[Tile, .
         ),
         view.tile("groups", groups(now), "count", groups(yesterday) if known else None),
     )
-
-
-def draw(document: Document) -> dict[str, bytes]:
-    rows = {table.key: table.rows for table in document.tables}
-    found = {}
-    for plot in document.plots:
-        if plot.key == "shares":
-            classes = {name: css for css, kind, name in plot.legend if kind == "group"}
-            found[plot.svg] = curves.shares(WIDE_BOUNDS_MS, _drawn(rows["shares"], classes))
-        else:
-            found[plot.svg] = bars.changes([_change_drawn(row) for row in rows["changes"]])
-    return found
-
-
-def _change_drawn(row: tuple[str | int | None, ...]) -> tuple[str, int, int, str]:
-    before, now = int(row[1] or 1), int(row[2] or 1)
-    return str(row[0]), before, now, f"{duration(before)} → {duration(now)}"
-
-
-def _drawn(rows: Sequence[tuple[str | int | None, ...]], classes: dict[str, str]) -> list[curves.Curve]:
-    """Return the curves to draw; that of last deliveries only if it differs from that of first ones."""
-    points: dict[tuple[str, str], list[int]] = {}
-    for group, which, _, messages, of in rows:
-        points.setdefault((str(group), str(which)), []).append(int(messages or 0) * 1000 // int(of or 1))
-    found = []
-    for (group, which), permille in points.items():
-        if which == "first" or permille != points.get((group, "first")):
-            css = classes[group] + (" dash" if which == "last" else "")
-            found.append(curves.Curve(f"{group} · {'1' if which == 'first' else 'n'}", css, tuple(permille)))
-    return found

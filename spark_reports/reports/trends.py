@@ -3,23 +3,14 @@ snapshot: so a trend needs no facts of those days, and does not depend on how th
 
 from __future__ import annotations
 
-from . import plots
 from .days import View
-from .document import Document, Tile, Value
+from .document import Tile, Value
 
 DAYS = 7
 
 
-def trend_tile(
-    view: View, report: str, key: str, unit: str, value: int | None, where: tuple[tuple[str, Value], ...] = ()
-) -> Tile:
+def trend_tile(view: View, key: str, unit: str, value: int | None, where: tuple[tuple[str, Value], ...] = ()) -> Tile:
     """Make a tile with a trend. key: of the tile, and of the digest's figure."""
     earlier = view.snapshot.earlier
     trend = (*(earlier.get(day, {}).get(key) for day in view.last_days(DAYS)[:-1]), value)
-    known = sum(one is not None for one in trend)
-    svg = f"{report}-trend-{key.replace('_', '-')}.svg" if known > 1 else ""
-    return Tile(key, value, unit, trend[-2], trend, where, svg)
-
-
-def trends_drawn(document: Document) -> dict[str, bytes]:
-    return {tile.svg: plots.sparkline(tile.trend) for tile in document.tiles if tile.svg}
+    return Tile(key, value, unit, trend[-2], trend, where)

@@ -8,7 +8,7 @@ progress.json   Progress, replaced whole twice a second while it runs
 outcome.json    Outcome, written last; without it the keeper itself was killed
 log             output of the processes and of Spark
 lag.jsonl, incidents.jsonl    rows of the tables LAG and INCIDENTS, one JSON object a line
-reports/        REPORT.json, REPORT-PLOT.svg: moved to DATA/rocketbox/reports/days/DAY by the console
+reports/        REPORT.json: moved to DATA/rocketbox/reports/days/DAY by the console
 """
 
 from __future__ import annotations

@@ -150,8 +150,6 @@ class Work:
         fresh.mkdir(0o700)
         for document in reports.make(self._snapshot, facts):
             _write(fresh / f"{document.report}.json", document.to_json())
-            for name, data in reports.svg_files(document).items():
-                _write(fresh / name, data)
         shutil.rmtree(target, ignore_errors=True)
         os.replace(fresh, target)
 

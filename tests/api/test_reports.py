@@ -63,7 +63,8 @@ def test_a_plot_is_a_drawing_and_nothing_else(viewer, laid):
     assert answer.headers["Content-Type"] == "image/svg+xml"
     assert "sandbox" in answer.headers["Content-Security-Policy"]
     assert answer.content.startswith(b"<svg ")
-    (laid / "digest-behind.svg").write_bytes(b"<svg><script>alert(1)</script></svg>")
+    path = laid / "digest.json"
+    path.write_text(path.read_text().replace('"table": "groups"', '"table": "no-such"'))
     problem_of(viewer.get(f"/reports/days/{DAY}/digest/plots/behind"), 503, "unavailable")
     problem_of(viewer.get(f"/reports/days/{DAY}/digest/plots/no-such"), 404, "not_found")
 

@@ -117,7 +117,7 @@ def test_lag_and_diagnose_with_a_hung_consumer(visit: Visit, server: Server, jav
             # The page refreshes by itself.
             expect(page.locator("#group-state")).to_contain_text("listener slow or hung", timeout=60_000)
             expect(page.locator("#now .note.bad")).to_contain_text(
-                "Messages of invoices its consumers have not finished: 400"
+                "Its consumers have not finished 400 messages of invoices"
             )
             expect(page.locator("#lag tbody tr").first).to_contain_text("got messages")
             expect(page.locator("#lag tbody tr").first).to_contain_text("not committed")

@@ -25,7 +25,7 @@ from appliance.commands.remote.run import VERBS, help_text, options_of, parse
 from appliance.console.acts.row import Call
 from appliance.console.views.wire_users import BUTTONS
 from appliance.engine.errors import StartError
-from appliance.engine.window.replicas.replica_set import MemberView
+from appliance.engine.window.replicas.snapshots import MemberView
 from appliance.main import REMOTE
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, send_fields
@@ -169,7 +169,7 @@ def test_a_group_and_its_offsets(server):
     assert asked(server, "group", "undo", "readers", str(made["id"]), "--yes")["applied"]
     assert "earliest" in refused(server, 6, "group", "reset", "readers", "--to", "somewhere", "--yes")
     told(server, "message", "send", "offsets", "--text", "nobody is there")
-    assert told(server, "group", "diagnosis", "readers").startswith("act: No consumer is connected;")
+    assert told(server, "group", "diagnosis", "readers").startswith("act: No consumer is connected, and")
     told(server, "group", "create", "well")
     assert "Nothing wrong was found." in told(server, "group", "diagnosis", "well")
 

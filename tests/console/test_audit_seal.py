@@ -442,7 +442,7 @@ def test_an_older_copy_of_the_database_shows_at_the_next_start(tmp_path):
 
     status, said = run("audit", "check")
     assert status == 1
-    assert "in all: 2. They were cut off, or an older copy of the settings database was restored." in said
+    assert "The newest 2 entries of the audit log are missing, up to entry 3. They were cut off, or an older" in said
     status, said = run("doctor")
     assert (status, "older copy of the settings database" in said) == (1, True)
     assert run("audit", "accept") == (0, "Accepted; entry 4 of the audit log says so.\n")
@@ -483,7 +483,7 @@ def test_the_page_of_checks_and_the_api_say_it(client_as, broker):
     assert "newest 1 entry of the audit log is missing" in page
     assert "rocketbox audit accept" in page
     page = admin.get("/system/audit/", HTTP_ACCEPT_LANGUAGE="zh-hans").content.decode()
-    assert "审计日志最新的条目缺失" in page
+    assert "审计日志末尾缺失 1 条" in page
     assert "rocketbox audit accept" in page
 
 

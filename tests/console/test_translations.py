@@ -7,6 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from appliance.console import audit_seal
+from appliance.console.reports import sentences
+from appliance.engine.translatable import Plural
+from appliance.engine.window.sentences import TEMPLATES
+from spark_reports import machine
+from spark_reports.run import failures
+
 ROOT = Path(__file__).parents[2]
 #: error -> which of its arguments is the reason.
 REASON_AT = {"InvalidInput": 1, "Unavailable": 0, "Conflict": 0, "Blocked": 0}
@@ -64,6 +71,23 @@ def test_every_marked_text_is_in_the_catalogue():
     assert len(marked()) > 100
     missing = sorted(marked() - {text for text, _, _ in entries()})
     assert not missing, "run script/messages and translate what is new"
+
+
+@pytest.mark.parametrize(
+    "table", [TEMPLATES, audit_seal.TEMPLATES, sentences.NOTES, failures.SENTENCES, machine.WHATS, machine.HOWS]
+)
+def test_every_sentence_of_a_table_is_in_the_catalogue(table):
+    """A text without its mark would be missing."""
+    known = {text for text, _, _ in entries()}
+    assert not [one for one in table.values() if (one if isinstance(one, str) else one.one) not in known]
+
+
+def test_both_forms_of_a_sentence_have_the_same_values():
+    for one in (*TEMPLATES.values(), *audit_seal.TEMPLATES.values(), *sentences.NOTES.values()):
+        if isinstance(one, Plural):
+            names, many = (sorted(re.findall(r"%\((\w+)\)", form)) for form in (one.one, one.many))
+            assert names == many, one
+            assert one.number in names, one
 
 
 def test_the_compiled_catalogue_is_that_of_the_source():

@@ -93,7 +93,7 @@ def test_a_send_costs_few_calls(rig):
     calls = run(engine, conn, frame, SENDS)
     assert engine.broker.store.put_count - before == SENDS
     assert calls / SENDS <= SEND_CALLS, f"{calls / SENDS:.1f} calls a send"
-    assert isinstance(engine.broker.send, SendProcessor)
+    assert isinstance(engine.broker.sending.processor, SendProcessor)
 
 
 def test_a_batched_message_costs_fewer(rig):

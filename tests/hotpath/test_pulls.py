@@ -41,7 +41,7 @@ class PullTwin(Twin):
         """Move queue entries from the tails in memory to files."""
         log = self.store.log
         if log.broken is None:
-            self.broker.journal.work()
+            self.broker.tables.journal.work()
             log.sync()
         self._on_loop(self.store._publish_durable)
         flush = self.store._flush_queues
@@ -116,8 +116,8 @@ class PullTwin(Twin):
                 for group, queues in offsets.pulled._groups.items()
                 for queue, offset in queues.items()
             ),
-            "deliveries": bytes(broker._recorder.room[: broker._recorder.at]),
-            "told": broker._recorder._definitions,
+            "deliveries": bytes(broker.deliveries.recorder.room[: broker.deliveries.recorder.at]),
+            "told": broker.deliveries.recorder._definitions,
             "held": pull.long_polling.count,
             "groups": sorted(map(str, self.broker.groups.all())),
             "broken": sorted((queue.topic, queue.queue_id) for queue in self.store.queues.all() if queue.broken),

@@ -692,7 +692,7 @@ FAULTS: list[Fault] = [
         "transactions",
         "a transaction is decided twice",
         ENGINE + "broker/transactions/decisions.py",
-        "if self._halves.checks(half.record.queue_offset) is None or not self.seen(half):",
+        "if self.halves.checks(half.record.queue_offset) is None or not self.seen(half):",
         "if not self.seen(half):",
         (T + "broker/transactions/test_transactions.py",),
     ),

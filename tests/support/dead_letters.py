@@ -52,7 +52,7 @@ def put(running: RunningEngine, messages: Iterable[OwnMessage]) -> None:
     assert broker is not None
     left = list(messages)
     while left:
-        outcomes = broker.own_appends.submit(left[:500]).result(60)
+        outcomes = broker.sending.appends.submit(left[:500]).result(60)
         assert {outcome.code for outcome in outcomes} == {0}, outcomes[0]
         left = left[500:]
 

@@ -24,7 +24,7 @@ def set_aside(engine: Engine, topic: str, group: str = "PG") -> str:
     message = OwnMessage(
         "TRANS_CHECK_MAX_TIME_TOPIC", 0, b"paid", encode_properties(properties), unique, 1_700_000_000_123,
     )  # fmt: skip
-    [outcome] = broker.own_appends.submit([message]).result(60)
+    [outcome] = broker.sending.appends.submit([message]).result(60)
     assert outcome.code == 0, outcome
     rows = engine.window.transactions.discarded(limit=20).rows
     return next(one.message.offset_id for one in rows if one.message.unique_id == unique)

@@ -36,7 +36,7 @@ def a_delayed_message(watched: WatchedEngine) -> Iterator[None]:
 @contextmanager
 def a_delay_that_ends(watched: WatchedEngine) -> Iterator[None]:
     watched.clock.skipped_ms += 11_000
-    wait_for(lambda: watched.broker.deliver_delayed.delivered, "the message is delivered")
+    wait_for(lambda: watched.broker.delays.deliver.delivered, "the message is delivered")
     yield
 
 
@@ -45,7 +45,7 @@ def a_delay_whose_topic_is_gone(watched: WatchedEngine) -> Iterator[None]:
     watched.delay("Going")
     watched.broker.topics.delete("Going")
     watched.clock.skipped_ms += 11_000
-    wait_for(lambda: sum(watched.broker.deliver_delayed.given_up.values()), "the message is given up")
+    wait_for(lambda: sum(watched.broker.delays.deliver.given_up.values()), "the message is given up")
     yield
 
 
@@ -59,8 +59,8 @@ def a_timed_message(watched: WatchedEngine) -> Iterator[None]:
 def a_time_that_comes(watched: WatchedEngine) -> Iterator[None]:
     watched.wait(10_000)
     watched.clock.skipped_ms += 11_000
-    wait_for(lambda: watched.broker.deliver_timers.delivered, "the message is delivered")
-    wait_for(lambda: watched.broker.deliver_timers.late_ms, "it was late")
+    wait_for(lambda: watched.broker.timers.deliver.delivered, "the message is delivered")
+    wait_for(lambda: watched.broker.timers.deliver.late_ms, "it was late")
     yield
 
 
@@ -68,7 +68,7 @@ def a_time_that_comes(watched: WatchedEngine) -> Iterator[None]:
 def a_second_of_timers(watched: WatchedEngine) -> Iterator[None]:
     watched.on_loop(watched.broker.stats.sample)
     watched.wait(60)
-    wait_for(lambda: watched.broker.deliver_timers.delivered, "the message is delivered")
+    wait_for(lambda: watched.broker.timers.deliver.delivered, "the message is delivered")
     watched.clock.skipped_ms += 1000
     watched.on_loop(watched.broker.stats.sample)
     yield
@@ -81,7 +81,7 @@ def a_timed_message_that_is_cancelled(watched: WatchedEngine) -> Iterator[None]:
     for text in ("UNIQ_KEY\x01K\x02", "TIMER_DEL_UNIQKEY\x01Timed+K\x02"):
         assert watched.peer.ask(310, send_fields("Timed", properties=time + text), b"x").code == 0
     watched.clock.skipped_ms += 12_000
-    wait_for(lambda: watched.broker.deliver_timers.cancelled, "the mark has taken it out")
+    wait_for(lambda: watched.broker.timers.deliver.cancelled, "the mark has taken it out")
     yield
 
 
@@ -90,15 +90,15 @@ def a_timed_message_whose_topic_is_gone(watched: WatchedEngine) -> Iterator[None
     watched.wait(10_000, "GoingToo")
     watched.broker.topics.delete("GoingToo")
     watched.clock.skipped_ms += 11_000
-    wait_for(lambda: sum(watched.broker.deliver_timers.given_up.values()), "the message is given up")
+    wait_for(lambda: sum(watched.broker.timers.deliver.given_up.values()), "the message is given up")
     yield
 
 
 @contextmanager
 def a_roll(watched: WatchedEngine) -> Iterator[None]:
     watched.wait(3_000_000)
-    watched.broker.roll_timers.keep(watched.store.log.written)
-    wait_for(lambda: watched.broker.roll_timers.rolled, "it is stored once more")
+    watched.broker.timers.roll.keep(watched.store.log.written)
+    wait_for(lambda: watched.broker.timers.roll.rolled, "it is stored once more")
     yield
 
 
@@ -126,11 +126,11 @@ def a_pull_by_expression(watched: WatchedEngine) -> Iterator[None]:
 
 @contextmanager
 def a_delivery_that_is_noted(watched: WatchedEngine) -> Iterator[None]:
-    before = watched.broker.delivery_events.written
+    before = watched.broker.deliveries.service.written
     watched.send()
     watched.pull()
-    watched.on_loop(watched.broker._recorder.hand_over)
-    wait_for(lambda: watched.broker.delivery_events.written > before, "it is in a file")
+    watched.on_loop(watched.broker.deliveries.recorder.hand_over)
+    wait_for(lambda: watched.broker.deliveries.service.written > before, "it is in a file")
     yield
 
 
@@ -141,8 +141,8 @@ def a_delivery_that_the_disk_refuses(watched: WatchedEngine) -> Iterator[None]:
     assert not a_file_in_the_way.exists(), "nothing was pulled yet"
     a_file_in_the_way.write_bytes(b"")
     watched.pull()
-    watched.on_loop(watched.broker._recorder.hand_over)
-    wait_for(lambda: watched.broker.delivery_events.dropped > 0, "it is dropped")
+    watched.on_loop(watched.broker.deliveries.recorder.hand_over)
+    wait_for(lambda: watched.broker.deliveries.service.dropped > 0, "it is dropped")
     yield
 
 
@@ -473,16 +473,16 @@ def a_producer_that_is_asked(watched: WatchedEngine) -> Iterator[None]:
 def a_producer_that_is_not_there(watched: WatchedEngine) -> Iterator[None]:
     _half(watched, "Nobody")[1].close()
     watched.clock.skipped_ms += 60_000
-    wait_for(lambda: watched.broker.open_halves.parked_groups(), "it waits for a producer")
+    wait_for(lambda: watched.broker.transactions.open_halves.parked_groups(), "it waits for a producer")
     yield
 
 
 @contextmanager
 def a_transaction_that_nobody_decides(watched: WatchedEngine) -> Iterator[None]:
     offset, peer = _half(watched)
-    half = watched.broker.transaction_acts.half_at(offset)
+    half = watched.broker.transactions.acts.half_at(offset)
     assert half is not None
-    watched.on_loop(lambda: watched.broker.decisions.discard(half, 15, NOBODY))
+    watched.on_loop(lambda: watched.broker.transactions.decisions.discard(half, 15, NOBODY))
     yield
     peer.close()
 
@@ -490,6 +490,6 @@ def a_transaction_that_nobody_decides(watched: WatchedEngine) -> Iterator[None]:
 @contextmanager
 def a_half_message_that_is_lost(watched: WatchedEngine) -> Iterator[None]:
     offset, peer = _half(watched)
-    watched.on_loop(lambda: watched.broker.decisions.forget(offset))
+    watched.on_loop(lambda: watched.broker.transactions.decisions.forget(offset))
     yield
     peer.close()

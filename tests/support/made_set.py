@@ -12,7 +12,7 @@ from appliance.engine.errors import Conflict, InvalidInput
 from appliance.engine.failover.quarantine import keep
 from appliance.engine.store.log.raw_log import RawLog
 from appliance.engine.window.changes import preview
-from appliance.engine.window.replicas.replica_set import ElectionView, MemberView, QuarantineFile, SetView
+from appliance.engine.window.replicas.snapshots import ElectionView, MemberView, QuarantineFile, SetView
 from appliance.engine.window.sentences import say
 from appliance.engine.window.snapshots import Change
 from appliance.engine.window.window import Window

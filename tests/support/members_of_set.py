@@ -68,14 +68,11 @@ class Member:
         settings = self.engine.broker.store.settings  # type: ignore[union-attr]
         self.brokers = OwnBrokers(
             self.engine.seat,
-            self.engine.loop,
-            self.engine.server,
             self.engine.ha_socket,
             self.files,
             StoreCut(paths, disk, settings, self.files, clock.wall_ms),
             BrokersSettings("set-a", synchronous, 5.0, min_in_sync, on_promote),
             lambda: self.engine.config,
-            clock,
         )
 
     @property

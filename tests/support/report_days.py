@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
-from xml.sax.saxutils import escape
 
 from spark_reports.reports.document import REPORTS, Document, Note, Plot, Table, Tile
 
@@ -17,10 +16,8 @@ GROUPS = ("shipping", "billing")
 RUN, FAILED_RUN = "20260321-020000-0123abcd", "20260321-040000-0123abce"
 
 
-def documents(
-    day: str = DAY, groups: tuple[str, ...] = GROUPS, shift: int = 0
-) -> list[tuple[Document, dict[str, bytes]]]:
-    """(document, its files) of each report. groups: rows of the tables; none for a day on which nothing was."""
+def documents(day: str = DAY, groups: tuple[str, ...] = GROUPS, shift: int = 0) -> list[Document]:
+    """The document of each report. groups: rows of the tables; none for a day on which nothing was."""
     made = []
     for report in REPORTS:
         first = groups[0] if groups else None
@@ -46,39 +43,21 @@ def documents(
         legend = (("h4", "text", "> 15 min"), *(("c0", "group", name) for name in groups[:1]))
         plots = (Plot("behind", f"{report}-behind.svg", "groups", legend),) if groups else ()
         notes = (Note("gap", (("places", 1), ("first", "0" * 20), ("messages", 0), ("bytes", 4096))),) if groups else ()
-        document = Document(
-            report, day, "Europe/Berlin", BEGIN_MS + 26 * HOUR_MS, tiles, plots, (table,), notes,
-            {"messages": 41_200_000 + shift},
+        made.append(
+            Document(
+                report, day, "Europe/Berlin", BEGIN_MS + 26 * HOUR_MS, tiles, plots, (table,), notes,
+                {"messages": 41_200_000 + shift},
+            )
         )  # fmt: skip
-        made.append((document, {plot.svg: drawing(groups) for plot in plots}))
     return made
-
-
-def drawing(groups: tuple[str, ...]) -> bytes:
-    """A row of squares for each."""
-    rows = "".join(
-        f'<text x="190" y="{24 + 26 * at}" text-anchor="end">{escape(name[:20])}</text>'
-        + "".join(
-            f'<rect class="h{(hour + at) % 5}" x="{200 + 28 * hour}" y="{8 + 26 * at}" width="26" height="24" rx="3">'
-            f"<title>{escape(name)} {hour:02d}:00</title></rect>"
-            for hour in range(24)
-        )
-        for at, name in enumerate(groups)
-    )
-    return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" class="plot report" viewBox="0 0 900 {20 + 26 * len(groups)}" '
-        f'role="img">{rows}</svg>\n'
-    ).encode(errors="replace")
 
 
 def put(data_dir: Path, day: str = DAY, groups: tuple[str, ...] = GROUPS, shift: int = 0) -> Path:
     """Lay them where the console looks. data_dir: of the server. Returns the day's directory."""
     directory = data_dir / "rocketbox" / "reports" / "days" / day
     directory.mkdir(parents=True, exist_ok=True)
-    for document, files in documents(day, groups, shift):
+    for document in documents(day, groups, shift):
         (directory / f"{document.report}.json").write_bytes(document.to_json())
-        for name, data in files.items():
-            (directory / name).write_bytes(data)
     (directory / "made.json").write_text(json.dumps(_made(day)))
     return directory
 

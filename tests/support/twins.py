@@ -150,7 +150,7 @@ class Twin:
         network = Network(BROKER_ADDRESS, "127.0.0.1:10912", ("127.0.0.1:9876",))
         self.broker = Broker(options, self.loop, self.server, self._pools, network)
         self.broker.join_loop()
-        self.broker.send_properties._unique_keys = UniqueKeys(bytes(4), 1, 1, 0)
+        self.broker.sending.properties._unique_keys = UniqueKeys(bytes(4), 1, 1, 0)
         self.dispatcher = Dispatcher(self._pools, (), self.clock)
         self.broker.register(self.dispatcher)
         self.loop.at_tick_end(self.server.flush_dirty)
@@ -303,7 +303,7 @@ class Twin:
         log = self.store.log
         if log.broken is None and log.written > log.durable:
             with suppress(Exception):
-                self.broker.journal.work()
+                self.broker.tables.journal.work()
                 log.sync()
         self._on_loop(self.store._publish_durable)
 
@@ -424,7 +424,7 @@ class Twin:
                 "partial frames": self.server._partial_total,
                 "outboxes": self.server._outbox_total,
                 "held back": len(self.server.held_back),
-                "journal": self.broker.journal.written,
+                "journal": self.broker.tables.journal.written,
                 "chance": random.getstate(),
             },
             list(self.exceptions),
@@ -456,7 +456,7 @@ class Twin:
         for conn in list(self.server.connections.values()):
             conn.close()
         self.broker.pull.close()
-        self.broker.journal.stop()
+        self.broker.tables.journal.stop()
         self.store.let_go()
         self.loop.close()
 

@@ -175,9 +175,9 @@ PLANTED = (
     ),
     Planted(
         "a master sends what it may lose",
-        ENGINE + "broker/master_side.py",
-        "        store.kept,\n        link_settings(config),",
-        "        lambda: store.log.written,\n        link_settings(config),",
+        ENGINE + "replication/master.py",
+        "self._sendable = store.kept",
+        "self._sendable = lambda: log.written",
     ),
     Planted(
         "a pull commits where it was not asked to",
@@ -242,7 +242,7 @@ PLANTED = (
     ),
     Planted(
         "pulls give as many messages as before their limit was changed",
-        ENGINE + "broker/broker.py",
+        ENGINE + "broker/open_store.py",
         "max_count_in_memory=store.max_transfer_count_on_message_in_memory,",
         "max_count_in_memory=32,",
     ),

@@ -41,7 +41,7 @@ def list_clients(
         auth.require_groups(request, group)
     admin = runtime.window()
     page = lambda number, size: admin.clients.page(q, role, group, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("clients", q, role, group, sort), named=False)
+    return table(request, page, cursor, limit, ("clients", q, role, group, sort))
 
 
 @router.get("/clients/{path:client_id}", response=ClientConnections)

@@ -49,7 +49,7 @@ def list_dead_letter_groups(
 ) -> Any:
     """The groups that have dead letters, those of deleted groups too."""
     page = lambda number, size: runtime.window().dead_letters.groups(q, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("dead-letters", q, sort), name="group")
+    return table(request, page, cursor, limit, ("dead-letters", q, sort), "group")
 
 
 @router.get("/dead-letters/expiring", response=ExpiringLetters)

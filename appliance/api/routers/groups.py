@@ -51,7 +51,7 @@ def list_groups(
 ) -> Any:
     """Consumer groups with their lag in messages and in time."""
     page = lambda number, size: runtime.window().groups.page(q, system, online, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("groups", q, system, online, sort), kind="group")
+    return table(request, page, cursor, limit, ("groups", q, system, online, sort), "name", "group")
 
 
 @router.post("/groups", response={200: Change, 201: Change})
@@ -139,7 +139,7 @@ def group_queues(
     """The group's queues, a page at a time: offsets, lag, the client that has each, its next unread message."""
     auth.require_groups(request, group)
     page = lambda number, size: runtime.window().group_now.queues(group, topic, q, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("queues", group, topic, q, sort), named=False)
+    return table(request, page, cursor, limit, ("queues", group, topic, q, sort))
 
 
 @router.get("/groups/{group}/pace", response=GroupPace)

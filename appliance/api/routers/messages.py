@@ -12,6 +12,7 @@ from ... import runtime
 from ...console.audit import audit
 from ...engine.errors import NotFound
 from ...engine.window.messages.snapshots import MessageDetail, SentMessage
+from ...engine.window.snapshots import fields_of
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..idempotency import once
@@ -73,7 +74,7 @@ def topic_messages(
         auth.require_bodies(request)
         if cursor is None:
             audit(request, "message.filter", topic, after={"filter": (filter or "")[:500]})
-    return runtime.window().messages.page(
+    page = runtime.window().messages.page(
         topic,
         queue_id=queue_id,
         from_ms=from_ms,
@@ -83,6 +84,8 @@ def topic_messages(
         limit=limit,
         filter_text=filter,
     )
+    shown = fields_of(page)
+    return shown | {"items": page.rows, "scanned": shown | {"bytes": page.scanned_bytes, "ms": page.took_ms}}
 
 
 @router.post("/topics/{topic}/messages", response={201: SentMessage})
@@ -138,7 +141,8 @@ def search(
         topics = [row.name for row in named.rows if names.has_topic(row.name)]
         named = window.groups.page(q=text.strip(), system=True, page_size=size)
         groups = [row.name for row in named.rows if names.has_group(row.name)]
-    return found, topics[:_NAMES], groups[:_NAMES]
+    named = {"topic_names": topics[:_NAMES], "group_names": groups[:_NAMES]}
+    return fields_of(found) | {"items": found.hits} | named
 
 
 @router.post("/messages/{path:ref}/deliveries", response=DirectDeliveryOut)

@@ -8,7 +8,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Path, Router
 
 from ...console import reports
-from ...console.reports import drawing, words
+from ...console.reports import words
 from ...console.views.report_settings import SettingsForm, initial_of
 from ...console.views.reports import day_of, next_at_ms, table_csv
 from ...engine.errors import NotFound, Unavailable
@@ -65,14 +65,16 @@ def report(request: HttpRequest, day: Day, report: Report) -> Any:
 def report_plot(request: HttpRequest, day: Day, report: Report, plot: Key) -> HttpResponse:
     """One plot of a report, as SVG; its colours are classes, for a style sheet of your own."""
     auth.require_all_names(request)
-    found = next((one for one in _document(day, report)["plots"] if one["key"] == plot), None)
-    data = reports.svg(day, str(found["svg"])) if found is not None else None
-    if data is None:
+    from ...console.reports import plots
+
+    document = _document(day, report)
+    found = next((one for one in document["plots"] if one["key"] == plot), None)
+    if found is None:
         raise NotFound("plot", plot)
-    try:
-        response = HttpResponse(drawing.file(data), content_type="image/svg+xml")
-    except drawing.NoDrawing as error:
-        raise Unavailable(f"The file of this plot is damaged: {error}.") from None
+    data = plots.draw(document, found)
+    if data is None:
+        raise Unavailable("The numbers of this plot are missing or damaged.")
+    response = HttpResponse(data, content_type="image/svg+xml")
     response.headers["Content-Security-Policy"] = "default-src 'none'; sandbox"
     return response
 

@@ -14,8 +14,7 @@ from ...console.history import series as history
 from ...console.models import now_ms
 from ...engine.errors import InvalidInput
 from ...engine.figures import KEPT
-from ...engine.window.process.retention import Retention
-from ...engine.window.process.system_snapshots import Configuration, SystemInfo
+from ...engine.window.process.system_snapshots import Configuration, Retention, SystemInfo
 from ...engine.window.snapshots import Change, Overview
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag

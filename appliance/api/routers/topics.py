@@ -37,7 +37,7 @@ def list_topics(
     """Topics with rates, bytes and oldest message."""
     show = category or ("all" if system else "user")
     page = lambda number, size: runtime.window().topics.page(q, kind, show, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("topics", q, kind, show, sort), kind="topic")
+    return table(request, page, cursor, limit, ("topics", q, kind, show, sort), "name", "topic")
 
 
 @router.post("/topics", response={200: Change, 201: Change})

@@ -9,6 +9,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from ... import runtime
+from ...engine.window.snapshots import fields_of
 from ...engine.window.transactions.snapshots import ResumedTransaction, TransactionAct
 from ...engine.window.waiting.snapshots import PendingByDue, WaitingAct
 from .. import auth
@@ -64,14 +65,10 @@ def list_delayed(
             group=group, topic=topic, level=level, from_ms=from_ms, to_ms=to_ms, retries=retries, cursor=cursor,
             limit=limit,
         )  # fmt: skip
-    some = auth.has_pattern(request)
-    return {
-        "items": [row for row in page.rows if not some or _may(request, row)],
-        "next_cursor": page.next_cursor,
-        "pending": None if some else page.pending,
-        "scanned": page.scanned,
-        "truncated": page.truncated,
-    }
+    shown = fields_of(page)
+    if not auth.has_pattern(request):
+        return shown | {"items": page.rows}
+    return shown | {"items": [row for row in page.rows if _may(request, row)], "pending": None}
 
 
 @router.get("/delayed/histogram", response=PendingByDue)
@@ -161,7 +158,7 @@ def list_open_transactions(
 ) -> Any:
     """Open transactions, the oldest first."""
     page = runtime.window().transactions.open(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
-    return _listed(request, page, ("open", "ready", "scanned", "truncated"), hidden="open")
+    return _listed(request, page, "open")
 
 
 @router.get("/transactions/discarded", response=DiscardedTransactionPageOut)
@@ -175,7 +172,7 @@ def list_discarded_transactions(
 ) -> Any:
     """Transactions that were set aside undecided, the newest first."""
     page = runtime.window().transactions.discarded(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
-    return _listed(request, page, ("kept", "resumed_known", "scanned", "truncated"), hidden="kept")
+    return _listed(request, page, "kept")
 
 
 @router.get("/transactions/resolved", response=ResolvedTransactionPageOut)
@@ -196,7 +193,7 @@ def list_resolved_transactions(
     page = runtime.window().transactions.ended(
         topic=topic, group=group, key=key, how=how, by=who, from_ms=from_ms, cursor=cursor, limit=limit
     )
-    return _listed(request, page, ("lost", "scanned", "truncated")) | {"kept_from_at_ms": page.kept_from_ms}
+    return _listed(request, page)
 
 
 @router.post("/transactions/checks", response=TransactionAct)
@@ -274,11 +271,10 @@ def _require_halves(request: HttpRequest, places: Sequence[Half], topic: str | N
         auth.require_topics(request, *(half.topic for half in halves if half is not None))
 
 
-def _listed(request: HttpRequest, page: Any, names: tuple[str, ...], hidden: str = "") -> dict[str, Any]:
-    some = auth.has_pattern(request)
+def _listed(request: HttpRequest, page: Any, count: str = "") -> dict[str, Any]:
+    """The page as this caller may see it. count: its number of all transactions, which a pattern hides."""
+    if not auth.has_pattern(request):
+        return fields_of(page) | {"items": page.rows}
     may_see = auth.names(request).has_topic
-    rows = [row for row in page.rows if not some or (row.message is not None and may_see(row.message.topic))]
-    return {name: None if some and name == hidden else getattr(page, name) for name in names} | {
-        "items": rows,
-        "next_cursor": page.next_cursor,
-    }
+    rows = [row for row in page.rows if row.message is not None and may_see(row.message.topic)]
+    return fields_of(page) | {"items": rows, count: None}

@@ -35,7 +35,7 @@ def list_wire_users(
     """Users who sign requests to the broker. 409 while access control is off."""
     auth.require_all_names(request)
     page = lambda number, size: runtime.window().users.page(q, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("wire-users", q, sort), named=False)
+    return table(request, page, cursor, limit, ("wire-users", q, sort))
 
 
 @router.get("/wire-access", response=AccessPage)
@@ -49,7 +49,7 @@ def list_wire_access(
     """The users of the wire who may do something on one resource. 409 while access control is off."""
     auth.require_all_names(request)
     page = lambda number, size: runtime.window().users.who_may(resource, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("wire-access", resource, sort), named=False)
+    return table(request, page, cursor, limit, ("wire-access", resource, sort))
 
 
 @router.get("/wire-refusals", response=RefusalPage)
@@ -64,7 +64,7 @@ def list_wire_refusals(
     allow by now. 409 while access control is off."""
     auth.require_all_names(request)
     page = lambda number, size: runtime.window().users.refusals(q, sort, number, size)  # noqa: E731
-    return table(request, page, cursor, limit, ("wire-refusals", q, sort), named=False)
+    return table(request, page, cursor, limit, ("wire-refusals", q, sort))
 
 
 @router.post("/wire-users", response={200: WireUserChange, 201: WireUserChange})

@@ -6,6 +6,8 @@ from ..roles import ADMIN, OPERATOR, VIEWER
 from .row import FORM, GROUP, LIST, PAGE, REPLAY, SEND, SETTINGS, TIMES, UPLOAD, WORD, Act, Also, Call
 
 _LETTERS = "filter.topic=origin-topic filter.key=key filter.retries=retries:int filter.replayed=replayed"
+_READER = VIEWER.with_grants("may_read_bodies")
+_EXPORTER = VIEWER.with_grants("may_read_bodies", "may_export")
 
 ROWS: tuple[Act | Also, ...] = (
     Act("messages.messages", "messages/", VIEWER, curl=None, calls=[
@@ -20,14 +22,12 @@ ROWS: tuple[Act | Also, ...] = (
                      "message.unique_id message", lists=True)]),
     Act("message.message", "messages/<str:ref>/", VIEWER, curl=None, calls=[
         Call("GET messages/<path:ref>", "message show REF", "What happened to a message, and who has it.")]),
-    Act("message.message_content", "messages/<str:ref>/content/", VIEWER.with_grants("may_read_bodies"), curl=None,
-        calls=[
+    Act("message.message_content", "messages/<str:ref>/content/", _READER, curl=None, calls=[
         Call("GET messages/<path:ref>/body", "message body REF", "A message's body.", query="max_bytes:int")]),
-    Act("message.message_raw", "messages/<str:ref>/raw/", VIEWER.with_grants("may_read_bodies"), curl=None, calls=[
+    Act("message.message_raw", "messages/<str:ref>/raw/", _READER, curl=None, calls=[
         Call("GET messages/<path:ref>/record", "message record REF", "The record as it is stored, with a dump.",
              query="dump_bytes:int")]),
-    Act("message.message_download", "messages/<str:ref>/download/",
-        VIEWER.with_grants("may_read_bodies", "may_export")),
+    Act("message.message_download", "messages/<str:ref>/download/", _EXPORTER),
     Act("run_on_client.message_run", "messages/<str:ref>/run/", OPERATOR, takes=FORM, calls=[
         Call("POST messages/<path:ref>/deliveries", "message run REF", "Have one client of a group handle it now.",
              takes=SETTINGS, body="group client_id=client", dry_run=True, ask_first=True)]),
@@ -54,8 +54,8 @@ ROWS: tuple[Act | Also, ...] = (
              query=f"{TIMES} origin_topic retries:int key replayed {PAGE}",
              columns="message.stored_at_ms origin_topic message.tags message.keys times_replayed "
                      "expires_not_before_at_ms message.unique_id message", lists=True)]),
-    Act("replays.replay_create", "dead-letters/<name:name>/replay/", OPERATOR, takes=FORM, names=GROUP, master=True,
-        calls=[
+    Act("replays.replay_create", "dead-letters/<name:name>/replay/", OPERATOR,
+        takes=FORM, names=GROUP, master=True, calls=[
         Call("POST groups/<group>/replays", "dlq replay GROUP", "Send dead letters again; they stay where they are.",
              takes=SEND, body=f"target topic from_ms=from:time to_ms=to:time {_LETTERS} rate:int max_replays:int",
              dry_run=True, ask_first=True, waits="replay")]),
@@ -63,8 +63,7 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET groups/<group>/dead-letters/summary", "dlq summary GROUP", "Where and when they died.")]),
     Also("dead_letter_groups", [
         Call("GET dead-letters/expiring", "dlq expiring", "Those that may be deleted soon.", query="hours:int")]),
-    Act("archives.archive_create", "dead-letters/<name:name>/archive/",
-        VIEWER.with_grants("may_read_bodies", "may_export"), takes=FORM, calls=[
+    Act("archives.archive_create", "dead-letters/<name:name>/archive/", _EXPORTER, takes=FORM, calls=[
         Call("POST groups/<group>/dead-letters/archives", "dlq archive GROUP",
              "Write dead letters to a file, as a job; --wait, then `job fetch`.", takes=SEND,
              body=f"from_ms=from:time to_ms=to:time {_LETTERS} format", waits="job")]),
@@ -100,8 +99,8 @@ ROWS: tuple[Act | Also, ...] = (
     Act("retries.group_retries", "groups/<name:name>/retries/", VIEWER, names=GROUP, calls=[
         Call("GET groups/<group>/retries", "retry list GROUP", "What a group tries again, by step of its ladder.",
              columns="level delay_ms waiting next_due_at_ms")]),
-    Act("retries.group_retries_act", "groups/<name:name>/retries/act/", OPERATOR, takes=FORM, names=GROUP, master=True,
-        calls=[
+    Act("retries.group_retries_act", "groups/<name:name>/retries/act/", OPERATOR,
+        takes=FORM, names=GROUP, master=True, calls=[
         Call("POST groups/<group>/retries/acts", "retry deliver GROUP PLACE",
              "Try again now what waits at LEVEL/OFFSET.", takes=SEND, fixed="action=deliver_now", dry_run=True,
              ask_first=True, shape="waiting"),

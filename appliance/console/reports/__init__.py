@@ -10,13 +10,13 @@
    `facts/in_spark.py` or `facts/in_python.py`, with equal results (D25). `facts/keeping.py` puts them in the day's
    place.
 4. `spark_reports/reports/` makes a `Document` each, keys and numbers only, from the snapshot and the facts of this day
-   and 35 before it, and its SVGs; `outcome.json` comes last. Faults, as sentences: `run/failures.py`.
+   and 35 before it; `outcome.json` comes last. Faults, as sentences: `run/failures.py`.
 5. The console puts the result in the day's place by a rename (`published.py`); a failed run leaves none. `telling.py`
    hands the digest to the alerts' threads. After a kill, the next start ends and removes the rest (`sweep`).
 
 DATA/rocketbox/reports/
   runs/ID/          a run's record, record.json, and its input and output files (spark_reports/run/plan.py)
-  days/YYYY-MM-DD/  each report's JSON and SVGs; made.json: the run that made them, and from which data
+  days/YYYY-MM-DD/  each report's JSON; made.json: the run that made them, and from which data
   facts/            the counts of each day, with which later reports compare theirs
   scratch/ID/       Spark's files while a run goes on
 """
@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from .acts import cancel, start
 from .missing import what_is_missing
-from .published import days, document, made, svg
+from .published import days, document, made
 from .records import RunRecord, log_tail, progress, run, runs, stamp, used_bytes
 from .report_settings import ReportSettings, check_settings, save_settings, settings
 from .telling import send_digest
@@ -47,7 +47,6 @@ __all__ = [
     "settings",
     "stamp",
     "start",
-    "svg",
     "used_bytes",
     "what_is_missing",
 ]

@@ -1,4 +1,4 @@
-"""Reads documents and plots from files of the data directory, within bounds, and checks them before they are shown.
+"""Reads documents from files of the data directory, within bounds, and checks them before they are shown.
 
 RocketBox wrote these files, but one may have been cut off, copied from elsewhere, or written by a later version. Such a
 file is rejected here with one sentence, before it takes much memory of the broker's process.
@@ -25,7 +25,7 @@ _HALVES = re.compile("[\ud800-\udfff]")
 #: Name of a part -> keys that each of its members must have, with their types.
 _MEMBERS: dict[str, dict[str, type | tuple[type, ...]]] = {
     "tiles": {"key": str, "unit": str, "value": (int, str, type(None))},
-    "plots": {"key": str, "svg": str, "table": str},
+    "plots": {"key": str, "table": str},
     "tables": {"key": str, "columns": list, "rows": list},
     "notes": {"key": str, "values": list},
 }
@@ -38,7 +38,7 @@ class DamagedReport(Unavailable):
         super().__init__(_("The file of this report is damaged: %(why)s") % {"why": why})
 
 
-def read(path: Path, most: int = MOST_BYTES) -> bytes | None:
+def read(path: Path) -> bytes | None:
     """Return a file's bytes; None if it cannot be read. Raises DamagedReport if it is too long."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # opening a pipe would wait for a writer
@@ -48,10 +48,10 @@ def read(path: Path, most: int = MOST_BYTES) -> bytes | None:
         found = os.fstat(handle)
         if not stat.S_ISREG(found.st_mode):
             return None
-        if found.st_size > most:
+        if found.st_size > MOST_BYTES:
             raise DamagedReport(f"it has {found.st_size} bytes")
         with open(handle, "rb", closefd=False) as file:
-            return file.read(most)
+            return file.read(MOST_BYTES)
     except OSError:
         return None
     finally:

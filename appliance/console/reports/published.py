@@ -15,13 +15,12 @@ from spark_reports.run import plan as files
 
 from ...engine.file_sync import replace_file, sync_directory
 from ...engine.own_files import make_directory
-from . import document_files, drawing
+from . import document_files
 from .document_files import DamagedReport
 from .records import RunRecord, directory
 
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z", re.ASCII)
 _REPORT = re.compile(r"[a-z0-9][a-z0-9-]{0,60}\Z", re.ASCII)
-_PLOT = re.compile(r"[a-z0-9][a-z0-9-]{0,120}\.svg\Z", re.ASCII)
 _MADE = "made.json"
 
 
@@ -67,16 +66,6 @@ def document(day: str, report: str) -> dict[str, Any] | None:
     if not _DAY.match(day) or not _REPORT.match(report):
         return None
     return document_files.document(_days_dir() / day / f"{report}.json", day, report)
-
-
-def svg(day: str, name: str) -> bytes | None:
-    """Return the bytes of a plot's file; None if there is none, or it is too long."""
-    if not _DAY.match(day) or not _PLOT.match(name):
-        return None
-    try:
-        return document_files.read(_days_dir() / day / name, drawing.LONGEST_BYTES)
-    except DamagedReport:
-        return None
 
 
 def publish(record: RunRecord, run_folder: Path, facts: Made) -> None:

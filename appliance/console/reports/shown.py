@@ -21,7 +21,7 @@ from django.utils.translation import gettext as _
 
 from .. import time_zones
 from ..template_tags import as_bytes, as_duration, thousands
-from . import drawing, sentences, words
+from . import sentences, words
 
 #: Units of table cells that hold a name -> the view that the name links to.
 NAMES = {"group": "group", "topic": "topic"}
@@ -135,16 +135,16 @@ class Shown:
         return day_words(self.day)
 
 
-def document(found: dict[str, Any], allows: Callable[[str], bool], svg: Callable[[str], bytes | None]) -> Shown:
-    """Return the document as one reader sees it. allows: returns True if the reader may open this view. svg: returns a
-    file's bytes by its name. Raises Damaged."""
+def document(found: dict[str, Any], allows: Callable[[str], bool], with_plots: bool = True) -> Shown:
+    """Return the document as one reader sees it. allows: returns True if the reader may open this view. Raises
+    Damaged."""
     try:
         zone = time_zones.zone(str(found["zone"])) or UTC
         day = str(found["day"])
         report = str(found["report"])
         notes = [(one["key"] in sentences.EXPLAINING, _note(one, zone, day)) for one in found["notes"]]
         tables = {one["key"]: _table(one, report, zone, day, allows) for one in found["tables"]}
-        plots = [(_plot(one, report, svg), one["table"]) for one in found["plots"]]
+        plots = [(_plot(one, report, found if with_plots else None), one["table"]) for one in found["plots"]]
         first = next(iter(tables.values()), None)
         return Shown(
             report=report,
@@ -366,15 +366,15 @@ def _link(view: str, name: str) -> SafeString | str:
 # --- plots, notes, days
 
 
-def _plot(one: dict[str, Any], report: str, svg: Callable[[str], bytes | None]) -> Plot:
+def _plot(one: dict[str, Any], report: str, found: dict[str, Any] | None) -> Plot:
+    """Return a plot, drawn from the numbers in `found`; not drawn for None."""
     title = words.said(words.PLOTS, one["key"], report)
-    data = svg(str(one["svg"]))
     drawn = None
-    if data is not None:
-        try:
-            drawn = drawing.markup(data, title)
-        except drawing.NoDrawing:
-            drawn = None
+    if found is not None:
+        from . import plots  # few servers show plots soon after the start
+
+        data = plots.draw(found, one)
+        drawn = None if data is None else plots.markup(data, title)
     legend = tuple(
         (str(css), words.said(words.VALUES, name, report) if kind == "word" else str(name))
         for css, kind, name in one.get("legend") or ()

@@ -83,7 +83,7 @@ def notice_of(document: dict[str, Any], language: str, *, as_page: bool = False)
     shown.Damaged."""
     told = teller()
     with override(language):
-        found = shown.document(document, lambda view: False, lambda name: None)
+        found = shown.document(document, lambda view: False, with_plots=False)
         title = f"[{told.installation}] {words.title('digest')}: {found.day_words}"
         notes = list(found.notes)
         count = sum(1 for _one in takewhile(lambda one: one["key"] in FIRST, document["notes"]))

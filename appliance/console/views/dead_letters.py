@@ -66,7 +66,10 @@ def dead_letter_groups(request: HttpRequest) -> HttpResponse:
 
     fetch_cut = cut(request, "group", fetch)
     if wants_csv(request):
-        columns = "group dead_letters=count oldest_ms newest_ms expires_not_before_ms replay=job"
+        columns = (
+            "group dead_letters=count oldest_ms=oldest_at_ms newest_ms=newest_at_ms "
+            "expires_not_before_ms=expires_not_before_at_ms replay=job"
+        )
         return csv_of("dead-letters", columns, all_rows(fetch_cut))
     found = admin.replays.jobs()
     expiring = admin.dead_letters.expiring()

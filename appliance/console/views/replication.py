@@ -22,7 +22,7 @@ from .changes import before_and_after, failure_audited, is_final
 from .window import PAGE_SIZE, asks_the_engine, refusal_text
 
 if TYPE_CHECKING:
-    from ...engine.window.replicas.replica_set import SetView
+    from ...engine.window.replicas.snapshots import SetView
 
 #: The checks that this page repeats.
 _CHECKS = ("replication", "leader_store", "copies")

@@ -87,7 +87,7 @@ def report(request: HttpRequest, day: str, report: str) -> HttpResponse:
         return table_csv(found, request.GET.get("table", ""))
     days = reports_.days()
     try:
-        page = shown.document(found, partial(allows, request.user), partial(reports_.svg, day))
+        page = shown.document(found, partial(allows, request.user))
     except shown.Damaged as error:
         raise Unavailable(_("The file of this report is damaged: %(why)s") % {"why": str(error)}) from None
     at = days.index(day) if day in days else -1
@@ -268,7 +268,7 @@ def _shown(request: HttpRequest, day: str, report: str) -> shown.Shown | None:
         found = reports_.document(day, report)
         if found is None:
             return None
-        return shown.document(found, partial(allows, request.user), partial(reports_.svg, day))
+        return shown.document(found, partial(allows, request.user))
     except (shown.Damaged, Unavailable):
         return None
 

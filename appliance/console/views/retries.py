@@ -64,7 +64,7 @@ def _csv(name: str, level: int | None) -> HttpResponse:
             break
     return csv_of(
         f"retries-{name}",
-        "due_ms level offset=queue_offset origin_topic retries=reconsume_times unique_id keys tag=tags "
+        "due_ms=due_at_ms level offset=queue_offset origin_topic retries=reconsume_times unique_id keys tag=tags "
         "sent_back_ms=stored_at_ms",
         rows,
     )

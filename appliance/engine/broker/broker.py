@@ -75,13 +75,10 @@ from .wire_acts import broker_acts
 if TYPE_CHECKING:
     from ..replication.master import ReplicationServer
     from .clean_up import CleanUpService
-    from .delays.early import EarlyActs
     from .deleted_unread import DeletedUnreadTable
-    from .deliveries.history import DeliveryReader
     from .replay.service import ReplayService
     from .slave_side import SlaveSide
     from .standing_queues import StandingQueues
-    from .timers.early import EarlyTimerActs
 
 logger = logging.getLogger(__name__)
 
@@ -161,6 +158,7 @@ class Broker:
     def join_loop(self) -> None:
         """Put the broker on the loop: from here on the loop ends its ticks, and its timers run. On remoting-io, or
         before it runs."""
+        assert not self._timers, "a broker joins the loop once"
         loop = self._loop
         self._server.on_close(self._connection_closed)
         loop.put_first(self.transactions.decisions.end_tick, self.store.end_tick)
@@ -289,7 +287,7 @@ class Broker:
         store, loop, role, options = self.store, self._loop, self.role, lambda: self._config
         self.sending = sending = Sending(store, self.tables, self.locks, loop, network, options, role)
         self.delays = delays = Delays(store, sending, self.topics, self._members_lack, self._clock)
-        self.timed = timers = Timers(store, sending, self.topics, loop, options)
+        self.timers = timers = Timers(store, sending, self.topics, loop, options)
         left_ms = delays.deliver.left_until_ms
         self.transactions = Transactions(store, sending, self.tables, self.clients, loop, options, left_ms)
         self.waiting_share = share = WaitingShare(
@@ -325,41 +323,12 @@ class Broker:
             self.pull.long_polling.notify,
             slave_wait(self._config.store, role),
         )
-        self._show_parts()
-
-    def _show_parts(self) -> None:
-        """Give the parts of subjects by the names under which the window reads them."""
-        tables, sending, delays, timed, ends = self.tables, self.sending, self.delays, self.timed, self.transactions
-        self.filters, self.journal = tables.filters, tables.journal
-        self.own_appends, self.send_path, self.send_answers = sending.appends, sending.path, sending.answers
-        self.send_properties, self.send_backs = sending.properties, sending.send_backs
-        self.delay_levels, self.waiting_places = sending.levels, sending.places
-        self.deliver_delayed, self.save_delays = delays.deliver, delays.save
-        self.settled_delays, self.delay_progress = delays.settled, delays.progress
-        self.timers, self.timer_claims, self.look_at_timers = timed.index, timed.claims, timed.deliver.look
-        self.deliver_timers, self.save_timers, self.roll_timers = timed.deliver, timed.save, timed.roll
-        self.open_halves, self.decisions, self.check_transactions = ends.open_halves, ends.decisions, ends.check
-        self.resolved, self.transaction_acts, self.transaction_records = ends.resolved, ends.acts, ends.records
-        self.resume_discarded, self.half_appends, self.check_settings = ends.resume, ends.half_appends, ends.settings
-        self.delivery_events, self._recorder = self.deliveries.service, self.deliveries.recorder
-
-    @property
-    def early_acts(self) -> EarlyActs:
-        return self.delays.early_acts
-
-    @property
-    def early_timer_acts(self) -> EarlyTimerActs:
-        return self.timed.early_acts
-
-    @property
-    def delivery_history(self) -> DeliveryReader:
-        return self.deliveries.history
 
     def _build_services(self) -> None:
         """Build the services that wire and window share."""
         store, tables, loop, clock = self.store, self.tables, self._loop, self._clock
         self.stats = BrokerStats(
-            store, self.pull, self._server, self._pools, self.delays.deliver, self.timed.deliver, clock
+            store, self.pull, self._server, self._pools, self.delays.deliver, self.timers.deliver, clock
         )
         self.sampler = Sampler(store, self.offsets, self.pull)
         if (store.paths.own / STANDING_QUEUES).exists():
@@ -393,7 +362,8 @@ class Broker:
         """The table of messages that retention deleted before groups had consumed them. Any thread."""
         from .deleted_unread import NAME, DeletedUnreadTable
 
-        return DeletedUnreadTable(self.store.paths.own / NAME, self.offsets.all, self._clock.wall_ms)
+        path = self.store.paths.own / NAME
+        return DeletedUnreadTable(path, self.store.disk, self.offsets.all, self._clock.wall_ms)
 
     def _members_lack(self) -> str:
         """Wait until all members that may lead next know what was done; return why they do not, or ""."""
@@ -430,7 +400,7 @@ class Broker:
 
     def _make_processors(self, network: Network) -> list[Processor]:
         loop, clock, tables, share = self._loop, self._clock, self.tables, self.waiting_share
-        sending, timers, transactions = self.sending, self.timed, self.transactions
+        sending, timers, transactions = self.sending, self.timers, self.transactions
         config = self._config
         name = config.broker.broker_name
         peers = self._peers = PeerRequests(loop, self._server)
@@ -495,7 +465,7 @@ class Broker:
                 timers.save.done,
                 clock.wall_ms,
             ),
-            ResumeHalfProcessor(transactions.resume),
+            ResumeHalfProcessor(lambda: transactions.resume),
             AdminProgressProcessor(self.store, tables, self.clients, name, self.address, clock, movements),
             AdminClientsProcessor(self.clients, peers, self.member_questions, loop),
             AdminOffsetsProcessor(
@@ -521,7 +491,7 @@ class Broker:
         settings = self.store.settings
         self.store.settings = store_settings(broker, store, settings.delay_levels_ms, settings.queue_descriptors)
         self.store.cleaner.options = store
-        self.timed.take_options(store)
+        self.timers.take_options(store)
         self._loop.call_soon(lambda: self.sending.take_options(broker, store.max_message_size))
         self.deliveries.recorder.switch(store.max_delivery_event_bytes > 0)
         self.offsets.save_soon()
@@ -597,7 +567,7 @@ class Broker:
             self.sampler,
             self._replays,
             self.delays.deliver,
-            self.timed.deliver,
+            self.timers.deliver,
             self.transactions.check,
         )
         for thread in working:  # all at once, then one after the other
@@ -607,7 +577,7 @@ class Broker:
         self.sampler.stop(2.0)
         self._replays.stop(2.0)
         self.delays.deliver.stop(2.0)
-        self.timed.deliver.stop(2.0)
+        self.timers.deliver.stop(2.0)
         self.transactions.check.stop(2.0)
         self.registration.unregister(deadline_s)
 
@@ -659,9 +629,9 @@ class Broker:
             "offsets": self.offsets.failure,
             "filters": self.tables.filters.failure,
             "replay": self._replays.failure,
-            "timers": self.timed.save.failure,
-            "timed": self.timed.deliver.failure,
-            "rolled": self.timed.roll.failure,
+            "timers": self.timers.save.failure,
+            "timed": self.timers.deliver.failure,
+            "rolled": self.timers.roll.failure,
             "transactions": self.transactions.check.failure,
             "delays": self.delays.save.failure,
             "delayed": self.delays.deliver.failure,

@@ -208,6 +208,7 @@ class ConfigTable(TableState, Generic[T]):
         waits: the caller calls `wait_durable` next, as an administrator's acts do. peer: the client that has it made,
         see `LastingShares`; None for administrators and the broker itself.
         """
+        assert self._lock.locked(), "the journal has changes in the order in which the table takes them"
         if config is not None and name not in self._configs:
             count = len(self._configs)
             if count >= self.most:

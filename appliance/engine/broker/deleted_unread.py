@@ -18,7 +18,7 @@ import logging
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from ..file_sync import replace_file
+from ..disk import Disk
 from ..named_tuple import NamedTuple
 from ..protocol.names import DLQ_PREFIX
 from ..store.retention.clean_queues import Raised
@@ -50,14 +50,17 @@ class DeletedUnread(NamedTuple):
 class DeletedUnreadTable:
     """Written by the cleaner's thread; `rows` may be read by any."""
 
-    def __init__(self, path: Path, entries: Callable[[], Iterable[QueueOffsets]], wall_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, path: Path, disk: Disk, entries: Callable[[], Iterable[QueueOffsets]], wall_ms: Callable[[], int]
+    ) -> None:
         """entries: the committed offsets."""
         # Constant after construction.
         self._path = path
+        self._disk = disk
         self._entries = entries
         self._wall_ms = wall_ms
         #: Replaced whole, the oldest first.
-        self.rows: tuple[DeletedUnread, ...] = _load(path)
+        self.rows: tuple[DeletedUnread, ...] = _load(path, disk)
 
     def deleted(self, raised: Iterable[Raised]) -> None:
         """Note which groups lost unread messages when the minimum offsets of these queues were raised."""
@@ -93,7 +96,7 @@ class DeletedUnreadTable:
         self.rows = tuple(rows.values())[-MOST_ROWS:]
         try:
             text = json.dumps({"rows": [list(one) for one in self.rows]}, separators=(",", ":"))
-            replace_file(self._path, text.encode(errors="replace"))
+            self._disk.replace(self._path, text.encode(errors="replace"))
         except OSError as error:
             logger.error("retention: %s cannot be written: %s", self._path, error)
 
@@ -102,10 +105,10 @@ def _key(one: DeletedUnread) -> tuple[str, str, int, int]:
     return one.group, one.topic, one.queue_id, one.at_ms // _HOUR_MS
 
 
-def _load(path: Path) -> tuple[DeletedUnread, ...]:
+def _load(path: Path, disk: Disk) -> tuple[DeletedUnread, ...]:
     """Return the rows of the file; none if it is missing or damaged."""
     try:
-        rows = [DeletedUnread(*row) for row in json.loads(path.read_bytes())["rows"]]
+        rows = [DeletedUnread(*row) for row in json.loads(disk.read(path))["rows"]]
         if all(isinstance(one, str) for row in rows for one in row[:2]) and all(
             type(one) is int for row in rows for one in row[2:]
         ):

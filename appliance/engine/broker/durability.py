@@ -118,6 +118,7 @@ class Durability:
             for reply_to, outcome in acks:
                 reply_to.put_ended(replace(outcome, code=code))
             pending.popleft()
+            assert not told or told[-1].end <= tick.end, "ticks wait in the order of the log"
             if told and told[-1].end >> _TOGETHER_BITS == tick.end >> _TOGETHER_BITS:
                 one = told[-1]
                 one.touched |= tick.touched

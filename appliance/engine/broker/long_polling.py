@@ -252,6 +252,8 @@ class LongPolling:
         """Answer every held pull, and hold no other one: another broker takes over here."""
         self._ended = True
         self.release_all()
+        places = (self._waiting, self._buckets, self._lists)
+        assert not any(places), "a held pull is in all of its three places, or in none"
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -23,8 +23,7 @@ def master_side(
     server = ReplicationServer(
         sock,
         parse_networks(config.ha_slave_addresses),
-        store.log,
-        store.kept,
+        store,
         link_settings(config),
         replicated,
         clock,

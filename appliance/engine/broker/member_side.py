@@ -59,6 +59,7 @@ class LeadersTopics(_FromLeader):
         end = self._log.written
         super().work(address)
         if self.failure is None and not self.stopped:
+            assert end >= self.whole_to, "the log grows while its leader is followed"
             self.whole_to = end
 
     def on_taken(self, changes: int) -> None:

@@ -51,6 +51,7 @@ def open_store(
 
     Raises StartError; nothing stays open then.
     """
+    assert role.is_member or role.position is None, "only the role of a member limits publication"
     own_dir = config.data_dir / "rocketbox"
     try:
         levels = parse_delay_levels(config.store.message_delay_level)

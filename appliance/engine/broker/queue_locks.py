@@ -173,6 +173,7 @@ class RebalanceLockManager:
         self._count -= 1
         self._shares.give(holder.peer)
         holder.count -= 1
+        assert self._count >= holder.count >= 0, "the holders' leases add up to all"
         self._tidy_locked(group, holder)
 
     def _tidy_locked(self, group: str, holder: _Holder) -> None:
@@ -272,6 +273,7 @@ class RebalanceLockManager:
 
     def _sweep_locked(self, now: float) -> None:
         """Drop leases that ran out: their queues are free anyway. One step of a round; the next comes with a lock."""
+        assert self._lock.locked()
         if not self._to_sweep:
             self._to_sweep = list(self._groups)
         looked = 0

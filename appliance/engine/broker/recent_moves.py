@@ -73,6 +73,7 @@ class RecentMoves:
 
     def moved(self, count: int, samples: int = SLOTS) -> int:
         """Return the moves in the last `samples` of `count` samples taken."""
+        assert 0 <= samples <= SLOTS, "the ring has no older samples"
         ring = self.ring
         if ring is not None:
             end = (count - 1) % SLOTS + 1

@@ -225,6 +225,7 @@ class NameServerLink(ServiceThread):
             logger.info("registration: registered namesrv=%s", self.address)
         with self._state:
             self.registered = not failure
+            assert self._done <= ticket <= self._asked, "an attempt covers what was asked for before it began"
             self._done = ticket
             self._state.notify_all()
         return not failure

@@ -121,6 +121,7 @@ class WaitingShare:
                 window.end, window.bytes = window.end + taken, window.bytes + size
         except (OSError, QueueBroken):  # measured again at the next look, from the beginning
             del self._windows[topic, queue_id]
+        assert window.begin <= window.end
         return window.bytes, window.end - window.begin
 
     def _read(self, topic: str, queue_id: int, begin: int, end: int) -> tuple[int, int]:

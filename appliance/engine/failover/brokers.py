@@ -21,12 +21,10 @@ from ..broker.master_side import link_settings
 from ..broker.member_side import LeadersTables, LeadersTopics
 from ..broker.promotion import settle_side_state
 from ..broker.role import Kind, Role
-from ..clock import Clock
 from ..config import EngineConfig, parse_networks
 from ..errors import RocketBoxError
 from ..loop_calls import run_on_loop
-from ..remoting.event_loop import EventLoop, Timer
-from ..remoting.server import RemotingServer
+from ..remoting.event_loop import Timer
 from ..replication.acknowledged import ConfirmedPosition
 from ..replication.bound_follower import BoundFollower
 from ..replication.bound_link import Leading
@@ -81,26 +79,23 @@ class OwnBrokers:
     def __init__(
         self,
         seat: Seat,
-        loop: EventLoop,
-        server: RemotingServer,
         ha_socket: socket.socket,
         files: MemberFiles,
         cut: StoreCut,
         settings: BrokersSettings,
         config: Callable[[], EngineConfig],
-        clock: Clock,
     ) -> None:
         """ha_socket: listens for members and slaves; stays open in every role."""
         # Constant after construction.
         self._seat = seat
-        self._loop = loop
-        self._server = server
+        self._loop = loop = seat.loop
+        self._server = seat.server
         self._ha_socket = ha_socket
         self._files = files
         self._cut = cut
         self._settings = settings
         self._config = config
-        self._clock = clock
+        self._clock = loop.clock
         self._program = PromotionProgram(settings.on_promote)
         #: Called on the thread of a link with a higher epoch that a member showed. Set before the first lead().
         self.on_higher_epoch: Callable[[int], None] = lambda epoch: None
@@ -400,8 +395,7 @@ class OwnBrokers:
         server = ReplicationServer(
             self._ha_socket.dup(),
             parse_networks(config.ha_slave_addresses),
-            store.log,
-            store.kept,
+            store,
             link_settings(config),
             None,
             self._clock,

@@ -17,8 +17,6 @@ from ..broker.role import Kind, Role
 from ..clock import Clock
 from ..disk import Disk
 from ..errors import StartError
-from ..remoting.event_loop import EventLoop
-from ..remoting.server import RemotingServer
 from ..seat import Seat
 from ..store.dispatch import parse_delay_levels
 from ..store.paths import StorePaths
@@ -76,8 +74,6 @@ class Membership:
     def begin(
         self,
         seat: Seat,
-        loop: EventLoop,
-        server: RemotingServer,
         ha_socket: socket.socket,
         address: str,
         ha_address: str,
@@ -86,8 +82,6 @@ class Membership:
         settings, clock = self.settings, self._clock
         brokers = OwnBrokers(
             seat,
-            loop,
-            server,
             ha_socket,
             self.files,
             self._cut,
@@ -99,7 +93,6 @@ class Membership:
                 settings.on_promote,
             ),
             lambda: self._options.config,
-            clock,
         )
         url, access = self._options.config.store.ha_store, self._access()
         service = FailoverService(

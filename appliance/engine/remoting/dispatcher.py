@@ -217,6 +217,7 @@ class WorkerPool(ServiceThread):
             if not job.resumed:
                 with self._lock:
                     self._held -= job.size
+                    assert self._held >= 0, "a job frees what it took, once"
                     self._shares.give(None if conn is None else conn.born_host, job.size)
             if conn is not None:
                 conn.leave_place(job.size)

@@ -128,6 +128,7 @@ class EventLoop(ServiceThread, LoopState):
 
     def put_first(self, *hooks: Callable[[], None]) -> None:
         """Like `at_tick_end`, for hooks that run before all others, in their order."""
+        assert not any(hook in self._tick_hooks for hook in hooks), "a hook runs once a tick"
         self._tick_hooks = [*hooks, *self._tick_hooks]
 
     def drop_hooks(self, *hooks: Callable[[], None]) -> None:
@@ -135,6 +136,7 @@ class EventLoop(ServiceThread, LoopState):
         self._tick_hooks = [hook for hook in self._tick_hooks if hook not in hooks]
 
     def watch(self, fd: int, mask: int, watcher: Watcher) -> None:
+        assert fd not in self._watchers, "a watcher is dropped before its descriptor is closed"
         self._watchers[fd] = watcher
         self._poller.register(fd, mask)
 

@@ -12,12 +12,11 @@ import logging
 import select
 import socket
 import threading
-from collections.abc import Callable
 
 from ..clock import Clock
 from ..host_port import join_host_port
 from ..service_thread import ServiceThread
-from ..store.log.commit_log import CommitLog
+from ..store.message_store import MessageStore
 from .acknowledged import ReplicatedPosition
 from .bound_link import Door, Leading
 from .slave_link import LinkSettings, LinkStatus, SlaveLink
@@ -42,8 +41,7 @@ class ReplicationServer(ServiceThread):
         self,
         sock: socket.socket,
         allowed: tuple[Network, ...],
-        log: CommitLog,
-        sendable: Callable[[], int],
+        store: MessageStore,
         settings: LinkSettings,
         replicated: ReplicatedPosition | None,
         clock: Clock,
@@ -55,8 +53,8 @@ class ReplicationServer(ServiceThread):
         # Constant after construction.
         self._sock = sock
         self._allowed = allowed
-        self._log = log
-        self._sendable = sendable
+        self._log = log = store.log
+        self._sendable = store.kept
         self._settings = settings
         self._replicated = replicated
         #: For people: the slaves' rates, slaves that are gone, and hosts that were turned away.

@@ -136,20 +136,20 @@ def build(
     waiting = WaitingViews(
         store,
         sampler.index,
-        broker.delay_levels,
-        broker.deliver_delayed,
-        broker.settled_delays,
+        broker.sending.levels,
+        broker.delays.deliver,
+        broker.delays.settled,
         topics,
         groups,
         lag,
         WaitingTimers(
             store,
-            broker.look_at_timers,
-            lambda: broker.deliver_timers.pending,
+            broker.timers.deliver.look,
+            lambda: broker.timers.deliver.pending,
             lambda: options.config.store.timer_precision_ms,
-            lambda: broker.timers.indexed.queue_offset,
+            lambda: broker.timers.index.indexed.queue_offset,
         ),
-        broker.deliver_delayed.clock,
+        broker.delays.deliver.clock,
     )
     group_views = GroupViews(
         groups, store, broker.locks, system.broker_name, lag, sampler, measures, lag_times, waiting.retries_waiting
@@ -160,12 +160,12 @@ def build(
     copies = MessageCopies(topics, store)
     stories = MessageStories(
         copies,
-        broker.delivery_history,
+        broker.deliveries.history,
         groups.get,
         topics.get,
         lambda group, topic, queue_id: offsets.pulled.get(group, store.find_queue(topic, queue_id)),
-        broker.deliver_delayed.delivered_to,
-        broker.settled_delays.holds,
+        broker.delays.deliver.delivered_to,
+        broker.delays.settled.holds,
         transactions,
     )
     messages = MessageViews(topics, store, sampler.index, stories, lag)
@@ -186,8 +186,8 @@ def build(
             broker.failures,
             broker.registration,
             options,
-            broker.delivery_events,
-            broker.transaction_records,
+            broker.deliveries.service,
+            broker.transactions.records,
             replication,
         )
     )
@@ -201,18 +201,20 @@ def build(
         server=server,
         sampler=sampler,
         disk=disk,
-        delayed=broker.deliver_delayed,
-        timers=broker.deliver_timers,
-        rolls=broker.roll_timers,
-        send_backs=broker.send_backs,
-        sends=broker.send_path,
-        deliveries=broker.delivery_events,
-        halves=broker.open_halves,
+        delayed=broker.delays.deliver,
+        timers=broker.timers.deliver,
+        rolls=broker.timers.roll,
+        send_backs=broker.sending.send_backs,
+        sends=broker.sending.path,
+        deliveries=broker.deliveries.service,
+        halves=broker.transactions.open_halves,
         counts=transactions.counts,
-        clock=broker.check_transactions.clock,
+        clock=broker.transactions.check.clock,
     )
     figures = BrokerFigures(reading, sampler)
-    stuck = StuckTransactions(store, broker.open_halves, broker.check_settings, broker.check_transactions.clock)
+    stuck = StuckTransactions(
+        store, broker.transactions.open_halves, broker.transactions.settings, broker.transactions.check.clock
+    )
     lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
     unread = UnreadDeletion(lateness, sampler, store, topics, disk, options)
     needs = Needs(lateness, stuck, store, topics, groups, measures, lag_times, disk, options, replication, unread)
@@ -225,7 +227,7 @@ def build(
     parts = BrokerParts(
         is_slave=not broker.role.appends,
         replication=replication,
-        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.deliver_delayed.clock, leader),
+        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.delays.deliver.clock, leader),
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(
@@ -256,7 +258,7 @@ def build(
             measures,
             offsets.pulled,
             broker.pull.long_polling.held_at,
-            broker.delivery_events.last_pulls.get,
+            broker.deliveries.service.last_pulls.get,
         ),
         group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
         clean_ups=CleanUps(broker.clean_up, waiting, transactions, pool, _forget_routes(namesrv, pools)),
@@ -272,9 +274,9 @@ def build(
             broker.offsets.pulled,
             sampler,
             measures,
-            broker.delivery_events.last_pulls.get,
+            broker.deliveries.service.last_pulls.get,
             lateness,
-            broker.delivery_history,
+            broker.deliveries.history,
             system.broker_name,
         ),
         messages=messages,
@@ -283,27 +285,27 @@ def build(
         replays=replays,
         replay_commands=ReplayCommands(broker.replays, replays, dead_letters, topics, groups, store),
         waiting=waiting,
-        waiting_commands=WaitingCommands(waiting, broker.early_acts, broker.early_timer_acts),
+        waiting_commands=WaitingCommands(waiting, broker.delays.early_acts, broker.timers.early_acts),
         transactions=transactions,
         transaction_commands=TransactionCommands(
             transactions,
-            broker.transaction_acts,
+            broker.transactions.acts,
             partial(_producers, broker),
             messages.record,
             store.store_host,
         ),
         option_commands=OptionCommands(options, topics, pool),
         retention=RetentionPart(store, topics, options, broker.cleaning, pool, lambda: broker.deleted_unread.rows),
-        imports=MessageImport(topics, broker.own_appends, lambda: broker.send_properties.added, options),
+        imports=MessageImport(topics, broker.sending.appends, lambda: broker.sending.properties.added, options),
         sender=TestSender(
             topics,
-            broker.own_appends,
-            lambda: broker.send_properties.added,
+            broker.sending.appends,
+            lambda: broker.sending.properties.added,
             store.store_host,
             options,
-            broker.delay_levels,
-            broker.half_appends,
-            broker.waiting_places,
+            broker.sending.levels,
+            broker.transactions.half_appends,
+            broker.sending.places,
         ),
         tails=Tails(store, topics, sampler.index),
         backups=Backups(store),
@@ -344,16 +346,16 @@ def _producers(broker: Broker, group: str) -> int:
 def _transactions(broker: Broker) -> TransactionViews:
     return TransactionViews(
         broker.store,
-        broker.open_halves,
-        broker.check_transactions,
+        broker.transactions.open_halves,
+        broker.transactions.check,
         partial(_producers, broker),
         broker.topics,
-        broker.resolved,
-        broker.transaction_acts.journal,
-        broker.resume_discarded,
-        lambda: broker.decisions.counts,
-        broker.check_settings,
-        broker.check_transactions.clock,
+        broker.transactions.resolved,
+        broker.transactions.acts.journal,
+        broker.transactions.resume,
+        lambda: broker.transactions.decisions.counts,
+        broker.transactions.settings,
+        broker.transactions.check.clock,
     )
 
 

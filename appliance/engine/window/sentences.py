@@ -225,10 +225,10 @@ TEMPLATES: dict[str, str | Plural] = {
         "lag",
     ),
     "queues_unread": ngettext_lazy(
-        "%(count)d message of %(topic)s cannot be read: its queue has the number %(queues)d or a higher one, "
-        "and is no read queue of the topic.",
-        "%(count)d messages of %(topic)s cannot be read: their queues have the number %(queues)d or a higher "
-        "one, and are no read queues of the topic.",
+        "%(topic)s has %(count)d message that nobody can read: its queue has the number %(queues)d or a higher "
+        "one, and is no read queue of the topic.",
+        "%(topic)s has %(count)d messages that nobody can read: their queues have the number %(queues)d or a "
+        "higher one, and are no read queues of the topic.",
     ),
     "queues_unreadable": _(
         "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to the others cannot be read."

@@ -26,7 +26,8 @@ from .process.log_ring import LogRing
 from .process.system import Addresses, SystemView
 from .process.system_snapshots import SystemInfo
 from .replicas.judgement import set_findings, set_metrics
-from .replicas.replica_set import ReplicaSet, SetView, leader_of, seen
+from .replicas.replica_set import ReplicaSet, leader_of, seen
+from .replicas.snapshots import SetView
 from .sentences import say
 from .snapshots import Check, Route
 from .topics.views import route_of

@@ -27,7 +27,7 @@ def digest(broker, people):
     """The digest of a day, as a run leaves it."""
     place = records.directory() / "days" / DAY
     place.mkdir(parents=True)
-    for document, _ in documents():
+    for document in documents():
         (place / f"{document.report}.json").write_bytes(document.to_json())
 
 
@@ -120,7 +120,7 @@ def test_names_that_look_like_markup_arrive_as_they_are(broker, people, request_
     place = records.directory() / "days" / DAY
     place.mkdir(parents=True)
     name = "<b>&amp;%s</b>"
-    document = documents(groups=(name,))[0][0]
+    document = documents(groups=(name,))[0]
     (place / "digest.json").write_bytes(document.to_json())
     AlertChannel.objects.create(name="ops", kind="slack", address="http://127.0.0.1:9/x")
     reports.save_settings(request_of("admin"), ReportSettings(digest_channels=("ops",)))
@@ -134,7 +134,7 @@ def test_names_that_look_like_markup_arrive_as_they_are(broker, people, request_
 
 
 def test_what_was_lost_and_what_happened_come_before_the_figures(broker, people):
-    document = documents()[0][0]
+    document = documents()[0]
     lost = Note("deleted_unread", (("messages", 9), ("pairs", 1), ("group", "g"), ("topic", "t"), ("most", 9)))
     values = (("refused_sends", 1200), ("forced_deletions", 2), ("starts", 1), ("down", 600_000))
     document = dataclasses.replace(document, notes=(lost, Note("incidents", values), *document.notes))

@@ -423,7 +423,7 @@ def test_long_properties_of_batches_are_not_remembered(engine, peer):
     for number in range(20):
         text = f"UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02KEYS\x01{number}{'k' * 20_000}\x02"
         assert peer.ask(320, send_fields("B", m="true"), member(text) * 2).code == 0
-    shapes = engine.broker.send_path._shapes._known
+    shapes = engine.broker.sending.path._shapes._known
     assert sum(len(shape) for known in shapes.values() for shape in known) < 1000
 
 

@@ -7,6 +7,7 @@ import pytest
 from appliance.engine.broker import deleted_unread
 from appliance.engine.broker.deleted_unread import NAME, DeletedUnread, DeletedUnreadTable
 from appliance.engine.broker.offsets import QueueOffsets
+from appliance.engine.disk import Disk
 from appliance.engine.store.retention.clean_queues import Raised
 from tests.engine.test_format_pages import blocks_of
 
@@ -29,7 +30,7 @@ class Made:
         self.open()
 
     def open(self):
-        self.table = DeletedUnreadTable(self.path, lambda: self.entries, lambda: self.now_ms)
+        self.table = DeletedUnreadTable(self.path, Disk(), lambda: self.entries, lambda: self.now_ms)
         return self.table
 
 

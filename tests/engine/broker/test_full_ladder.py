@@ -65,7 +65,7 @@ class Ladder:
 
     def deliver(self):
         """Wake the delivery, which does not notice that the test moved the clock."""
-        self.engine.broker.deliver_delayed.wakeup()
+        self.engine.broker.delays.deliver.wakeup()
 
     def arrives(self, topic, offset=0):
         def look():
@@ -78,9 +78,9 @@ class Ladder:
         """Let time pass in which delivery looks at all levels more than once."""
         for _ in range(2):
             self.clock.skipped_ms += LOOK_MS // 2
-            seen = self.engine.broker.deliver_delayed._time._looked
+            seen = self.engine.broker.delays.deliver._time._looked
             wait_for(
-                lambda seen=seen: self.deliver() or self.engine.broker.deliver_delayed._time._looked > seen, "a look"
+                lambda seen=seen: self.deliver() or self.engine.broker.delays.deliver._time._looked > seen, "a look"
             )
 
 

@@ -293,7 +293,7 @@ def test_a_topic_that_a_full_disk_cannot_take_is_refused_as_its_message_is(engin
     def full(entry, wake=True):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(engine.broker.journal, "append", full)
+    monkeypatch.setattr(engine.broker.tables.journal, "append", full)
     answer = peer.ask(310, send_fields("MadeOnAFullDisk", properties=UNIQ), b"x")
     refused(answer, ResponseCode.SERVICE_NOT_AVAILABLE, "No space left on device")
     answer = peer.ask(310, send_fields("%RETRY%MadeOnAFullDisk", properties=UNIQ), b"x")
@@ -357,7 +357,7 @@ def test_a_broken_log_answers_14_and_goes_on_reading(tmp_path):
 def test_a_message_in_a_new_topic_is_acknowledged_after_the_topic_is_durable(tmp_path, monkeypatch):
     """Sync flush: the journal's sync comes before the log's, so that a power cut cannot keep one without the other."""
     engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH"})
-    journal, disk = engine.broker.journal, engine.broker.store.disk
+    journal, disk = engine.broker.tables.journal, engine.broker.store.disk
     seen = []
     real = disk.fdatasync
 

@@ -161,7 +161,7 @@ def test_a_mark_cancels_what_has_its_key_and_its_time(engine, peer, topic):
     assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at + 1}\x02UNIQ_KEY\x01A\x02", b"later").code == 0
     assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01{topic}+A\x02").code == 0
     wait_for(lambda: len(arrived(peer, topic)) >= 2, "what is due")
-    wait_for(lambda: engine.broker.deliver_timers.pending == 0, "what is due")
+    wait_for(lambda: engine.broker.timers.deliver.pending == 0, "what is due")
     assert [record.body for record in arrived(peer, topic)] == [b"B", b"later"]
 
 

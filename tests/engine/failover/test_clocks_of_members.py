@@ -53,7 +53,7 @@ def bodies(member):
 def left_ms(member):
     """Return (delayed, timed): how long each still has to wait, as its new leader sees it."""
     broker = member.engine.broker
-    delayed, timers = broker.deliver_delayed, broker.deliver_timers
+    delayed, timers = broker.delays.deliver, broker.timers.deliver
     wait_for(lambda: timers.is_ready and timers.next_due_ms is not None, "the schedule to be read")
     level = delayed._levels[9]
     wait_for(lambda: level.next_ms is not None, "the level to be looked at")

@@ -69,10 +69,10 @@ def test_a_member_forgets_what_the_leader_has_passed(members):
     make(peer, "T", 1)
     delay(peer, "a")
     act(one, "drop", "a")
-    settled = two.engine.broker.settled_delays
+    settled = two.engine.broker.delays.settled
     assert settled.holds(LEVEL, 0)
     wait_for_same_log(one, two)
-    progress = one.engine.broker.delay_progress
+    progress = one.engine.broker.delays.progress
     one.engine.loop.call_soon(lambda: progress.reached(LEVEL, 1, 0))
     wait_for(lambda: not settled.holds(LEVEL, 0), "it to be forgotten")
 

@@ -122,7 +122,7 @@ def test_queues_with_messages_are_not_taken_away_by_accident(running):
     running.put("Orders", b"x", queue=3)
     with pytest.raises(Blocked) as blocked:
         running.window.topic_commands.edit("Orders", read_queues=2)
-    assert str(blocked.value.blockers[0]) == "Queues 2 to 3 can no longer be read; messages in them: 1."
+    assert str(blocked.value.blockers[0]) == "Queues 2 to 3 can no longer be read, and 1 message is in them."
     assert fields(blocked.value.change) == {"read_queues": ("4", "2")}
     assert running.window.topics.settings("Orders").read_queues == 4
     running.window.topic_commands.edit("Orders", read_queues=2, force=True)
@@ -224,7 +224,7 @@ def test_a_journal_that_cannot_be_written_is_the_callers_error(running, monkeypa
     def fail(ticket):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(running.engine.broker.journal, "make_durable", fail)
+    monkeypatch.setattr(running.engine.broker.tables.journal, "make_durable", fail)
     with pytest.raises(InvalidInput, match="may be lost again"):
         running.window.topic_commands.create("Orders")
 

@@ -208,7 +208,7 @@ def test_a_lock_of_a_client_that_pulls_nothing(running):
     running.put("Orders", b"x")
     one = lasting(running, "silent_lock")
     assert (one.clients, one.queues, numbers(one)["lag"]) == (("c2",), (("Orders", 0),), 1)
-    assert "pulls nothing" in str(one.sentence)
+    assert "has pulled nothing" in str(one.sentence)
     pull(holder, 0, 1)  # it has the message now
     assert states(running)["silent_lock"] == "clear"
     running.engine.broker.offsets.pulled.remove_group("CG")  # as if a restart had lost it

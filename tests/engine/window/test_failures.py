@@ -28,7 +28,10 @@ def test_a_failure_of_every_thread_is_a_check_that_fails(
 ) -> None:
     broker = running.engine.broker
     assert broker is not None
-    silent, known = set(), services(broker, broker.store, broker.topics, broker.groups, broker.offsets, broker.filters)
+    silent, known = (
+        set(),
+        services(broker, broker.store, broker.topics, broker.groups, broker.offsets, broker.tables.filters),
+    )
     for name, service in known.items():
         before = failing_checks(running)
         with monkeypatch.context() as patch:

@@ -26,12 +26,12 @@ def crowded(request: pytest.FixtureRequest) -> Iterator[RunningEngine]:
     broker = found.engine.broker
     for begin in range(0, COUNT, PART):
         messages = [half(number) for number in range(begin, begin + PART)]
-        for outcome in broker.own_appends.submit(messages).result(60):
+        for outcome in broker.sending.appends.submit(messages).result(60):
             assert outcome.is_stored
 
         def note(messages: list[OwnMessage] = messages, begin: int = begin) -> None:
             for number, message in enumerate(messages, begin):
-                broker.check_transactions.stored(number, message.properties)
+                broker.transactions.check.stored(number, message.properties)
 
         assert run_on_loop(found.engine.loop.call_soon, note, lambda: False)
     yield found

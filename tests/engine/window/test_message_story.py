@@ -36,8 +36,8 @@ def taken(running: RunningEngine) -> None:
     """Wait until the deliveries recorded so far are in the files."""
     broker = running.engine.broker
     assert broker is not None
-    broker._loop.call_soon(broker._recorder.hand_over)
-    wait_for(lambda: broker.delivery_events.written == broker.pull.found_count, "every answer is in a file")
+    broker._loop.call_soon(broker.deliveries.recorder.hand_over)
+    wait_for(lambda: broker.deliveries.service.written == broker.pull.found_count, "every answer is in a file")
 
 
 def pull(peer: Peer, group: str, topic: str, offset: int, queue: int = 0, **fields: Any) -> list[Any]:

@@ -78,7 +78,7 @@ def test_no_answer_in_time_is_said_so(orders):
 def test_at_most_64_are_under_way(orders):
     held = threading.Event()
     orders.engine.loop.call_soon(lambda: held.wait(60))
-    appends = orders.engine.broker.own_appends
+    appends = orders.engine.broker.sending.appends
     message = OwnMessage("Orders", 0, b"x", "", "", 1)
     try:
         futures = [appends.submit([message]) for _ in range(64)]

@@ -8,7 +8,7 @@ from appliance.engine.errors import Conflict, NotFound
 from appliance.engine.failover.service import SetStatus
 from appliance.engine.failover.set_state import Announcement
 from appliance.engine.window.replicas.member import STALE_S, _is_stale, _said_role, target_of
-from appliance.engine.window.replicas.replica_set import MemberView
+from appliance.engine.window.replicas.snapshots import MemberView
 
 HOUR_MS = 3_600_000
 

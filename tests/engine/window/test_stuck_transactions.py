@@ -53,5 +53,5 @@ def test_asked_again_and_again(make_running: Callable[..., RunningEngine]):
         question(producer)
     running.window.option_commands.change({"transactionCheckMax": 4})  # two thirds of it are 2 checks
     assert needs(running) == [
-        ("watch", "", "Open transactions whose producers were asked 2 times or more and have not decided: 1.")
+        ("watch", "", "1 open transaction is still undecided after its producers were asked 2 times or more.")
     ]

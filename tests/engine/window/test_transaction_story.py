@@ -110,8 +110,10 @@ def test_one_that_was_put_back_before_it_expired(running):
     send_half(peer, "K")
     running.join("c1", "CG", TOPIC)
     broker = running.engine.broker
-    one = broker.transaction_acts.half_at(0)
-    assert run_on_loop(running.engine.loop.call_soon, lambda: broker.decisions.put_back(one, 2), lambda: False)
+    one = broker.transactions.acts.half_at(0)
+    assert run_on_loop(
+        running.engine.loop.call_soon, lambda: broker.transactions.decisions.put_back(one, 2), lambda: False
+    )
     told = wait_for(
         lambda: (found := running.window.messages.detail(HALF)) and what(found).count("half") == 2 and found,
         "both are known",
@@ -133,7 +135,7 @@ def test_when_nothing_is_kept_of_its_end(running, tmp_path):
     peer = running.peer()
     end(peer, send_half(peer, "K0"), ROLL_BACK)
     end(peer, send_half(peer, "K1"), COMMIT)
-    resolved = running.engine.broker.resolved
+    resolved = running.engine.broker.transactions.resolved
     resolved.write()
     for number in resolved.numbers():
         (resolved.directory / f"{number:010d}").unlink()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from appliance.engine.broker.transactions.resolved import By, How, Resolved
 from appliance.engine.errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from appliance.engine.window.transactions import views as views
 from appliance.engine.window.transactions.snapshots import HalfPlace, OpenTransaction
@@ -252,7 +253,9 @@ def test_how_they_ended_and_who_said_so(running):
 def test_an_end_that_the_log_has_lost_is_not_told(running):
     """A power cut may take the log's last part and leave the record of how it ended."""
     half = send_half(running.peer(), "K")
-    running.engine.broker.resolved.note(0, int(half["commitLogOffset"]), 1_700_000_000_000, 5, 1, 1, 0, b"")
+    running.engine.broker.transactions.resolved.note(
+        Resolved(0, int(half["commitLogOffset"]), 1_700_000_000_000, 5, How(1), By(1), 0, b"")
+    )
     page = running.window.transactions.ended()
     assert (page.rows, page.scanned) == ((), 1)
     assert offsets(rows(running)) == [0]
@@ -340,7 +343,7 @@ def test_ends_that_cannot_be_written_down_are_a_check(running):
         return found
 
     assert check().level == "ok"
-    resolved = running.engine.broker.resolved
+    resolved = running.engine.broker.transactions.resolved
     resolved.directory.parent.mkdir(exist_ok=True)
     resolved.directory.write_bytes(b"in the way")
     peer = running.peer()

@@ -438,7 +438,7 @@ def test_a_full_disk_drops_nothing_and_says_so(running: RunningEngine, monkeypat
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(broker.settled_delays, "_write", full)
+        patch.setattr(broker.delays.settled, "_write", full)
         with pytest.raises(AdminError, match="No space left"):
             running.window.waiting_commands.run("drop", [place_of(running, "key-a")])
         act = running.window.waiting_commands.run("deliver_now", [place_of(running, "key-b")])

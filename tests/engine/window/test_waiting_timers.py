@@ -30,7 +30,7 @@ def running(tmp_path: Path):
 
 
 def now_ms(running: RunningEngine) -> int:
-    return running.engine.broker.deliver_timers.clock.wall_ms()
+    return running.engine.broker.timers.deliver.clock.wall_ms()
 
 
 def timed(running: RunningEngine, body: bytes, due_ms: int, topic: str = TOPIC, **more: str) -> None:
@@ -49,7 +49,7 @@ def indexed(running: RunningEngine) -> None:
     broker = running.engine.broker
     queue = broker.store.find_queue("rmq_sys_wheel_timer", 0)
     end = 0 if queue is None else queue.max_offset
-    wait_for(lambda: broker.timers.indexed.queue_offset >= end, "it is indexed")
+    wait_for(lambda: broker.timers.index.indexed.queue_offset >= end, "it is indexed")
 
 
 def page(running: RunningEngine, **filters: Any) -> WaitingPage:
@@ -220,7 +220,7 @@ def test_what_cannot_be_done(running: RunningEngine) -> None:
         window.waiting_commands.run("drop", [WaitingPlace(0, there.queue_offset, "another")])
     with pytest.raises(InvalidInput):
         window.waiting_commands.run("to_dead_letters", [there])
-    claims = running.engine.broker.timer_claims
+    claims = running.engine.broker.timers.claims
     assert claims.claim(f"{TOPIC}+key-timed", due - 1, "test") is Claim.YOURS
     with pytest.raises(Conflict):
         window.waiting_commands.run("deliver_now", [there])
@@ -238,7 +238,7 @@ def test_what_cannot_be_done(running: RunningEngine) -> None:
 def test_nobody_acts_twice_while_the_schedule_is_behind(running: RunningEngine) -> None:
     timed(running, b"timed", now_ms(running) + HOUR_MS)
     there = place(running, b"timed")
-    delivery = running.engine.broker.deliver_timers
+    delivery = running.engine.broker.timers.deliver
     delivery._take_in = lambda: False  # new ones do not reach it
     assert running.window.waiting_commands.run("deliver_now", [there]).done == 1
     with pytest.raises(Unavailable):

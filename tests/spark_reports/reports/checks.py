@@ -7,9 +7,10 @@ import math
 import re
 from xml.etree import ElementTree
 
-from spark_reports.reports import keys, svg_files
+from appliance.console.reports import plots
+from appliance.console.reports.plots.text import width_of
+from spark_reports.reports import keys
 from spark_reports.reports.document import REPORTS, Document
-from spark_reports.reports.text import width_of
 
 NUMBERS = {"messages", "bytes", "ms", "count", "permille", "time_ms", "in_unit"}
 #: Attributes that pages allow.
@@ -19,6 +20,12 @@ ATTRIBUTES = {
 }  # fmt: skip
 TAGS = {"svg", "rect", "line", "polyline", "polygon", "text", "title"}
 SVG = "{http://www.w3.org/2000/svg}"
+
+
+def drawn_of(document: Document) -> dict[str, bytes]:
+    """Return the plots as the console draws them from the document's JSON, by key."""
+    found = json.loads(document.to_json())
+    return {one["key"]: plots.draw(found, one) for one in found["plots"]}
 
 
 def check(document: Document) -> dict[str, bytes]:
@@ -48,20 +55,17 @@ def check(document: Document) -> dict[str, bytes]:
         assert {name for name, _ in tile.where} <= set(keys.WHERE)
     for note in document.notes:
         assert tuple(name for name, _ in note.values) == keys.NOTES[note.key]
-    files = svg_files(document)
-    assert set(files) == {plot.svg for plot in document.plots} | {tile.svg for tile in document.tiles if tile.svg}
+    files = drawn_of(document)
+    assert None not in files.values()
     for plot in document.plots:
         assert plot.key in keys.PLOTS[document.report]
         assert tables[plot.table].rows
         assert all(kind != "word" or name in keys.LEGEND_WORDS for _, kind, name in plot.legend)
-        root = check_svg(files[plot.svg])
+        root = check_svg(files[plot.key])
         drawn = {css for mark in root.iter() for css in mark.get("class", "").split()}
         assert (
             not plot.legend or drawn & {"rest"} or drawn & {one for css, _, _ in plot.legend for one in css.split()}
         ), (plot, drawn)
-    for tile in document.tiles:
-        if tile.svg:
-            check_svg(files[tile.svg])
     return files
 
 

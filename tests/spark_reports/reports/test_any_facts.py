@@ -14,7 +14,7 @@ from spark_reports.facts.tables import TABLES
 from spark_reports.reports.days import DAY_MS, HOUR_MS, day_bounds, for_people, own_group
 from spark_reports.snapshot import ClientFacts, GroupFacts, Snapshot, TopicFacts
 
-from .checks import check
+from .checks import check, drawn_of
 from .made import DAY, days_until, shop, snapshot_of
 
 ODD = (
@@ -113,7 +113,7 @@ def worlds(draw):
 
 
 def _bytes(snapshot, facts) -> list[tuple[bytes, dict[str, bytes]]]:
-    return [(document.to_json(), reports.svg_files(document)) for document in reports.make(snapshot, facts)]
+    return [(document.to_json(), drawn_of(document)) for document in reports.make(snapshot, facts)]
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))

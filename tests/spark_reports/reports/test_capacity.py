@@ -8,7 +8,7 @@ from spark_reports import reports
 from spark_reports.reports.days import DAY_MS, HOUR_MS, day_bounds
 from spark_reports.snapshot import TopicFacts
 
-from .checks import check
+from .checks import check, drawn_of
 from .made import DAY, days_until, disk_at, empty_facts, snapshot_of
 
 BEGIN = day_bounds(DAY, "UTC")[0]
@@ -139,7 +139,7 @@ def test_margins_of_what_is_unread():
     assert margins.acts == (("retention", "open-group"),) * 2 + (("open-group",),) * 3
     worst = tile(document, "least_margin")
     assert (worst.value, worst.where) == (1333, (("group", "lost"),))
-    svg = reports.svg_files(document)["capacity-margins.svg"].decode()
+    svg = drawn_of(document)["margins"].decode()
     assert "lost · 133% · 4 d" in svg
     assert "unknown" not in svg
     assert [svg.count(f'class="{css}"') for css in ("worse", "c0", "c2", "limit")] == [1, 1, 2, 1]

@@ -78,17 +78,17 @@ def test_the_whole_document():
         ],
         "tiles": [
             {"key": "messages", "value": 15, "unit": "messages", "before": 12, "where": [],
-             "trend": [None, 9, None, None, None, 12, 15], "svg": "digest-trend-messages.svg"},
+             "trend": [None, 9, None, None, None, 12, 15]},
             {"key": "bytes", "value": 1500, "unit": "bytes", "before": None, "where": [],
-             "trend": [None] * 6 + [1500], "svg": ""},
+             "trend": [None] * 6 + [1500]},
             {"key": "worst_behind_ms", "value": 540_000, "unit": "ms", "before": None,
-             "where": [["group", "g"], ["time_ms", BEGIN]], "trend": [None] * 6 + [540_000], "svg": ""},
+             "where": [["group", "g"], ["time_ms", BEGIN]], "trend": [None] * 6 + [540_000]},
             {"key": "groups_over_limit", "value": 1, "unit": "count", "before": None, "where": [],
-             "trend": [None] * 6 + [1], "svg": ""},
+             "trend": [None] * 6 + [1]},
             {"key": "retries", "value": 3, "unit": "messages", "before": None, "where": [],
-             "trend": [None] * 6 + [3], "svg": ""},
+             "trend": [None] * 6 + [3]},
             {"key": "dead_letters", "value": 3, "unit": "messages", "before": None, "where": [],
-             "trend": [None] * 6 + [3], "svg": ""},
+             "trend": [None] * 6 + [3]},
         ],
     }  # fmt: skip
 

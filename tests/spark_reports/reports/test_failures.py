@@ -8,7 +8,7 @@ from spark_reports import reports
 from spark_reports.reports.days import day_bounds
 from spark_reports.reports.failures import expired_since
 
-from .checks import check
+from .checks import check, drawn_of
 from .made import DAY, days_until, empty_facts, snapshot_of
 
 BEGIN = day_bounds(DAY, "UTC")[0]
@@ -61,7 +61,7 @@ def test_the_whole_tables():
     assert found["tables"][1]["acts"] == [["dead-letters", "replay", "archive"]] * 2 + [["open-group"]]
     assert notes(document) == {"days_missing": {"days": 11, "of": 14}, "replayed_to_groups_only": {}}
     assert [plot.key for plot in document.plots] == ["where", "days", "depths"]
-    svg = reports.svg_files(document)["failures-where.svg"].decode()
+    svg = drawn_of(document)["where"].decode()
     assert "<title>g · t · 5</title>" in svg
     assert ">62%<" in svg  # 5 of 8
     assert ">100%<" in svg
@@ -70,7 +70,7 @@ def test_the_whole_tables():
 
 def test_the_share_is_of_all_dead_letters_though_few_pairs_are_drawn():
     document = failures({"dead_letters": [(f"g{n:02}", "t", BEGIN, 10, 1) for n in range(20)]})
-    svg = reports.svg_files(document)["failures-where.svg"].decode()
+    svg = drawn_of(document)["where"].decode()
     assert svg.count("<rect") == 15
     assert ">75%<" in svg
     assert "100%" not in svg
@@ -129,6 +129,6 @@ def test_a_day_without_failures():
 @pytest.mark.parametrize(("groups", "lines"), [(("g",), 0), (("g", "h"), 1)])
 def test_what_bars_add_up_to_is_drawn_of_several_only(groups, lines):
     document = failures({"dead_letters": [(group, "t", BEGIN, 5, 500) for group in groups]})
-    svg = reports.svg_files(document)["failures-where.svg"].decode()
+    svg = drawn_of(document)["where"].decode()
     assert svg.count("<polyline") == lines
     assert svg.count("100%") == lines

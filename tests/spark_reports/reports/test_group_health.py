@@ -8,7 +8,7 @@ import pytest
 from spark_reports import reports
 from spark_reports.reports.days import HOUR_MS, day_bounds
 
-from .checks import SVG, check
+from .checks import SVG, check, drawn_of
 from .made import DAY, MINUTE, empty_facts, snapshot_of
 
 BEGIN = day_bounds(DAY, "UTC")[0]
@@ -19,7 +19,7 @@ def health(day: str = DAY, zone: str = "UTC", **facts):
 
 
 def cells(document) -> list[ElementTree.Element]:
-    return list(ElementTree.fromstring(reports.svg_files(document)["group-health-behind.svg"]).iter(SVG + "rect"))
+    return list(ElementTree.fromstring(drawn_of(document)["behind"]).iter(SVG + "rect"))
 
 
 def test_the_tables():

@@ -4,7 +4,7 @@ from spark_reports import reports
 from spark_reports.reports.days import DAY_MS, HOUR_MS, day_bounds
 from spark_reports.snapshot import ClientFacts, GroupFacts, TopicFacts
 
-from .checks import check
+from .checks import check, drawn_of
 from .made import DAY, days_until, disk_at, empty_facts, snapshot_of
 
 T0 = day_bounds(DAY, "UTC")[1] + 2 * HOUR_MS
@@ -137,7 +137,7 @@ def test_conflicts_and_clients():
     assert document.tables[2].acts[0] == ("subscriptions", "clients")
     assert rows(document, "clients") == (("JAVA", "V5_3_3", 2), ("GO", "V5_0_0", 1))
     assert [tile.value for tile in document.tiles] == [0, 0, 2, 0], "groups, not subscriptions"
-    assert "JAVA V5_3_3 · 2" in reports.svg_files(document)["hygiene-clients.svg"].decode()
+    assert "JAVA V5_3_3 · 2" in drawn_of(document)["clients"].decode()
 
 
 def test_nobody_is_connected():

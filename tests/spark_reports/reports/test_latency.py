@@ -11,7 +11,7 @@ from spark_reports.facts.tables import FIRST_BUCKET, LATENCY_BOUNDS_MS, WIDE_BOU
 from spark_reports.reports.document import Note
 from spark_reports.reports.latency import buckets_of, percentile
 
-from .checks import check
+from .checks import check, drawn_of
 from .made import DAY, empty_facts, snapshot_of
 
 WEEK_AGO = "2026-11-13"
@@ -111,14 +111,14 @@ def test_the_whole_document():
     assert {note["key"]: note["values"] for note in found["notes"]} == {
         "percentiles_interpolated": [], "longer_than_the_last_bound": [["messages", 40], ["ms", 86_400_000]],
     }  # fmt: skip
-    shares_svg = reports.svg_files(document)["latency-shares.svg"].decode()
+    shares_svg = drawn_of(document)["shares"].decode()
     # Each message of "fast" was delivered once: its last deliveries are its first ones.
     assert shares_svg.count("<polyline") == 3
     assert shares_svg.count("dash") == 1
     assert document.plots[0].legend == (
         ("c0", "group", "slow"), ("c1", "group", "fast"), ("c0 dash", "word", "last_delivery"),
     )  # fmt: skip
-    assert "5 ms → 20 ms" in reports.svg_files(document)["latency-changes.svg"].decode()
+    assert "5 ms → 20 ms" in drawn_of(document)["changes"].decode()
 
 
 def test_what_was_not_delivered_is_told_for_each_group_and_counts_as_slowest():

@@ -283,6 +283,7 @@ class SettledDelays:
             if found.claimed:
                 end = min((offset for offset in found.claimed if begin <= offset < end), default=end)
             found.entered = max(found.entered, end)
+            assert begin <= end, "delivery never goes back"
             return end
 
     def holds(self, level: int, queue_offset: int) -> bool:
@@ -411,6 +412,7 @@ class SettledDelays:
     def _write(self, records: list[Settled]) -> None:
         if self._closed:  # the file may be another broker's by now, and a new one would have these records only
             raise OSError(errno.EBADF, "the broker that would note it has stopped")
+        assert self._end % RECORD_BYTES == 0, "the file is whole records, the header counted"
         data = b"".join(map(encode, records))
         live = sum(one.count for one in list(self._levels.values()))
         if (1 + live) * RECORD_BYTES + len(data) > MOST_BYTES:

@@ -183,6 +183,7 @@ class DeliveryRecorder(DeliveryState):
         if len(self.waiting) >= MOST_WAITING:
             self._lose(self.at // EVENT_BYTES)
         else:
+            assert not self.at % EVENT_BYTES, "the files hold whole events"
             events = bytes(memoryview(self.room)[: self.at])
             self.waiting.append(Taken(events, self._definitions, self._published(), self._times.wall_ms, self._lost))
             self._lost = 0

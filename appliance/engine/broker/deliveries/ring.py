@@ -14,8 +14,8 @@ import sys
 from pathlib import Path
 
 from ...disk import Disk
+from ...journal_file import NumberedFiles
 from ...named_tuple import NamedTuple
-from ...numbered_files import NumberedFiles
 from .event_format import (
     BATCH_HEADER_BYTES,
     EVENT_BYTES,
@@ -98,6 +98,7 @@ class DeliveryRing(NumberedFiles):
         self._keep(max(budget_bytes, LEAST_BUDGET_BYTES) - file_bytes)
 
     def _append(self, taken: Taken, events: memoryview, lost: int, file_bytes: int) -> None:
+        assert len(events) % EVENT_BYTES == 0, "a batch is whole events"
         used = numbers_in(events)
         batch = self._encode(taken, events, lost, used - self._defined)
         if self._fd < 0 or self._end + len(batch) > file_bytes:

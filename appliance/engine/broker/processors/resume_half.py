@@ -6,6 +6,8 @@ Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resumeCheckHalfMessage`, which acce
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ...errors import AdminError, RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
@@ -14,7 +16,9 @@ from ...protocol.fields import require_str
 from ...protocol.message_id import decode_offset_id
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
-from ..transactions.resume import ResumeDiscarded
+
+if TYPE_CHECKING:
+    from ..transactions.resume import ResumeDiscarded
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +28,7 @@ POOL = "admin"
 class ResumeHalfProcessor:
     """On the pool's thread, which waits until the half message is stored."""
 
-    def __init__(self, discarded: ResumeDiscarded) -> None:
+    def __init__(self, discarded: Callable[[], ResumeDiscarded]) -> None:
         # Constant after construction.
         self._discarded = discarded
 
@@ -39,7 +43,7 @@ class ResumeHalfProcessor:
         except ValueError:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "msgId is no offset id: 32 or 56 hex digits") from None
         try:
-            resumed = self._discarded.resume(physical)
+            resumed = self._discarded().resume(physical)
         except AdminError as error:
             logger.warning("transactions: not resumed from=%s msgId=%s: %s", conn.remote_host, text, error)
             code = error.rocketmq_code if error.rocketmq_code == ResponseCode.SERVICE_NOT_AVAILABLE else 1

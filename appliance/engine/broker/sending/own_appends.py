@@ -89,7 +89,7 @@ class _Batch:
         self._missing = len(messages)
 
     def put_ended(self, index: int, outcome: PutOutcome) -> None:
-        assert self._outcomes[index] is None
+        assert self._outcomes[index] is None, "a message has one outcome"
         self._outcomes[index] = outcome
         self._missing -= 1
         if not self._missing:

@@ -45,6 +45,7 @@ class Sending:
     ) -> None:
         config, clock, topics = options(), loop.clock, tables.topics
         broker, host = config.broker, network.store_host
+        assert role.appends == (not role.no_sends), "a broker that takes no sends gives the reason"
         # Constant after construction.
         self._permission = lambda: options().broker.broker_permission
         self.levels = levels = DelayLevels(store.settings.delay_levels_ms)

@@ -516,6 +516,7 @@ class TimerIndex:
                 self._add_file(list(map(pack_entry, some)), shift)
                 packed += map(pack_entry, some)
             self.bytes += _record_bytes([*entries, *(one for some in others.values() for one in some)])
+            assert indexed.queue_offset >= self.indexed.queue_offset, "the index only goes forward, until it is cleared"
             self.indexed = indexed
             self._version += 1
         self.on_unsaved()
@@ -617,6 +618,7 @@ class TimerIndex:
             else:
                 self._taken[one] = copy
                 self._done += 1
+                assert self._done <= len(self._taken), "an entry stays among the taken ones until its copy is durable"
             self._version += 1
         self.on_unsaved()
 

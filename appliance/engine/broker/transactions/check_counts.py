@@ -45,6 +45,7 @@ def encode(counts: CheckCounts) -> bytes:
     count, packed = 0, []
     for number, states in counts.pages:
         if count < MOST_PAGES and max(states) > 1:
+            assert _NUMBER.size + len(states) == _PAGE_BYTES, "a page has a state for each of its halves"
             packed.append(pack.compress(_NUMBER.pack(number) + states))
             count += 1
     packed.append(pack.flush())

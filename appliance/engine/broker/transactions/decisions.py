@@ -40,7 +40,7 @@ from .half import DISCARDED_TOPIC, HALF_QUEUE, Half, earlier_offsets, offset_in,
 from .op_runs import OpRuns
 from .open_halves import OpenHalves
 from .rebuild import Found, Moved
-from .resolved import By, How
+from .resolved import By, How, Resolved
 
 if TYPE_CHECKING:
     from ..topics import TopicConfigManager
@@ -117,8 +117,8 @@ class Decisions:
         self._late: frozenset[int] = frozenset()
         #: Number of transactions that ended since the start.
         self.counts: Counter[How] = Counter()
-        #: Called for each transaction that ends, with the arguments of `ResolvedTransactions.note`.
-        self.on_ended: Callable[[int, int, int, int, int, int, int, bytes], None] = lambda *ended: None
+        #: Called for each transaction that ends.
+        self.on_ended: Callable[[Resolved], None] = lambda ended: None
 
     # --- the three ends
 
@@ -169,7 +169,7 @@ class Decisions:
         if self.halves.close(offset):
             self._decided.append(offset)
             self.counts[How.LOST] += 1
-            self.on_ended(offset, -1, self._wall_ms(), 0, How.LOST, By.BROKER, checks, b"")
+            self.on_ended(Resolved(offset, -1, self._wall_ms(), 0, How.LOST, By.BROKER, checks, b""))
 
     def put_back(self, half: Half, checks: int) -> bool:
         """Store an open half again at the end of its queue; it is asked about when it would have been. False if that is
@@ -292,12 +292,13 @@ class Decisions:
         self.staged_to = self._store.log.stage_base + self._store.log.staged
         self.counts[how] += 1
         age_ms = now_ms - record.store_time_ms
-        self.on_ended(offset, record.physical_offset, now_ms, age_ms, how, by, checks, host)
+        self.on_ended(Resolved(offset, record.physical_offset, now_ms, age_ms, how, by, checks, host))
 
     # --- op messages
 
     def adopt(self, found: Found) -> None:
         """Take over what was found in the store at the start."""
+        assert not self._moved, "the store is read before anything is decided or put back"
         self._decided += found.decided
         self._late = found.late
         self._moved = found.moved

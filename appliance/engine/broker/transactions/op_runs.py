@@ -47,6 +47,7 @@ class OpRuns:
         runs = self._runs
         while runs and runs[0].highest < half:
             self.count -= runs.popleft().count
+        assert self.count >= len(runs), "each run has an op message that counts"
 
     @property
     def first(self) -> int | None:

@@ -92,6 +92,7 @@ class OpenHalves:
         page.states[index] = 0
         page.count -= 1
         self.count -= 1
+        assert self.count >= page.count >= 0, "the pages' open halves add up to all"
         if not page.count:
             del self._pages[number]
         return True

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
-from ...clock import Clock
 from ...errors import QueueBroken
 from ...protocol.names import HALF_TOPIC
 from ...service_thread import ServiceThread
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ENTRY_BYTES, unpack_entries
-from .admin_acts import AdminActs
+from .admin_journal import DecisionJournal
 from .check import CheckTransactions
 from .check_counts import CheckCountsFile
 from .half import HALF_QUEUE
@@ -34,24 +34,26 @@ class TransactionRecords(ServiceThread):
         checks: CheckTransactions,
         resolved: ResolvedTransactions,
         counts: CheckCountsFile,
-        acts: AdminActs,
-        clock: Clock,
+        journal: DecisionJournal,
+        finish: Callable[[], None],
     ) -> None:
-        super().__init__("transaction-records", clock)
+        """finish: as `AdminActs.finish`, called when all open halves are known."""
+        super().__init__("transaction-records", checks.clock)
         # Constant after construction.
         self._store = store
         self._halves = halves
         self._checks = checks
         self._resolved = resolved
         self._counts = counts
-        self._acts = acts
+        self._journal = journal
+        self._finish = finish
         self._finished = False
         self._counts_failure: str | None = None
 
     @property
     def failure(self) -> str | None:
         """Reason why something cannot be written down; None if all can."""
-        return self._resolved.failure or self._counts_failure or self._acts.journal.failure
+        return self._resolved.failure or self._counts_failure or self._journal.failure
 
     @property
     def lost(self) -> int:
@@ -74,7 +76,7 @@ class TransactionRecords(ServiceThread):
             return
         if not self._finished:
             self._finished = True
-            self._acts.finish()
+            self._finish()
         if turn % _COUNTS_EVERY == 0:
             self._save_counts()
 
@@ -124,5 +126,5 @@ class TransactionRecords(ServiceThread):
             if self._checks.ready:
                 self._save_counts()
             self._resolved.close()
-            self._acts.journal.close()
+            self._journal.close()
         return ended

@@ -20,8 +20,8 @@ from pathlib import Path
 from zlib import crc32
 
 from ...disk import Disk
+from ...journal_file import NumberedFiles
 from ...named_tuple import NamedTuple
-from ...numbered_files import NumberedFiles
 
 logger = logging.getLogger(__name__)
 
@@ -101,15 +101,14 @@ class ResolvedTransactions(NumberedFiles):
 
     # --- remoting-io
 
-    def note(
-        self, half_offset: int, physical: int, at_ms: int, age_ms: int, how: int, by: int, checks: int, host: bytes
-    ) -> None:
+    def note(self, one: Resolved) -> None:
         """Add a transaction that ended."""
         if len(self._waiting) >= MOST_WAITING:
             self.lost += 1
             return
-        age_ms = min(max(0, age_ms), _MOST_AGE_MS)
-        self._waiting.append(_pack(half_offset, physical, at_ms, age_ms, how, by, min(checks, 255), len(host), host))
+        assert len(one.host) in (0, 8, 20), "a host as records have it"
+        age_ms = min(max(0, one.age_ms), _MOST_AGE_MS)
+        self._waiting.append(_pack(*one[:3], age_ms, one.how, one.by, min(one.checks, 255), len(one.host), one.host))
 
     # --- writing
 

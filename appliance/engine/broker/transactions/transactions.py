@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
 from ...errors import StartError
@@ -11,16 +13,18 @@ from ...store.message_store import MessageStore
 from ..clients import ClientManager
 from ..sending.sending import Sending
 from ..tables import Tables
-from .admin_acts import AdminActs
 from .admin_journal import DecisionJournal
 from .check import CheckSettings, CheckTransactions
 from .check_counts import CheckCountsFile
 from .decisions import Decisions
-from .half_appends import HalfAppends
 from .open_halves import OpenHalves
 from .records import TransactionRecords
 from .resolved import ResolvedTransactions
-from .resume import ResumeDiscarded
+
+if TYPE_CHECKING:
+    from .admin_acts import AdminActs
+    from .half_appends import HalfAppends
+    from .resume import ResumeDiscarded
 
 
 class Transactions:
@@ -41,6 +45,8 @@ class Transactions:
         appends, clock = sending.appends, loop.clock
         # Constant after construction.
         self._store = store
+        self._appends = appends
+        self._loop = loop
         self._options = options
         self.open_halves = halves = OpenHalves()
         self.decisions = Decisions(store, appends, halves, tables.topics, sending.places, clock.wall_ms)
@@ -49,21 +55,45 @@ class Transactions:
         )
         sending.path.on_half = check.stored
         clients.on_producers = check.producers_came
-        self.half_appends = HalfAppends(store, appends, check.stored, loop.call_soon)
-        self.resume = ResumeDiscarded(store, self.half_appends)
         directory, disk = store.paths.own / "transactions", store.disk
         self.resolved = ResolvedTransactions(directory / "resolved", disk)
         self.decisions.on_ended = self.resolved.note
         path = directory / "decisions.journal"
         try:
-            journal = DecisionJournal(path, clock, disk)
+            self.journal = DecisionJournal(path, clock, disk)
         except OSError as error:
             raise StartError(f"{path} cannot be opened: {error.strerror or error}.") from None
-        self.acts = AdminActs(store, self.decisions, check, self.resume, journal, loop.call_soon, clock)
         counts = CheckCountsFile(directory / "checks", disk)
-        self.records = TransactionRecords(store, halves, check, self.resolved, counts, self.acts, clock)
+        self.records = TransactionRecords(store, halves, check, self.resolved, counts, self.journal, self._finish_acts)
         # A circle: the records are made from the checks, which begin with the counts in the records.
         check.remembered = self.records.remembered
+
+    # --- for administrators; loaded at the first use. cached_property makes each of them once, from any thread
+
+    @cached_property
+    def half_appends(self) -> HalfAppends:
+        from .half_appends import HalfAppends
+
+        return HalfAppends(self._store, self._appends, self.check.stored, self._loop.call_soon)
+
+    @cached_property
+    def resume(self) -> ResumeDiscarded:
+        from .resume import ResumeDiscarded
+
+        return ResumeDiscarded(self._store, self.half_appends)
+
+    @cached_property
+    def acts(self) -> AdminActs:
+        """Administrators' decisions. Made before it adds anything to the journal, which has the unfinished ones of the
+        last process."""
+        from .admin_acts import AdminActs
+
+        call_soon, clock = self._loop.call_soon, self._loop.clock
+        return AdminActs(self._store, self.decisions, self.check, self.resume, self.journal, call_soon, clock)
+
+    def _finish_acts(self) -> None:
+        if "acts" in self.__dict__ or self.journal.unfinished():
+            self.acts.finish()
 
     def settings(self) -> CheckSettings:
         """Return the options in force."""

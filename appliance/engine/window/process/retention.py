@@ -1,9 +1,8 @@
-"""Retention as one snapshot: the cleaner's rules, its state and what it deleted last."""
+"""Retention: the cleaner's rules, its state and what it deleted last, and cleaning at once."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from ...broker.cleaning_service import CleaningService
 from ...broker.deleted_unread import DeletedUnread
@@ -13,39 +12,10 @@ from ...store.message_store import MessageStore
 from ..admin_pool import AdminPool
 from ..options import Options
 from ..sentences import say
-from ..snapshots import HIDDEN
+from .system_snapshots import Retention
 
 #: Values of `what` of RetentionPart.clean.
 CLEANABLE = ("log", "queues", "topics")
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """Retention of messages. Shares are parts of the disk, 0 to 1; topic_hours: topics kept for less time.
-
-    refusing: why sends are refused now. failure: why the last round of cleaning could not do its work.
-    """
-
-    # Times ms since the epoch, None for never. clock_ahead_ms: how far the clock was set forward, while that is not
-    # trusted yet. deleted_unread: messages deleted before groups had consumed them, the oldest first.
-    reserved_hours: int
-    delete_when: str
-    clean_share: float
-    force_share: float
-    refuse_share: float
-    used_share: float
-    refusing: str | None
-    failure: str | None
-    clock_ahead_ms: int
-    log_begin: int
-    log_end: int
-    log_files: int
-    earliest_ms: int | None
-    deleted_log_files: int
-    deleted_queue_files: int
-    deleted_at_ms: int | None
-    topic_hours: dict[str, int]
-    deleted_unread: tuple[DeletedUnread, ...] = field(metadata=HIDDEN)
 
 
 class RetentionPart:

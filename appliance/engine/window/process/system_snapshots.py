@@ -1,11 +1,13 @@
-"""Options, process and log as the window returns them; the conventions are those of `snapshots.py`."""
+"""Options, process, log and retention as the window returns them; the conventions are those of `snapshots.py`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
+from ...broker.deleted_unread import DeletedUnread
 from ..sentences import Sentence
+from ..snapshots import HIDDEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,3 +82,32 @@ class LogLine:
     logger: str
     thread: str
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """Retention of messages. Shares are parts of the disk, 0 to 1; topic_hours: topics kept for less time.
+
+    refusing: why sends are refused now. failure: why the last round of cleaning could not do its work.
+    """
+
+    # Times ms since the epoch, None for never. clock_ahead_ms: how far the clock was set forward, while that is not
+    # trusted yet. deleted_unread: messages deleted before groups had consumed them, the oldest first.
+    reserved_hours: int
+    delete_when: str
+    clean_share: float
+    force_share: float
+    refuse_share: float
+    used_share: float
+    refusing: str | None
+    failure: str | None
+    clock_ahead_ms: int
+    log_begin: int
+    log_end: int
+    log_files: int
+    earliest_ms: int | None
+    deleted_log_files: int
+    deleted_queue_files: int
+    deleted_at_ms: int | None
+    topic_hours: dict[str, int]
+    deleted_unread: tuple[DeletedUnread, ...] = field(metadata=HIDDEN)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from ..health import limits
 from ..health.finding import Finding, degraded, failed, fine
 from ..sentences import say
-from .replica_set import MemberView, SetView
+from .snapshots import MemberView, SetView
 
 _ROLES = ("fenced", "follower", "leader", "frozen")
 

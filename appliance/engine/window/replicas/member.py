@@ -18,7 +18,7 @@ from ...failover.settings import differences, shared_settings
 from ..options import Options
 from ..sentences import Sentence, say
 from ..snapshots import Change, Difference
-from .replica_set import ElectionView, MemberView, QuarantineFile, SetView
+from .snapshots import ElectionView, MemberView, QuarantineFile, SetView
 
 logger = logging.getLogger(__name__)
 

@@ -171,7 +171,7 @@ def beat(peer, client, topic, expression, version):
 def counts(running, topic):
     broker = running.engine.broker
     subscription = broker.clients.consumer_group("G_" + topic).subscriptions[topic]
-    assert broker.filters.get(topic, "G_" + topic).expression == subscription.sub_string
+    assert broker.tables.filters.get(topic, "G_" + topic).expression == subscription.sub_string
     return subscription.sub_string
 
 
@@ -277,7 +277,7 @@ def test_a_heartbeat_is_compiled_in_slices_and_others_come_between(running, topi
     may_go_on.set()
     assert [peer.receive().code, peer.receive().code] in ([40, 0], [0, 40])
     assert order == ["0", "other", "1", "2"]
-    assert all(running.engine.broker.filters.get(f"{topic}{n}", "G") for n in range(3))
+    assert all(running.engine.broker.tables.filters.get(f"{topic}{n}", "G") for n in range(3))
 
 
 def test_filter_data_that_is_older_than_the_pull(running, topic):
@@ -296,7 +296,7 @@ def test_filter_data_that_is_older_than_the_pull(running, topic):
 def test_an_entry_dies_with_the_last_member_and_is_back_with_the_first(running, topic):
     running.put(topic, b"0")
     group, member = registered(running, topic, "colour = 'red'", version=5)
-    filters = running.engine.broker.filters
+    filters = running.engine.broker.tables.filters
     born = filters.get(topic, group)
     assert not born.is_dead
     member.close()
@@ -442,10 +442,10 @@ def test_the_table_survives_a_restart_as_apache_writes_it(tmp_path):
     try:
         running.put("T", b"0")
         registered(running, "T", "colour = 'blue'", version=5)
-        before = running.engine.broker.filters.get("T", "G_T")
+        before = running.engine.broker.tables.filters.get("T", "G_T")
         running.restart()
         text = (tmp_path / "store" / "config" / "consumerFilter.json").read_text()
-        after = running.engine.broker.filters.get("T", "G_T")
+        after = running.engine.broker.tables.filters.get("T", "G_T")
         assert after.is_dead
         positions = list(bloom_of(20, 32).positions_of("G_T", "T"))
         assert json.loads(text) == {
@@ -470,7 +470,7 @@ def test_the_table_survives_a_restart_as_apache_writes_it(tmp_path):
         }
         colours(running, "T", "blue")
         group, member = registered(running, "T", "colour = 'blue'", version=5)
-        assert not running.engine.broker.filters.get("T", group).is_dead
+        assert not running.engine.broker.tables.filters.get("T", group).is_dead
         answer = ask_registered(member, group, "T", 1)
         assert (answer.code, bodies(answer)) == (0, [b"0"])
     finally:
@@ -520,7 +520,7 @@ def test_heartbeats_full_of_expressions_hold_nobody_up(tmp_path, monkeypatch):
         assert served > len(peers)
         assert set(compiled_by) == {"pool-pull-filter"}
         assert compiled_by["pool-pull-filter"] == 10_000, "each once"
-        assert len(engine.broker.filters.all()) == 2500, "what one address may have"
+        assert len(engine.broker.tables.filters.all()) == 2500, "what one address may have"
         for peer in [*peers, other]:
             peer.close()
     finally:

@@ -446,7 +446,7 @@ def test_where_no_job_is_worked_off_jobs_can_be_looked_at(running, tmp_path):
     directory = broker.store.paths.own / "replay"
     before = sorted(path.name for path in directory.iterdir())
     resting = ReplayService(
-        directory, broker.store, broker.own_appends, broker.topics, broker.groups, broker.store.scheduler
+        directory, broker.store, broker.sending.appends, broker.topics, broker.groups, broker.store.scheduler
     )
     assert not resting.wait_loaded(0.0)
     resting.rest()

@@ -24,7 +24,7 @@ class Waiting:
 
 def put(engine, reply_to, topic="Values", body=b"x", **changes):
     fields = SendFields("PG", topic, "TBW102", 4, 0, 0, 1, 0, PROPERTIES, **changes)
-    engine.loop.call_soon(lambda: engine.broker.send_path.put(fields, 0, bytes(8), memoryview(body), reply_to))
+    engine.loop.call_soon(lambda: engine.broker.sending.path.put(fields, 0, bytes(8), memoryview(body), reply_to))
 
 
 def test_a_caller_without_a_connection_gets_the_outcome_as_a_value(engine):
@@ -64,9 +64,9 @@ def test_an_answer_that_cannot_be_made_costs_its_connection_and_no_other_answer(
     conn = Conn()
 
     def both():
-        for reply_to in (SendReply(engine.broker.send_answers, conn, 5), fine):
+        for reply_to in (SendReply(engine.broker.sending.answers, conn, 5), fine):
             fields = SendFields("PG", "Values", "TBW102", 4, 0, 0, 1, 0, PROPERTIES)
-            engine.broker.send_path.put(fields, 0, bytes(8), memoryview(b"x"), reply_to)
+            engine.broker.sending.path.put(fields, 0, bytes(8), memoryview(b"x"), reply_to)
 
     engine.loop.call_soon(both)
     assert fine.told.wait(60)

@@ -21,7 +21,7 @@ def message(body: bytes, queue_id: int = 0, topic: str = "Own", **fields) -> Own
 @pytest.fixture
 def appends(engine):
     engine.broker.topics.update(TopicConfig(topic_name="Own", read_queue_nums=QUEUES, write_queue_nums=QUEUES))
-    return engine.broker.own_appends
+    return engine.broker.sending.appends
 
 
 def test_a_batch_is_stored_in_order_and_published_as_one_tick(engine, peer, appends):

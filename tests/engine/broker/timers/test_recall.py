@@ -67,8 +67,8 @@ def test_a_mark_is_stored_and_the_unique_key_answered(engine, peer):
         "TAGS": "_RECALL_TAG_", "TIMER_OUT_MS": str(out_ms), "REAL_TOPIC": TOPIC, "REAL_QID": "0",
     }  # fmt: skip
     # No mark is left behind that could hold up delivery.
-    assert engine.broker.timer_claims.claim(f"{TOPIC}+{KEY}", out_ms, "test") is Claim.YOURS
-    engine.broker.timer_claims.release(f"{TOPIC}+{KEY}", out_ms, 0)
+    assert engine.broker.timers.claims.claim(f"{TOPIC}+{KEY}", out_ms, "test") is Claim.YOURS
+    engine.broker.timers.claims.release(f"{TOPIC}+{KEY}", out_ms, 0)
 
 
 def refused(peer, answer, code, remark, before):
@@ -98,7 +98,7 @@ def test_what_is_refused(peer):
 
 def test_what_delivery_has_is_not_recalled(engine, peer):
     before = len(marks(peer))
-    claims, out_ms = engine.broker.timer_claims, now_ms() + 60_000
+    claims, out_ms = engine.broker.timers.claims, now_ms() + 60_000
     assert claims.claim(f"{TOPIC}+{KEY}", out_ms, "test") is Claim.YOURS
     try:
         answer = recall(peer, handle(out_ms))
@@ -149,7 +149,7 @@ def arrived(peer):
 
 def test_delivery_leaves_what_somebody_claimed_and_nothing_else_and_meets_the_mark(engine, peer):
     due_ms = now_ms() + 1000
-    claims, broker = engine.broker.timer_claims, engine.broker
+    claims, broker = engine.broker.timers.claims, engine.broker
     key = f"{TOPIC}+claimed"
     assert claims.claim(key, due_ms - 1, "test") is Claim.YOURS
     for body in (b"claimed", b"free"):
@@ -157,7 +157,7 @@ def test_delivery_leaves_what_somebody_claimed_and_nothing_else_and_meets_the_ma
     wait_for(lambda: b"free" in arrived(peer), "the other one")
     assert claims.claim(f"{TOPIC}+free", due_ms - 1, RECALLS) is not Claim.TAKEN
     mark = mark_of(TOPIC, "claimed", due_ms - 1, now_ms())
-    [stored] = broker.own_appends.submit([mark]).result(60)
+    [stored] = broker.sending.appends.submit([mark]).result(60)
     assert stored.code == 0
     claims.release(key, due_ms - 1, stored.queue_offset + 1)
     timed(peer, b"behind", now_ms() + 100)

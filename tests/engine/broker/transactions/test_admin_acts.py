@@ -41,7 +41,7 @@ def running(tmp_path: Path) -> Iterator[RunningEngine]:
 
 
 def acts(running: RunningEngine):
-    return running.engine.broker.transaction_acts
+    return running.engine.broker.transactions.acts
 
 
 def test_commit_and_roll_back(running):
@@ -59,7 +59,7 @@ def test_commit_and_roll_back(running):
         answer = end(peer, half, decision)
         assert (answer.code, answer.remark) == (1, "the transaction was decided before")
     assert len(stored(peer, TOPIC, 2)) == 1
-    found = running.engine.broker.resolved.find(1, int(halves[1]["commitLogOffset"]))
+    found = running.engine.broker.transactions.resolved.find(1, int(halves[1]["commitLogOffset"]))
     assert (found.how, found.by) == (How.ROLLED_BACK, By.ADMINISTRATOR)
     act = acts(running).journal.of(int(halves[1]["commitLogOffset"]))
     assert (act.action, act.by, act.reason, act.topic, act.group) == (ROLL_BACK, "alice", WHY, TOPIC, GROUP)
@@ -74,7 +74,7 @@ def test_what_cannot_be_decided_changes_nothing(running):
     found = [one.fate for one in acts(running).decide(COMMIT, wanted, WHY, "alice")]
     assert found == [Fate.DECIDED, Fate.ANOTHER, Fate.GONE, Fate.GONE]
     assert acts(running).journal.newest(10) == []
-    assert running.engine.broker.open_halves.count == 1
+    assert running.engine.broker.transactions.open_halves.count == 1
 
 
 def test_a_commit_that_is_refused_leaves_it_open(running):
@@ -83,7 +83,7 @@ def test_a_commit_that_is_refused_leaves_it_open(running):
     running.window.topic_commands.delete(TOPIC, force=True)
     [found] = acts(running).decide(COMMIT, [Chosen(0)], WHY, "alice")
     assert (found.fate, found.reason) == (Fate.REFUSED, f"topic[{TOPIC}] not exist")
-    assert running.engine.broker.open_halves.checks(0) == 0
+    assert running.engine.broker.transactions.open_halves.checks(0) == 0
     assert acts(running).journal.unfinished() == []
     [found] = acts(running).decide(ROLL_BACK, [Chosen(0)], WHY, "alice")
     assert found.fate is Fate.DONE
@@ -118,7 +118,12 @@ def test_what_a_dead_process_had_written_down_is_done_at_the_next_start(running)
     assert [record.prepared_transaction_offset for record in stored(running.peer(), TOPIC, 2)] == [
         int(halves[0]["commitLogOffset"])
     ]
-    assert [running.engine.broker.open_halves.checks(number) for number in range(4)] == [None, None, None, 0]
+    assert [running.engine.broker.transactions.open_halves.checks(number) for number in range(4)] == [
+        None,
+        None,
+        None,
+        0,
+    ]
     assert [ended.outcome for _, ended in journal.newest(4)][::-1] == [DONE, DONE, TOO_LATE, TOO_LATE]
     running.restart()
     assert len(stored(running.peer(), TOPIC, 2)) == 1
@@ -148,7 +153,7 @@ def test_one_of_two_decisions_wins_and_the_other_is_told(running, seed):
     committed = {record.prepared_transaction_offset for record in stored(peer, TOPIC, 2)}
     assert committed == {int(halves[number]["commitLogOffset"]) for number in range(count) if producer[number]}
     for number in range(count):
-        found = running.engine.broker.resolved.find(number, int(halves[number]["commitLogOffset"]))
+        found = running.engine.broker.transactions.resolved.find(number, int(halves[number]["commitLogOffset"]))
         assert found.by is (By.PRODUCER if producer[number] else By.ADMINISTRATOR)
 
 
@@ -173,7 +178,7 @@ def test_a_producer_that_is_faster_than_the_journal(running):
     [found] = acts(running).decide(ROLL_BACK, [Chosen(0)], WHY, "alice")
     assert found.fate is Fate.DECIDED
     assert len(stored(peer, TOPIC, 2)) == 1
-    assert running.engine.broker.resolved.find(0, int(half["commitLogOffset"])).by is By.PRODUCER
+    assert running.engine.broker.transactions.resolved.find(0, int(half["commitLogOffset"])).by is By.PRODUCER
     assert [ended.outcome for _, ended in journal.newest(1)] == [TOO_LATE]
     assert journal.of(int(half["commitLogOffset"])) is None
 
@@ -188,9 +193,9 @@ def test_asked_now_is_no_check(running):
     asked = question(producer)
     assert asked.ext_fields["commitLogOffset"] == half["commitLogOffset"]
     assert decode_properties(decode_record(asked.body).properties)["TRANSACTION_CHECK_TIMES"] == "1"
-    assert running.engine.broker.open_halves.checks(0) == 0
+    assert running.engine.broker.transactions.open_halves.checks(0) == 0
     assert end(producer, half, t.COMMIT, fromTransactionCheck="true").code == 0
-    found = running.engine.broker.resolved.find(0, int(half["commitLogOffset"]))
+    found = running.engine.broker.transactions.resolved.find(0, int(half["commitLogOffset"]))
     assert (found.how, found.by, len(found.host)) == (How.COMMITTED, By.CHECK, 8)
     assert [found.fate for found in acts(running).ask_now([one])] == [Fate.DECIDED]
 
@@ -200,7 +205,7 @@ def test_resume_is_written_down(tmp_path):
     running = RunningEngine(tmp_path, broker=fast)
     send_half(running.peer(), "K")
     [aside] = wait_for(lambda: stored(running._ours(), ASIDE), "the discarded one")
-    found = running.engine.broker.resolved.find(0, aside.prepared_transaction_offset)
+    found = running.engine.broker.transactions.resolved.find(0, aside.prepared_transaction_offset)
     assert (found.how, found.by) == (How.DISCARDED, By.BROKER)
     acts(running).resume(aside.physical_offset, WHY, "alice")
     act = acts(running).journal.of(aside.physical_offset)

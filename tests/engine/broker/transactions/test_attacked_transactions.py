@@ -52,8 +52,8 @@ def open_after_restart(running: RunningEngine) -> list[int]:
 def found_open(running: RunningEngine) -> list[int]:
     broker = running.engine.broker
     assert broker is not None
-    wait_for(lambda: broker.check_transactions.ready, "the store was looked at")
-    return broker.open_halves.all(0, 1000)
+    wait_for(lambda: broker.transactions.check.ready, "the store was looked at")
+    return broker.transactions.open_halves.all(0, 1000)
 
 
 def test_a_decision_that_the_disk_did_not_take_leaves_it_open(running: RunningEngine) -> None:
@@ -71,7 +71,7 @@ def test_a_decision_that_the_disk_did_not_take_leaves_it_open(running: RunningEn
     assert end(peer, halves[0], COMMIT).code == 14
     assert end(peer, halves[1], ROLL_BACK).code == 14
     for _ in range(3):
-        broker.check_transactions._save()
+        broker.transactions.check._save()
     assert broker.offsets.get(CHECKS, HALF, 0) == 0
     del broker.store.log._disk.write_all
     assert open_after_restart(running) == [0, 1]
@@ -83,7 +83,7 @@ def test_a_half_that_is_not_durable_yet_is_decided_when_it_is(running: RunningEn
     peer = running.peer()
     broker = running.engine.broker
     assert broker is not None
-    wait_for(lambda: broker.check_transactions.ready, "the store was looked at")
+    wait_for(lambda: broker.transactions.check.ready, "the store was looked at")
     log = broker.store.log
     hold, sync = threading.Event(), log._disk.fdatasync
 
@@ -157,7 +157,7 @@ def test_an_act_of_a_dead_process_that_names_an_old_place(running: RunningEngine
     half = send_half(running.peer(), "K")
     broker = running.engine.broker
     assert broker is not None
-    acts = broker.transaction_acts
+    acts = broker.transactions.acts
     looked = acts.look(Chosen(0))
     for _ in range(times):
         leave(running)
@@ -167,7 +167,7 @@ def test_an_act_of_a_dead_process_that_names_an_old_place(running: RunningEngine
     acts.journal.append([acts._act(act_id, BY_ADMIN, looked, "why", "alice")])
     running.restart()
     assert running.engine.broker is not None
-    journal = running.engine.broker.transaction_acts.journal
+    journal = running.engine.broker.transactions.acts.journal
     wait_for(lambda: not journal.unfinished(), "the act to be finished")
     [(_, ended)] = journal.newest(1)
     assert ended is not None
@@ -175,7 +175,7 @@ def test_an_act_of_a_dead_process_that_names_an_old_place(running: RunningEngine
     peer = running.peer()
     assert len(stored(peer, TOPIC, 2)) == 1
     assert end(peer, half, COMMIT).code == 1
-    assert running.engine.broker.open_halves.count == 0
+    assert running.engine.broker.transactions.open_halves.count == 0
 
 
 def test_an_administrator_who_saw_it_before_its_file_went(running: RunningEngine) -> None:
@@ -185,7 +185,7 @@ def test_an_administrator_who_saw_it_before_its_file_went(running: RunningEngine
     delete_first_files(running)
     broker = running.engine.broker
     assert broker is not None
-    acts = broker.transaction_acts
+    acts = broker.transactions.acts
     [done] = acts.decide(BY_ADMIN, [Chosen(0, "another")], "why", "alice")
     assert done.fate is Fate.ANOTHER
     [done] = acts.decide(BY_ADMIN, [Chosen(0, "K")], "why", "alice")

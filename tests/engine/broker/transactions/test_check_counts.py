@@ -53,7 +53,7 @@ def test_counts_of_another_half_queue_are_none(tmp_path: Path):
     """The log lost its end, and now other half messages have the offsets."""
     running = RunningEngine(tmp_path)
     half = send_half(running.peer(), "K")
-    records = running.engine.broker.transaction_records
+    records = running.engine.broker.transactions.records
     physical = int(half["commitLogOffset"])
     for last, at, kept in ((0, physical, 1), (0, physical + 1, 0), (5, physical, 0)):
         records._counts.save(last, at, [(0, page((0, 4)))])
@@ -68,13 +68,13 @@ def test_they_survive_a_restart(tmp_path: Path):
     for _ in range(3):
         question(producer)
     running.hang_up()
-    before = running.engine.broker.open_halves.checks(0)
+    before = running.engine.broker.transactions.open_halves.checks(0)
     assert before is not None
     assert before >= 3
     running.restart()
-    checks = running.engine.broker.check_transactions
+    checks = running.engine.broker.transactions.check
     wait_for(lambda: checks.ready, "the open halves")
-    after = running.engine.broker.open_halves.checks(0)
+    after = running.engine.broker.transactions.open_halves.checks(0)
     assert after is not None
     assert after >= before
     running.stop()

@@ -66,7 +66,7 @@ def test_half_messages_that_nothing_could_come_of_are_refused(running, propertie
     answer = ask_half(peer, properties, **fields)
     assert answer.code == 13, answer
     assert stored(peer, HALF) == []
-    assert running.engine.broker.open_halves.count == 0
+    assert running.engine.broker.transactions.open_halves.count == 0
 
 
 @pytest.mark.parametrize("topic", [HALF, OP, ASIDE])
@@ -120,7 +120,7 @@ def test_properties_as_long_as_they_may_be_are_asked_about_and_set_aside(tmp_pat
     while asked["UNIQ_KEY"] != "M":
         asked = decode_properties(decode_record(question(producer).body).properties)
     assert (len(asked["k"]), asked["TRANSACTION_CHECK_TIMES"]) == (taken, "1")
-    wait_for(lambda: running.engine.broker.open_halves.count == 0, "all were set aside")
+    wait_for(lambda: running.engine.broker.transactions.open_halves.count == 0, "all were set aside")
     running.stop()
 
 
@@ -188,7 +188,7 @@ def test_producers_that_read_no_question_cost_a_bounded_memory(running):
     for number in range(40):
         send_half(peer, f"K{number}", body=b"\1" * 300_000)
     broker = running.engine.broker
-    checks, halves = broker.check_transactions, broker.open_halves
+    checks, halves = broker.transactions.check, broker.transactions.open_halves
     wait_for(lambda: checks.asked > 0, "a question")
 
     def stands_still() -> bool:
@@ -217,12 +217,12 @@ def test_a_thousand_decisions_in_one_piece_each_twice(running):
         for decision in (decision, COMMIT)
     ]
     peer.send_bytes(*(encode_command(one) for one in ends))
-    wait_for(lambda: running.engine.broker.open_halves.count == 0, "all were decided")
+    wait_for(lambda: running.engine.broker.transactions.open_halves.count == 0, "all were decided")
     expected = [b"%d" % number for number in range(1000) if decisions[number] == COMMIT]
     assert all_stored(peer, TOPIC, 2) == expected
     listed = wait_for(lambda: found if len(found := all_stored(peer, OP)) == 1000 else None, "their op messages")
     assert sorted(map(int, listed)) == list(range(1000))
-    assert running.engine.broker.decisions.counts == {
+    assert running.engine.broker.transactions.decisions.counts == {
         How.COMMITTED: len(expected),
         How.ROLLED_BACK: 1000 - len(expected),
     }
@@ -243,7 +243,7 @@ def test_a_topic_that_was_deleted_between_half_and_commit(running):
     answer = end(peer, half, COMMIT)
     assert (answer.code, answer.remark) == (1, f"topic[{TOPIC}] not exist")
     assert end(peer, other, ROLL_BACK).code == 0
-    assert running.engine.broker.open_halves.count == 1
+    assert running.engine.broker.transactions.open_halves.count == 1
     send_half(peer, "N")  # this makes the topic
     assert end(peer, half, COMMIT).code == 0
     assert [record.body for record in stored(peer, TOPIC, 2)] == [b"x"]

@@ -62,7 +62,7 @@ class Moved(RunningEngine):
 
     def open_count(self) -> int:
         assert self.engine.broker is not None
-        return self.engine.broker.open_halves.count
+        return self.engine.broker.transactions.open_halves.count
 
     def fresh_producer(self):
         """Connect a new producer: idle connections are closed over hours."""
@@ -132,7 +132,7 @@ def test_a_clock_that_is_set_back_while_halves_are_looked_at_makes_none_older(
 ) -> None:
     broker = running.engine.broker
     assert broker is not None
-    ages, steps, looks = broker.check_transactions._ages, broker.store.clock_steps, broker.deliver_delayed._time
+    ages, steps, looks = broker.transactions.check._ages, broker.store.clock_steps, broker.delays.deliver._time
     look, seen = ages.now_ms, threading.Event()
 
     def now_ms() -> int:
@@ -176,7 +176,7 @@ def test_a_clock_that_is_set_forward_ends_no_long_immunity(
 ) -> None:
     long = "CHECK_IMMUNITY_TIME_IN_SECONDS\x01600\x02"
     send_half(running.peer(), "long", long)
-    looks = running.engine.broker.deliver_delayed._time  # type: ignore[union-attr]
+    looks = running.engine.broker.delays.deliver._time  # type: ignore[union-attr]
     before_ms = clock.wall_ms()
     wait_for(lambda: looks._wall >= before_ms, "the clocks to be looked at")
     clock.set_by_ms += 1 * H
@@ -202,7 +202,7 @@ def test_immunity(running: Moved, clock: SkippingClock, immunity: str, asked_aft
     producer = running.produce_as("p", GROUP)
     send_half(producer, "K", f"CHECK_IMMUNITY_TIME_IN_SECONDS\x01{immunity}\x02" if immunity else "")
     assert running.engine.broker is not None
-    checks = running.engine.broker.check_transactions
+    checks = running.engine.broker.transactions.check
     if asked_after_ms != 0:
         clock.skipped_ms += (asked_after_ms or H) - 1500
         time.sleep(0.4)
@@ -238,7 +238,7 @@ def test_a_start_that_stores_a_half_once_more_first_does_not_end_its_immunity(
     running.restart()
     broker = running.engine.broker
     assert broker is not None
-    halves, now_ms = broker.open_halves, broker.check_transactions.now_ms
+    halves, now_ms = broker.transactions.open_halves, broker.transactions.check.now_ms
     wait_for(
         lambda: halves.open_parked(GROUP)[0] or halves.due_times({1}).get(1, 0) > now_ms() + 9 * S, "it was looked at"
     )

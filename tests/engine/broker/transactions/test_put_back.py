@@ -44,7 +44,7 @@ def leave(running: RunningEngine) -> int:
     assert broker is not None
     store = broker.store
     edge = store.log.written
-    wait_for(lambda: broker.check_transactions.keeps(edge) is None, "open halves are stored once more", every=0.01)
+    wait_for(lambda: broker.transactions.check.keeps(edge) is None, "open halves are stored once more", every=0.01)
     wait_for(lambda: store.published >= store.log.written, "it is published", every=0.01)  # durable comes before that
     return edge
 
@@ -105,7 +105,7 @@ def test_its_file_goes_only_when_it_lies_elsewhere(running: RunningEngine) -> No
     assert end(peer, halves[7], COMMIT).code == 0
     delete_first_files(running)
     assert running.engine.broker is not None
-    assert running.engine.broker.open_halves.count == 199
+    assert running.engine.broker.transactions.open_halves.count == 199
     assert end(peer, halves[0], COMMIT).code == 0, "its file is gone"
     assert end(peer, halves[0], COMMIT).code == 1
     assert end(peer, halves[0] | {"producerGroup": "Other"}, COMMIT).remark == "The producer group wrong"
@@ -113,8 +113,8 @@ def test_its_file_goes_only_when_it_lies_elsewhere(running: RunningEngine) -> No
     running.restart()
     peer = running.peer()
     assert running.engine.broker is not None
-    wait_for(lambda: running.engine.broker.check_transactions.ready, "the store was looked at")
-    assert running.engine.broker.open_halves.count == 198
+    wait_for(lambda: running.engine.broker.transactions.check.ready, "the store was looked at")
+    assert running.engine.broker.transactions.open_halves.count == 198
     assert len(records(peer.ask(11, pull_fields(TOPIC, 2, 1, j=0)).body)) == 1, "beside the one that was deleted"
 
 
@@ -133,7 +133,7 @@ def test_one_in_the_file_being_written_is_not_stored_over_and_over(running: Runn
     log = broker.store.log
     assert [segment.start for segment in log.segments] == [0, 1 << 16, 2 << 16]
     assert log.written < log.segments[1].end
-    wait_for(lambda: broker.check_transactions.ready, "the store was looked at")
+    wait_for(lambda: broker.transactions.check.ready, "the store was looked at")
     cleaner = broker.store.cleaner
     cleaner._count_forced = lambda usage, stages: 2  # type: ignore[method-assign]
 
@@ -144,9 +144,9 @@ def test_one_in_the_file_being_written_is_not_stored_over_and_over(running: Runn
     wait_for(gone, "the first file is gone", every=0.1)
     cleaner._count_forced = lambda usage, stages: 0  # type: ignore[method-assign]
     for _ in range(3):
-        broker.check_transactions._review_wanted = True
-        broker.check_transactions.wakeup()
-        wait_for(lambda: not broker.check_transactions._review_wanted, "the oldest are looked at")
+        broker.transactions.check._review_wanted = True
+        broker.transactions.check.wakeup()
+        wait_for(lambda: not broker.transactions.check._review_wanted, "the oldest are looked at")
     peer = running.peer()
     assert len(stored(peer, HALF)) == 1, "its first place is gone, and it has one other"
     assert end(peer, half, COMMIT).code == 0
@@ -166,8 +166,8 @@ def test_what_left_the_log_is_not_open_after_a_start_that_finds_its_queue_as_it_
     delete_first_files(running)
     running.restart()
     assert running.engine.broker is not None
-    wait_for(lambda: running.engine.broker.check_transactions.ready, "the store was looked at")
-    assert running.engine.broker.open_halves.count == 199
+    wait_for(lambda: running.engine.broker.transactions.check.ready, "the store was looked at")
+    assert running.engine.broker.transactions.open_halves.count == 199
     assert "cannot be read" not in caplog.text
 
 
@@ -181,7 +181,7 @@ def test_twice_and_after_a_restart(running: RunningEngine) -> None:
     running.restart()
     assert running.engine.broker is not None
     broker = running.engine.broker
-    wait_for(lambda: broker.decisions.moved_to(0) is not None, "it was looked at")
+    wait_for(lambda: broker.transactions.decisions.moved_to(0) is not None, "it was looked at")
     peer = running.peer()
     assert end(peer, places[0], COMMIT).code == 0
     assert [end(peer, one, COMMIT).code for one in places] == [1, 1, 1]
@@ -192,7 +192,7 @@ def test_its_producers_are_asked_when_they_would_have_been(running: RunningEngin
     """Where log files go faster than questions come, a half would never be asked about."""
     send_half(running.peer(), "K")
     assert running.engine.broker is not None
-    halves = running.engine.broker.open_halves
+    halves = running.engine.broker.transactions.open_halves
     due_ms = halves.due_times({0})[0]
     for number in (1, 2, 3):
         leave(running)
@@ -210,9 +210,9 @@ def test_old_ones_are_put_back_when_much_was_decided_behind_them(
         assert end(peer, send_half(peer, f"K{number}"), ROLL_BACK).code == 0
     assert running.engine.broker is not None
     broker = running.engine.broker
-    broker.check_transactions._review_wanted = True
-    wait_for(lambda: broker.open_halves.lowest == 151, "the old one lies behind them")
-    assert broker.decisions.progress()[0] == 151
+    broker.transactions.check._review_wanted = True
+    wait_for(lambda: broker.transactions.open_halves.lowest == 151, "the old one lies behind them")
+    assert broker.transactions.decisions.progress()[0] == 151
     assert end(peer, old, COMMIT).code == 0
     assert len(stored(peer, TOPIC, 2)) == 1
 
@@ -226,7 +226,7 @@ def test_a_half_in_a_file_that_has_to_go_is_stored_once_more_though_the_disk_is_
     engine.broker._loop.call_soon(lambda: log.refuse("the broker's disk is full", "disk"))
     wait_for(lambda: log.refused is not None, "it is full")
     edge = log.written
-    keeps = engine.broker.check_transactions.keeps
+    keeps = engine.broker.transactions.check.keeps
     wait_for(lambda: keeps(edge) is None, "open halves are stored once more", every=0.01)
     assert log.refused is not None
     engine.broker._loop.call_soon(lambda: log.refuse(None, "disk"))

@@ -40,8 +40,8 @@ def restart(running: RunningEngine) -> list[int]:
     running.restart()
     broker = running.engine.broker
     assert broker is not None
-    wait_for(lambda: broker.check_transactions.ready, "the store was looked at")
-    return broker.open_halves.all(0, 1000)
+    wait_for(lambda: broker.transactions.check.ready, "the store was looked at")
+    return broker.transactions.open_halves.all(0, 1000)
 
 
 def put_back_by_apache(running: RunningEngine, key: str, more: str, number: int = 0) -> None:
@@ -53,7 +53,7 @@ def put_back_by_apache(running: RunningEngine, key: str, more: str, number: int 
     halves = [one for one in stored(running.peer(), HALF) if f"\x01{key}\x02" in one.properties]
     born = (halves[number].born_time_ms, encode_host(*halves[number].born_host)) if halves else (1, b"")
     half = OwnMessage(HALF, 0, b"x", text, key, *born)
-    [outcome] = broker.own_appends.submit([half]).result(60)
+    [outcome] = broker.sending.appends.submit([half]).result(60)
     assert outcome.is_stored
 
 
@@ -61,7 +61,7 @@ def write_no_ops(running: RunningEngine) -> None:
     """Skip op messages from now on, as if a crash had cut them off."""
     broker = running.engine.broker
     assert broker is not None
-    broker.decisions._put_op = lambda offset: False  # type: ignore[method-assign]
+    broker.transactions.decisions._put_op = lambda offset: False  # type: ignore[method-assign]
 
 
 def test_a_commit_without_op_message(running: RunningEngine) -> None:
@@ -83,10 +83,10 @@ def test_what_was_put_back_without_op_message(running: RunningEngine) -> None:
     broker = running.engine.broker
     assert broker is not None
     edge = broker.store.log.written
-    wait_for(lambda: broker.check_transactions.keeps(edge) is None, "it lies elsewhere")
+    wait_for(lambda: broker.transactions.check.keeps(edge) is None, "it lies elsewhere")
     assert restart(running) == [1]
     peer = running.peer()
-    wait_for(lambda: running.engine.broker.decisions.moved_to(0), "it was looked at")  # type: ignore[union-attr]
+    wait_for(lambda: running.engine.broker.transactions.decisions.moved_to(0), "it was looked at")  # type: ignore[union-attr]
     assert end(peer, half, COMMIT).code == 0
     assert len(stored(peer, TOPIC, 2)) == 1
 
@@ -111,7 +111,7 @@ def test_a_body_that_looks_like_one_set_aside(running: RunningEngine) -> None:
     assert broker is not None
     broker.topics.create_retry_topic(ASIDE, 1, 6)
     aside_by_apache = OwnMessage(ASIDE, 0, b"x", half_properties("other"), "other", 1)
-    assert broker.own_appends.submit([aside_by_apache]).result(60)[0].is_stored
+    assert broker.sending.appends.submit([aside_by_apache]).result(60)[0].is_stored
     assert restart(running) == [0]
     assert end(running.peer(), half, COMMIT).code == 0
 
@@ -150,8 +150,8 @@ def test_a_copy_of_what_was_decided(running: RunningEngine, decision: int, open_
         assert restart(running) == [0, last]
     else:
         running.engine.broker.offsets.commit_own(HALF, 1)  # type: ignore[union-attr]
-        running.engine.broker.check_transactions._progress = None  # type: ignore[union-attr]
-        running.engine.broker.check_transactions.ready = False  # type: ignore[union-attr]
+        running.engine.broker.transactions.check._progress = None  # type: ignore[union-attr]
+        running.engine.broker.transactions.check.ready = False  # type: ignore[union-attr]
         assert restart(running) == [last]
 
 
@@ -273,9 +273,9 @@ def test_halves_of_one_key_that_we_put_back(running: RunningEngine) -> None:
         send_half(peer, "K")
     broker = running.engine.broker
     assert broker is not None
-    broker._loop.call_soon(lambda: broker.open_halves.set_checks(0, 3))
-    wait_for(lambda: broker.open_halves.checks(0) == 3, "it counts")
+    broker._loop.call_soon(lambda: broker.transactions.open_halves.set_checks(0, 3))
+    wait_for(lambda: broker.transactions.open_halves.checks(0) == 3, "it counts")
     edge = broker.store.log.written
-    wait_for(lambda: broker.check_transactions.keeps(edge) is None, "they lie elsewhere")
+    wait_for(lambda: broker.transactions.check.keeps(edge) is None, "they lie elsewhere")
     assert restart(running) == [2, 3]
     assert restart(running) == [2, 3]

@@ -18,7 +18,7 @@ HOST = bytes((10, 0, 0, 1, 0, 0, 4, 210))
 
 def note(ring: ResolvedTransactions, number: int, how: How = How.COMMITTED) -> Resolved:
     entry = Resolved(number, number * 1000, 1_700_000_000_000 + number, number * 7, how, By.CHECK, number % 9, HOST)
-    ring.note(*entry[:4], int(entry.how), int(entry.by), entry.checks, entry.host)
+    ring.note(entry)
     return entry
 
 

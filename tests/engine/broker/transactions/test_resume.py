@@ -39,7 +39,7 @@ def test_its_producers_are_asked_from_the_beginning(running):
     question(producer)
     peer = running.peer()
     [aside] = wait_for(lambda: stored(peer, ASIDE), "the discarded one")
-    resume = running.engine.broker.resume_discarded
+    resume = running.engine.broker.transactions.resume
     done = resume.resume(aside.physical_offset)
     assert (done.half_offset, done.unique_key) == (1, "K")
     asked = question(producer)
@@ -63,17 +63,17 @@ def test_it_is_resumed_once(running, restart):
     producer = running.produce_as("p1", GROUP)
     send_half(producer, "K")
     [aside] = wait_for(lambda: stored(running._ours(), ASIDE), "the discarded one")
-    running.engine.broker.resume_discarded.resume(aside.physical_offset)
+    running.engine.broker.transactions.resume.resume(aside.physical_offset)
     if restart:
         running.restart()
     with pytest.raises(Conflict, match="resumed before"):
-        running.engine.broker.resume_discarded.resume(aside.physical_offset)
+        running.engine.broker.transactions.resume.resume(aside.physical_offset)
     assert len(stored(running.peer(), HALF)) == 2
 
 
 def test_what_is_no_discarded_one(running):
     half = send_half(running.peer(), "K")
-    resume = running.engine.broker.resume_discarded
+    resume = running.engine.broker.transactions.resume
     with pytest.raises(InvalidInput):
         resume.resume(int(half["commitLogOffset"]))
     with pytest.raises(NotFound):

@@ -115,7 +115,7 @@ def test_more_op_messages_than_a_tick_takes_come_in_the_next_ones(running, monke
 
     def roll_all_back():
         for half in halves:
-            broker.decisions.roll_back(half, decisions.NOBODY)
+            broker.transactions.decisions.roll_back(half, decisions.NOBODY)
 
     running.engine._on_loop(roll_all_back)
     wait_for(lambda: len(stored(peer, OP)) == 5, "all are written")

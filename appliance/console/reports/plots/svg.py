@@ -7,6 +7,8 @@ from xml.sax.saxutils import escape, quoteattr
 
 from .text import visible
 
+SPACE = "http://www.w3.org/2000/svg"
+
 
 def number(value: float) -> str:
     """Return a number as text, with one digit after the point, none for a whole one, and never "-0"."""
@@ -16,12 +18,10 @@ def number(value: float) -> str:
 
 
 class Svg:
-    """css: a class besides "plot". stretched: to the width of the page. Marks are drawn in
-    the order in which they are added."""
+    """Marks are drawn in the order in which they are added."""
 
-    def __init__(self, width: int, height: int, css: str = "report", stretched: bool = False) -> None:
-        ratio = ' preserveAspectRatio="none"' if stretched else ""
-        root = f'xmlns="http://www.w3.org/2000/svg" class="plot {css}" viewBox="0 0 {width} {height}"{ratio} role="img"'
+    def __init__(self, width: int, height: int) -> None:
+        root = f'xmlns="{SPACE}" class="plot report" viewBox="0 0 {width} {height}" role="img"'
         self._parts = [f"<svg {root}>"]
 
     def text(self, x: float, y: float, text: str, anchor: str = "start", title: str | None = None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .plots import WIDTH, nice_ticks
+from .axes import WIDTH, nice_ticks
 from .svg import Svg
 from .text import day_label, decimal, duration, size, width_of
 

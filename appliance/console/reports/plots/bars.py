@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from .plots import NAMES_PX, WIDTH, Show, nice_ticks, share
+from .axes import NAMES_PX, WIDTH, Show, nice_ticks, share
 from .svg import Svg
 from .text import long_count, shortened, visible, width_of
 

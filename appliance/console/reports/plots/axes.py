@@ -1,8 +1,10 @@
-"""Plots of reports, drawn from plain numbers. No words: pages put them around."""
+"""Parts that several plots have in common, and the heat map."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+
+from spark_reports.reports.document import UNMEASURED
 
 from .svg import Svg
 from .text import decimal, duration, shortened, visible, width_of
@@ -10,15 +12,9 @@ from .text import decimal, duration, shortened, visible, width_of
 WIDTH = 900
 #: Widest name beside a plot, in px.
 NAMES_PX = 190
-#: Classes of the marks of several things in one plot; "rest" is for everything without its own class.
-SERIES = ("c0", "c1", "c2", "c3", "c4", "c5")
-REST = "rest"
-
 #: Upper bounds of the classes h0 to h3 of a heat map, in ms; below a second is no delay.
 HEAT_BOUNDS_MS = (999, 60_000, 300_000, 900_000)
 HEAT_CLASSES = ("h0", "h1", "h2", "h3", "h4")
-#: The class of a cell in which nothing was measured.
-UNMEASURED = "unmeasured"
 
 
 def heat_class(ms: int | None) -> str:
@@ -50,42 +46,6 @@ def heat_map(names: Sequence[str], columns: Sequence[tuple[str, str]], cells: Se
         if m % every == 0:
             svg.text(left + (m + 0.5) * step, top + row * len(names) + 13, short, "middle")
     return svg.done()
-
-
-def sparkline(values: Sequence[int | None]) -> bytes:
-    """Draw a small plot without axes; unknown values (None) are gaps, but at least one must be known."""
-    width, height = 200, 34
-    known = [value for value in values if value is not None]
-    low, high = min(0, *known), max(known)
-    svg = Svg(width, height, "trend", stretched=True)
-
-    def place(n: int, value: int) -> tuple[float, float]:
-        part = (value - low) / (high - low) if high > low else 0.0
-        return 4 + n * (width - 8) / max(1, len(values) - 1), height - 3 - part * (height - 8)
-
-    for piece in pieces(values):
-        points = [place(n, value) for n, value in piece]
-        if len(points) > 1:
-            svg.polygon("area", [(points[0][0], height), *points, (points[-1][0], height)])
-        else:
-            (x, y), *_ = points
-            points = [(x - 2, y), (x + 2, y)]
-        svg.polyline("a", points)
-    return svg.done()
-
-
-def pieces(values: Sequence[int | None]) -> list[list[tuple[int, int]]]:
-    """Return the stretches without a gap, each as a list of (place, value)."""
-    found: list[list[tuple[int, int]]] = []
-    last = None
-    for n, value in enumerate(values):
-        if value is None:
-            continue
-        if last != n - 1 or not found:
-            found.append([])
-        found[-1].append((n, value))
-        last = n
-    return found
 
 
 def nice_ticks(most: int, base: int = 10) -> list[int]:
