@@ -1,5 +1,5 @@
 """Makes text from outside safe for a log line or a terminal: names in stores, client ids, remarks of peers; and writes
-sizes as people read them.
+sizes and spans as people read them.
 
 Characters that control a terminal, or that end a line, are written as Python writes them (`\\x1b`, `\\n`,
 `\\u202e`): control characters (C0, DEL, C1), line and paragraph separators, marks that change the writing direction
@@ -38,6 +38,15 @@ def size_text(count: float, unit: str = "B") -> str:
             break
         count, unit = count / 1024, larger
     return f"{count:.1f} {unit}" if unit.endswith("iB") else f"{count:.0f} {unit}"
+
+
+def span_text(ms: float) -> str:
+    """Return a span in its two largest units: "2 d 4 h", "4 min 10 s", "7 s"."""
+    seconds = int(ms) // 1000
+    for larger, smaller, each, part in (("d", "h", 86_400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
+        if seconds >= each:
+            return f"{seconds // each} {larger} {seconds % each // part} {smaller}"
+    return f"{seconds} s"
 
 
 def _escaped(found: re.Match[str]) -> str:

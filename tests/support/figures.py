@@ -121,7 +121,7 @@ class WatchedEngine:
 
     def wait(self, delay_ms: int, topic: str = "Timed", properties: str = "") -> None:
         """A message with a time of its own, which is in the index when this returns."""
-        timers = self.broker.timers
+        timers = self.broker.timers.index
         before = timers.indexed.queue_offset
         text = f"TIMER_DELAY_MS\x01{delay_ms}\x02{properties}"
         assert self.peer.ask(310, send_fields(topic, properties=text), b"x").code == 0

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from ...engine.plain_text import plain, size_text
+from ...engine.plain_text import plain, size_text, span_text
 
 LONGEST_CELL = 60
 #: Three years: a longer span is shown as a moment.
@@ -142,25 +142,12 @@ def _in_units(name: str, value: float) -> str | None:
     if _is_time(name) or (name.endswith("_ms") and value >= _NO_SPAN_MS):
         return _time(int(value))
     if name.endswith("_ms"):
-        return _span(value)
+        return f"{value:.0f} ms" if value < 1000 else span_text(value)
     if name == "bytes" or name.endswith("_bytes"):
         return size_text(value)
     if name.endswith("_rate"):
         return f"{size_text(value)}/s" if name.endswith("_bytes_rate") else f"{value:.1f}/s"
     return f"{value:.1f} %" if name.endswith("_percent") else None
-
-
-def _span(ms: float) -> str:
-    """Return a span in its two largest units."""
-    if ms < 1000:
-        return f"{ms:.0f} ms"
-    left = int(ms // 1000)
-    parts: list[str] = []
-    for unit, seconds in (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1)):
-        number, left = divmod(left, seconds)
-        if number or parts:
-            parts.append(f"{number} {unit}")
-    return " ".join(one for one in parts[:2] if not one.startswith("0 "))
 
 
 def _label(name: str, others: Iterable[str]) -> str:

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 
 from ..hotpath.choice import REASONS
+from ..plain_text import span_text
 from ..translatable import Plural, english, ngettext_lazy
 from ..translatable import gettext_noop as _
 
@@ -631,11 +632,7 @@ class Sentence:
 def _in_words(name: str, value: object) -> object:
     """Format spans and times, which are in milliseconds, for people; return other values as they are."""
     if name.endswith("_span") and isinstance(value, (int, float)):
-        seconds = int(value) // 1000
-        days, hours, minutes = seconds // 86_400, seconds // 3600 % 24, seconds // 60 % 60
-        if days:
-            return f"{days} d {hours} h"
-        return f"{hours} h {minutes} min" if hours else f"{minutes} min {seconds % 60} s" if minutes else f"{seconds} s"
+        return span_text(value)
     if name.endswith("_at_ms") and isinstance(value, (int, float)):
         return time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(value / 1000))
     return value
