@@ -25,7 +25,8 @@ def package(tmp_path) -> Path:
         shutil.copy(ROOT / directory / "__init__.py", tmp_path / directory)
     copy = tmp_path / "appliance" / "engine" / "hotpath"
     copy.mkdir()
-    shutil.copy(ROOT / "appliance/engine/named_tuple.py", tmp_path / "appliance/engine")
+    for name in ("named_tuple.py", "translatable.py"):
+        shutil.copy(ROOT / "appliance/engine" / name, tmp_path / "appliance/engine")
     for path in HOTPATH.glob("*.p[yx]*"):
         if path.is_file():
             shutil.copy(path, copy)
