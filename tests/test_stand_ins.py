@@ -130,7 +130,7 @@ NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
     "support/sending.py:HostileSend": "a request, in the bytes that a stranger sends",
     "client/core/test_client_core.py:Left": "a part of the client",
-    "bench/responder.py:Responder": "a server that answers HTTP",
+    "bench/responder.py:Responder": "a small broker, for the load generator",
     "engine/failover/stores/test_hostile.py:Server": "a leader store's server, in the bytes of a stranger",
     "world/threads.py:SimpleQueue": "a queue of Python's, whose users wait on the world's clock",
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
