@@ -109,17 +109,17 @@ def test_a_log_that_broke_delivers_after_a_restart(engine: EngineProcess, faults
 def test_a_replay_without_room_pauses_and_goes_on(engine: EngineProcess, faults: Faults, call: str, path: str) -> None:
     """It says why, and when it is resumed nothing is sent twice."""
     engine.do("letters", group="G", count=3000, filler="f" * 500)
-    job = engine.do("start_replay", group="G", rate=1000)["job"]["id"]
+    job = engine.do("replay_commands.start", group="G", rate=1000)["job"]["id"]
     wait_for(lambda: arrived(engine, "%RETRY%G"), "some are sent")
     faults.arm(call, error=errno.ENOSPC, path=path)
-    wait_for(lambda: engine.do("replay_job", job=job)["state"] == "paused", "it is paused")
-    view = engine.do("replay_job", job=job)
+    wait_for(lambda: engine.do("replays.job", job=job)["state"] == "paused", "it is paused")
+    view = engine.do("replays.job", job=job)
     assert "No space left" in str(view["why"]) or "room" in str(view["why"]), view
     stay_so(engine)
     faults.disarm()
-    engine.do("resume_replay", job=job)
-    wait_for(lambda: engine.do("replay_job", job=job)["state"] == "done", "it ends")
-    assert engine.do("replay_job", job=job)["replayed"] == 3000
+    engine.do("replay_commands.resume", job=job)
+    wait_for(lambda: engine.do("replays.job", job=job)["state"] == "done", "it ends")
+    assert engine.do("replays.job", job=job)["replayed"] == 3000
     bodies = Counter(record.body for record in read_queue(engine.peer(), "%RETRY%G"))
     assert bodies == Counter(b"body %d" % number for number in range(3000))
 

@@ -33,7 +33,7 @@ def test_a_large_job_killed_again_and_again(tmp_path: Path, flush: str) -> None:
     engine = EngineProcess(tmp_path / "data", store={"flush_disk_type": flush})
     with engine:
         engine.do("letters", group="G", count=COUNT)
-        job = engine.do("start_replay", group="G", rate=RATE)["job"]["id"]
+        job = engine.do("replay_commands.start", group="G", rate=RATE)["job"]["id"]
         sent = 0
         for kill in range(KILLS):
             # Some of it was done in this life, and it is killed at any moment of what follows.
@@ -46,8 +46,8 @@ def test_a_large_job_killed_again_and_again(tmp_path: Path, flush: str) -> None:
                 time.sleep(chance.uniform(0.0, 0.1))
                 engine.kill()
             engine.start()
-        wait_for(lambda: engine.do("replay_job", job=job)["state"] not in ("running", "paused"), "it ends")
-        view = engine.do("replay_job", job=job)
+        wait_for(lambda: engine.do("replays.job", job=job)["state"] not in ("running", "paused"), "it ends")
+        view = engine.do("replays.job", job=job)
         found = read_queue(engine.peer(), RETRY)
     numbers = Counter(int(find_property(record.properties, REPLAY_SEQ) or -1) for record in found)
     print(f"{flush}: before the last life {sent} of {COUNT}")

@@ -27,7 +27,7 @@ def test_a_stop_among_deliveries_and_a_replay_loses_and_repeats_nothing(tmp_path
                 peer.send(310, send_fields(TOPIC, 0, f"DELAY\x011\x02UNIQ_KEY\x01{number}\x02"), b"%d" % number)
             assert {peer.receive().code for _ in range(100)} == {0}
         peer.close()
-        job = engine.do("start_replay", group="G", rate=1000)["job"]["id"]
+        job = engine.do("replay_commands.start", group="G", rate=1000)["job"]["id"]
         wait_for(lambda: end_of(engine, TOPIC) > 100, "they are due")
         second = EngineProcess(tmp_path / "data")
         with pytest.raises(Refused):
@@ -35,7 +35,7 @@ def test_a_stop_among_deliveries_and_a_replay_loses_and_repeats_nothing(tmp_path
         assert engine.stop() == 0
         engine.start()
         wait_for(lambda: end_of(engine, TOPIC) >= COUNT, "all come")
-        wait_for(lambda: engine.do("replay_job", job=job)["state"] == "done", "it ends")
+        wait_for(lambda: engine.do("replays.job", job=job)["state"] == "done", "it ends")
         time.sleep(1.0)
         assert Counter(int(record.body) for record in read_queue(engine.peer(), TOPIC)) == Counter(range(COUNT))
         assert Counter(record.body for record in read_queue(engine.peer(), "%RETRY%G")) == Counter(

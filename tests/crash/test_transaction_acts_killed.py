@@ -28,7 +28,7 @@ def test_a_kill_among_decisions(tmp_path: Path, delay_s: float) -> None:
     def act(action: str, part: list[int]) -> None:
         numbers = set(part) - by_producer
         places = [{"half_offset": n, "unique_id": f"K{n}"} for n in sorted(numbers)]
-        done = engine.do("decide", action=action, places=places, reason=WHY, by="alice")["done"]
+        done = engine.do("users.decide", action=action, places=places, reason=WHY, by="alice")["done"]
         assert done == len(numbers)
 
     with engine:
@@ -42,7 +42,7 @@ def test_a_kill_among_decisions(tmp_path: Path, delay_s: float) -> None:
         numbers = acts.in_doubt - by_producer
         for _ in range(2):  # the second start has nothing left to do
             engine.start()
-            wait_for(lambda: engine.do("open_transactions", limit=1)["ready"], "the open ones are known")
+            wait_for(lambda: engine.do("transactions.open", limit=1)["ready"], "the open ones are known")
             wait_for(lambda: not _unfinished(tmp_path / "data"), "what was written down is done")
             still_open = _open(engine)
             ended = set(range(COUNT)) - still_open
@@ -63,7 +63,7 @@ def test_a_kill_among_decisions(tmp_path: Path, delay_s: float) -> None:
 
 
 def _open(engine: EngineProcess) -> set[int]:
-    page = engine.do("open_transactions", limit=500)
+    page = engine.do("transactions.open", limit=500)
     assert page["next_cursor"] is None
     return {row["half_offset"] for row in page["rows"]}
 

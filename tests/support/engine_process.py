@@ -3,7 +3,7 @@
     engine = EngineProcess(tmp_path / "data", store={"flush_disk_type": "SYNC_FLUSH"})
     engine.start()
     engine.do("letters", group="G", count=20_000)
-    engine.do("start_replay", group="G", rate=10_000)       # what the window has, as JSON has it
+    engine.do("replay_commands.start", group="G", rate=10_000)       # what the window has, as JSON has it
     engine.kill()                                            # SIGKILL
     engine.start()
     assert engine.stop() == 0                                # SIGTERM
@@ -22,6 +22,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +190,7 @@ def _run(data_dir: Path, options: dict[str, Any]) -> None:
     for line in sys.stdin:
         what, arguments = json.loads(line)
         try:
-            result = (own.get(what) or getattr(running.window, what))(**arguments)
+            result = (own.get(what) or attrgetter(what)(running.window))(**arguments)
             text = msgspec.json.encode({"result": result}).decode()
         except Exception as error:
             text = json.dumps({"error": f"{type(error).__name__}: {error}"})

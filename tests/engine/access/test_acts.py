@@ -36,18 +36,19 @@ def book(tmp_path):
 @pytest.fixture
 def users(book):
     found = WireUsers(book, "enforce", list)
-    found.create("root", "Super", False, "a test")
-    found.create("shop", "Normal", False, "a test")
+    found.create("root", user_type="Super", by="a test")
+    found.create("shop", by="a test")
     return found
 
 
 def act(users: WireUsers, name: str, what: str, revision: str | None = None, dry_run: bool = False):
-    return users.act(name, what, revision, dry_run, "a test")
+    return users.act(name, what, revision=revision, dry_run=dry_run, by="a test")
 
 
 def put(users: WireUsers, name: str, resource: str, policy: str = CUSTOM, dry_run: bool = False, **how):
-    entry = (resource, how.get("actions", ("Pub",)), how.get("sources", ()), how.get("decision", "Allow"))
-    return users.put_entry(name, policy, entry, None, dry_run, "a test")
+    return users.put_entry(
+        name, resource, how.pop("actions", ("Pub",)), policy=policy, dry_run=dry_run, by="a test", **how
+    )
 
 
 def test_a_rotated_user_has_two_secrets_until_the_old_one_is_ended(book, users):
@@ -70,13 +71,13 @@ def test_a_rotated_user_has_two_secrets_until_the_old_one_is_ended(book, users):
 def test_no_change_is_made_by_a_dry_run_and_no_secret(book, users):
     before = list(book)
     generation = book.generation
-    made = users.create("other", "Normal", True, "a test")
+    made = users.create("other", dry_run=True, by="a test")
     assert (made.applied, made.secret) == (False, None)
     for what in USER_ACTS:
         if what != "end-old-secret":
             assert act(users, "shop", what, dry_run=True).secret is None
     put(users, "shop", "Topic:a", dry_run=True)
-    users.delete("shop", None, True, "a test")
+    users.delete("shop", dry_run=True, by="a test")
     assert (list(book), book.generation) == (before, generation)
 
 
@@ -84,9 +85,7 @@ def test_what_is_shown_of_a_user_and_of_its_changes_has_no_secret(book, users):
     change = act(users, "shop", "rotate")
     put(users, "shop", "Topic:a", sources=("10.0.0.0/8",))
     account = book.get("shop").account
-    shown = repr(
-        (users.one("shop"), users.page("", "name", 1, 50), change, user_states(account), entry_states(account))
-    )
+    shown = repr((users.one("shop"), users.page(), change, user_states(account), entry_states(account)))
     assert not [secret for secret in account.secrets if secret in shown]
     assert "secrets=2" in shown
 
@@ -98,7 +97,7 @@ def test_the_last_super_user_stays_whatever_is_tried(book, users):
         with pytest.raises(Conflict, match="last Super user"):
             act(users, "root", what, dry_run=True)
     with pytest.raises(Conflict, match="last Super user"):
-        users.delete("root", None, False, "a test")
+        users.delete("root", by="a test")
     act(users, "shop", "make-super")
     act(users, "root", "disable")
     assert book.has_super(but="root")
@@ -121,17 +120,17 @@ def test_mistakes_name_the_field(users):
         ("decision", ("Topic:orders", ("Pub",), (), "Perhaps")),
     ):
         with pytest.raises(InvalidInput) as caught:
-            users.put_entry("shop", CUSTOM, entry, None, False, "")
+            users.put_entry("shop", *entry)
         assert caught.value.field == field
     for name in ("", "..", "a b", "a" * 65, "-_."):
         with pytest.raises(InvalidInput, match="1 to 64 letters"):
-            users.create(name, "Normal", False, "")
+            users.create(name)
     with pytest.raises(InvalidInput, match="must be one of"):
         act(users, "shop", "bless")
     with pytest.raises(NotFound):
         act(users, "nobody", "disable")
     with pytest.raises(NotFound):
-        users.remove_entry("shop", CUSTOM, "Topic:orders", None, False, "")
+        users.remove_entry("shop", "Topic:orders")
 
 
 def test_an_entry_is_known_by_policy_and_resource_whatever_the_case_of_its_type(users):
@@ -142,7 +141,7 @@ def test_an_entry_is_known_by_policy_and_resource_whatever_the_case_of_its_type(
         ("Custom", "Topic:orders", "Deny"),
         ("Default", "Topic:orders", "Allow"),
     ]
-    change = users.remove_entry("shop", CUSTOM, "topic:orders", None, False, "")
+    change = users.remove_entry("shop", "topic:orders")
     assert [(one.field, one.before, one.after) for one in change.differences] == [("Topic:orders", "Deny Pub", None)]
     assert [row.policy for row in users.one("shop").entries] == ["Default"]
 

@@ -233,18 +233,18 @@ def test_a_journal_that_cannot_be_written_moves_nothing(running):
     journal = running.engine.broker.offset_resets.journal
     member = running.join("c1", "CG", "T")
 
-    class Full(type(journal._file.calls)):
+    class Full(type(journal._file.disk)):
         def pwrite(self, fd, data, position):
             raise OSError(28, "No space left on device")
 
-    journal._file.calls, kept = Full(), journal._file.calls
+    journal._file.disk, kept = Full(), journal._file.disk
     answer = reset(running, 0)
     assert (answer.code, answer.remark) == (1, "the offsets were not moved: No space left on device")
     assert running.window.offsets.of_group("CG") == ()
     assert member.ask(PULL, pull_fields("T", 0, 5, consumerGroup="CG", sysFlag=4)).code == 0
     running.commit("CG", "T", 0, 6)
     assert committed(running) == 6, "members go on as before"
-    journal._file.calls = kept
+    journal._file.disk = kept
     assert reset(running, 0).code == 0
 
 
@@ -256,15 +256,15 @@ def test_it_is_over_in_the_journal_when_the_offsets_since_are_on_disk(running):
     assert [member.ask(PULL, fields).code for fields in pulls] == [21, 0]
     offsets, journal = running.engine.broker.offsets, running.engine.broker.offset_resets.journal
 
-    class Full(type(offsets._files)):
+    class Full(type(offsets._disk)):
         def write(self, fd, data):
             raise OSError(28, "No space left on device")
 
-    offsets._files, kept = Full(), offsets._files
+    offsets._disk, kept = Full(), offsets._disk
     with pytest.raises(OSError, match="No space"):
         offsets.persist()
     assert [move.queue_id for _, move in journal.unfinished()] == [0]
-    offsets._files = kept
+    offsets._disk = kept
     offsets.persist()
     assert journal.unfinished() == []
 
