@@ -28,7 +28,7 @@ def test_a_kill_among_decisions(tmp_path: Path, delay_s: float) -> None:
     def act(action: str, part: list[int]) -> None:
         numbers = set(part) - by_producer
         places = [{"half_offset": n, "unique_id": f"K{n}"} for n in sorted(numbers)]
-        done = engine.do("users.decide", action=action, places=places, reason=WHY, by="alice")["done"]
+        done = engine.do("decide", action=action, places=places, reason=WHY, by="alice")["done"]
         assert done == len(numbers)
 
     with engine:

@@ -55,8 +55,9 @@ class DyingResets(OffsetResets):
 
 if __name__ == "__main__":
     from appliance.engine.broker import broker
+    from appliance.engine.broker.offset_resets import service
 
-    broker.ResetJournal = DyingJournal  # type: ignore[misc]
+    service.ResetJournal = DyingJournal  # type: ignore[misc]
     broker.OffsetResets = DyingResets  # type: ignore[misc]
     from appliance.main import main
 

@@ -257,7 +257,7 @@ def test_it_is_over_in_the_journal_when_the_offsets_since_are_on_disk(running):
     offsets, journal = running.engine.broker.offsets, running.engine.broker.offset_resets.journal
 
     class Full(type(offsets._disk)):
-        def write(self, fd, data):
+        def pwrite(self, fd, data, position):
             raise OSError(28, "No space left on device")
 
     offsets._disk, kept = Full(), offsets._disk
