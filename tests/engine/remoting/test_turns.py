@@ -47,7 +47,9 @@ class Turns(Rig):
         return super().echo(request, conn)
 
     def together(self, *sends):
-        """Let the loop see all of it at once."""
+        """Let the loop see all of it at once. A peer that is not accepted yet would come a tick later."""
+        peers = {id(peer) for peer, _ in sends}
+        wait_for(lambda: len(self.server.connections) >= len(peers), "the peers are accepted")
         held, go = threading.Event(), threading.Event()
         self.loop.call_soon(lambda: (held.set(), go.wait(60)))
         assert held.wait(60)
