@@ -1,6 +1,7 @@
 """SEND as 5.3.3 answers it: codes, texts, headers, and what is stored. Codes and texts as recorded in `errors`."""
 
 import errno
+import os
 import struct
 import threading
 
@@ -362,7 +363,8 @@ def test_a_message_in_a_new_topic_is_acknowledged_after_the_topic_is_durable(tmp
     real = disk.fdatasync
 
     def sync(fd):
-        seen.append((journal.durable, journal.written, engine.broker.topics.get("Fresh") is not None))
+        if not os.readlink(f"/proc/self/fd/{fd}").endswith("config.journal"):
+            seen.append((journal.durable, journal.written, engine.broker.topics.get("Fresh") is not None))
         real(fd)
 
     monkeypatch.setattr(disk, "fdatasync", sync)
