@@ -441,7 +441,7 @@ class Twin:
     @property
     def taken(self) -> int:
         """Number of sends that the compiled part took."""
-        runs = self.broker.send._runs
+        runs = self.broker.sending.processor._runs
         return 0 if runs is None else runs.taken
 
     @property
