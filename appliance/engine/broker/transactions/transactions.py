@@ -67,8 +67,11 @@ class Transactions:
         self.records = TransactionRecords(store, halves, check, self.resolved, counts, self.journal, self._finish_acts)
         # A circle: the records are made from the checks, which begin with the counts in the records.
         check.remembered = self.records.remembered
+        if self.journal.unfinished():
+            _ = self.acts
 
-    # --- for administrators; loaded at the first use. cached_property makes each of them once, from any thread
+    # --- for administrators; loaded at the first use, which is above or in the making of the window. Each of these is
+    # done by one thread: from Python 3.12 on a cached_property has no lock
 
     @cached_property
     def half_appends(self) -> HalfAppends:
@@ -92,7 +95,7 @@ class Transactions:
         return AdminActs(self._store, self.decisions, self.check, self.resume, self.journal, call_soon, clock)
 
     def _finish_acts(self) -> None:
-        if "acts" in self.__dict__ or self.journal.unfinished():
+        if "acts" in self.__dict__:
             self.acts.finish()
 
     def settings(self) -> CheckSettings:
