@@ -5,7 +5,11 @@ Stored values are never translated, only shown as another word. The engine's sen
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from django.utils.functional import Promise
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 WORDS: dict[str, str | Promise] = {
@@ -275,3 +279,12 @@ ADVICE: dict[str, str | Promise] = {
     "idle_consumers": _("Nothing is lost. More queues or fewer clients would use them all."),
     "uneven_share": _("Nothing is lost. A number of queues that the clients divide evenly would spread the work."),
 }
+
+
+def in_readers_language(template: str | Sequence[str], values: Mapping[str, Any]) -> str:
+    """Return a template from the catalogue in the reader's language, in the form for these values. template: a text, or
+    an engine's `Plural`, which JSON turns into a list. KeyError without the value that chooses the form."""
+    if isinstance(template, str):
+        return gettext(template)
+    one, many, number = template
+    return ngettext(one, many, values[number])

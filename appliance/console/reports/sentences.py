@@ -4,15 +4,17 @@ The English of the notes is here; that of the others is in `spark_reports`."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_noop, ngettext
+from django.utils.translation import gettext_noop
 
 from appliance.engine.translatable import Plural, ngettext_lazy
 from spark_reports.run import failures
 
+from ..words import in_readers_language
 from .words import plainly
 
 if TYPE_CHECKING:
@@ -169,10 +171,7 @@ def note(key: str, values: Mapping[str, str], numbers: Mapping[str, int] | None 
     values that are numbers, to choose between singular and plural."""
     if key in NOTES:
         try:
-            template = NOTES[key]
-            if isinstance(template, str):
-                return _(template) % values
-            return ngettext(template.one, template.many, (numbers or {}).get(template.number, 0)) % values
+            return in_readers_language(NOTES[key], Counter(numbers or {})) % values
         except KeyError:
             pass
     told = ", ".join(f"{plainly(name)}: {text}" for name, text in values.items())

@@ -16,12 +16,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
-from django.utils.translation import ngettext
 
 from ..access import allows
 from ..scope import admits, may_move
 from ..template_tags import as_bytes, as_duration, as_time, thousands
-from ..words import ADVICE, EVIDENCE, WORDS
+from ..words import ADVICE, EVIDENCE, WORDS, in_readers_language
 
 register = template.Library()
 
@@ -35,12 +34,7 @@ def translated(sentence: Any) -> str:
     """Translate a sentence of the engine into the reader's language; "" for None."""
     if sentence is None:
         return ""
-    template = sentence.template
-    if isinstance(template, str):
-        template = _(template)
-    else:
-        one, many, number = template
-        template = ngettext(one, many, sentence.args[number])
+    template = in_readers_language(sentence.template, sentence.args)
     sizes = set(_SIZE.findall(template))
     wholes = set(_WHOLE.findall(template))
     args = {
