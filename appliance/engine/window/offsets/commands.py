@@ -23,7 +23,7 @@ from ..figures.lag import ConsumerLag
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from .snapshots import OffsetMove, OffsetReset
-from .views import known_or_none, moved_counts
+from .views import known_or_none, moved_counts, record_of
 
 #: Queues whose oldest message is looked up for one preview; each look-up may read the disk.
 _MOST_TIMES = 512
@@ -243,9 +243,7 @@ class OffsetCommands:
         `reset`.
         """
         journal = self._resets.journal
-        record = journal.get(number)
-        if record is None or journal.is_too_old(record):
-            raise NotFound("reset", str(number))
+        record = record_of(journal, number)
         if journal.undone_by(number):
             raise Conflict(say("offsets_undone"))
         self._check_group(record.group)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from ...broker.groups import SubscriptionGroupManager
-from ...broker.offset_resets.journal import KEPT_MS
+from ...broker.offset_resets.journal import KEPT_MS, ResetJournal
 from ...broker.offset_resets.records import NONE, Move, ResetRecord
 from ...broker.offset_resets.service import OffsetResets
 from ...broker.offsets import ConsumerOffsetManager
@@ -15,6 +15,14 @@ from ...store.message_store import MessageStore
 from ..figures.lag import ConsumerLag
 from ..sentences import say
 from .snapshots import OffsetMove, OffsetReset
+
+
+def record_of(journal: ResetJournal, number: int) -> ResetRecord:
+    """Return the record of a reset; NotFound, also after 24 h."""
+    record = journal.get(number)
+    if record is None or journal.is_too_old(record):
+        raise NotFound("reset", str(number))
+    return record
 
 
 class OffsetViews:
@@ -46,11 +54,7 @@ class OffsetViews:
     def one(self, number: int) -> OffsetReset:
         """Return a reset as it is now: each queue's `state` shows if clients have come for it. NotFound; also after
         24 h."""
-        journal = self._resets.journal
-        record = journal.get(number)
-        if record is None or journal.is_too_old(record):
-            raise NotFound("reset", str(number))
-        return self._shown(record)
+        return self._shown(record_of(self._resets.journal, number))
 
     def _shown(self, record: ResetRecord) -> OffsetReset:
         journal = self._resets.journal

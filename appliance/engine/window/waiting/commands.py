@@ -92,6 +92,7 @@ class WaitingCommands:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MOST_MESSAGES))
         if bool(places) == (wanted is not None) or (cursor is not None and wanted is None):
             raise InvalidInput("places", say("waiting_places_or_filter"))
+        given = named(places)
         chosen: list[Chosen] = []
         missing: list[WaitingOutcome] = []
         next_cursor = None
@@ -99,7 +100,7 @@ class WaitingCommands:
             found, next_cursor = self._views.find(wanted, cursor, limit)
             chosen = [Chosen(one.level, one.queue_offset, one.physical_offset, one.size) for one in found]
         else:
-            for place in named(places):
+            for place in given:
                 self._choose(place, chosen, missing)
         ended = self._look(how, chosen) if dry_run else self._act(how, chosen)
         if not dry_run:
@@ -130,7 +131,7 @@ class WaitingCommands:
                 by,
             )
         if len(places) == 1 and (dry_run or not act.done):
-            _refuse(named(places)[0], results[0])
+            _refuse(given[0], results[0])
         return act
 
     def _choose(self, place: WaitingPlace, chosen: list[Chosen], missing: list[WaitingOutcome]) -> None:
