@@ -295,6 +295,12 @@ class BrokerConfig:
     namesrv_anonymous_routes: bool = _option("namesrvAnonymousRoutes", True)
     # Ours: networks from which other brokers may register without a signature, separated by ';', or "all".
     namesrv_broker_addresses: str = _option("namesrvBrokerAddresses", "127.0.0.0/8;::1", check=parse_networks)
+    # Ours: quotas of users who have none of their own; 0: no limit (docs/access-control.md). The largest are those of
+    # `access/quotas.py`.
+    user_send_bytes_per_second: int = _option("userSendBytesPerSecond", 0, maximum=100_000_000_000)
+    user_pull_bytes_per_second: int = _option("userPullBytesPerSecond", 0, maximum=100_000_000_000)
+    user_requests_per_second: int = _option("userRequestsPerSecond", 0, maximum=10_000_000)
+    user_connections: int = _option("userConnections", 0, maximum=1_000_000)
     # Ours: TLS on every port of the process, beside plain connections or instead of them (docs/security.md).
     tls_mode: str = _option("tlsMode", "disabled", choices=("disabled", "permissive", "enforcing"))
     tls_cert_file: str = _option("tlsCertFile", "")
@@ -610,7 +616,16 @@ def parse_addresses(value: object) -> tuple[str, ...]:
 
 
 #: Options that have an effect only with `accessControl`.
-OF_ACCESS_CONTROL = ("accessControl", "initAuthenticationUser", "namesrvAnonymousRoutes", "namesrvBrokerAddresses")
+OF_ACCESS_CONTROL = (
+    "accessControl",
+    "initAuthenticationUser",
+    "namesrvAnonymousRoutes",
+    "namesrvBrokerAddresses",
+    "userSendBytesPerSecond",
+    "userPullBytesPerSecond",
+    "userRequestsPerSecond",
+    "userConnections",
+)
 #: Options that have an effect only with `tlsMode`.
 OF_TLS = ("tlsMode", "tlsCertFile", "tlsKeyFile")
 

@@ -235,6 +235,7 @@ class Engine:
             from .access.parts import Access
 
             self._access = Access(config, advertised, self._clock, self.loop, self.server)
+            self.options.on_change(self._access.take_options)
         namesrv_socket = None
         if "namesrv" in config.roles:
             namesrv_socket = listen(config.bind, config.namesrv_port)

@@ -25,6 +25,7 @@ from ..errors import RefusedRequest, StartError
 from ..journal_file import JournalFile
 from ..protocol.codes import ResponseCode
 from .policies import ALLOW, DENY, MOST_ENTRIES, Entry, Policies
+from .quotas import NAMES, Quotas, wrong_quota
 from .signature import SigningKey
 
 #: Names that RocketBox takes. Apache takes any name that is not blank. Names of only dots would change an address.
@@ -48,6 +49,7 @@ class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     custom: tuple[Entry, ...] = ()
     default: tuple[Entry, ...] = ()
     gone: bool = False
+    quotas: Quotas = Quotas()
 
 
 class User:
@@ -98,8 +100,9 @@ class Book:
         """Open and read the journal. Raises OSError, and StartError for a file that is damaged."""
         # Constant after construction.
         self._path = path
-        #: Called with the name of a user who may do less than before; any thread.
+        #: Called with the name of a user who may do less than before, and of any that changed; any thread.
         self.on_less: Callable[[str], None] = lambda name: None
+        self.on_change: Callable[[str], None] = lambda name: None
         # Held by whoever writes. Owns the file.
         self._writing = threading.Lock()
         # Replaced one by one by whoever holds _writing.
@@ -115,6 +118,8 @@ class Book:
         try:
             account = msgspec.json.decode(text or b"", type=Account)
             user = User(account)
+            if any(wrong_quota(quota, number) for quota, number in account.quotas.items()):
+                raise ValueError("a quota that cannot be")
         except ValueError:  # msgspec's, and those of a resource or a network
             raise StartError(
                 f"{self._path} is damaged: who may do what cannot be told. Put a backup of it in its place, or move it "
@@ -161,6 +166,7 @@ class Book:
             if dry_run or after == before or (before is None and after.gone):
                 return before, after
             self._replace(after)
+        self.on_change(name)
         if before is not None and may_less(before, after):
             self.on_less(name)
         return before, after
@@ -168,6 +174,11 @@ class Book:
     def _check(self, before: Account | None, after: Account) -> None:
         if before is None and not after.gone and len(self._users) >= MOST_USERS:
             raise BookRefusal("wire_users_most", f"there are {MOST_USERS} users, which is the most", count=MOST_USERS)
+        for quota, number in after.quotas.items():
+            if wrong_quota(quota, number):
+                raise BookRefusal(
+                    "wrong_quota", f"{quota} is a number from 0 to {NAMES[quota]}", quota=quota, most=NAMES[quota]
+                )
         if len(after.custom) + len(after.default) > MOST_ENTRIES:
             raise BookRefusal("entries_most", f"a user has at most {MOST_ENTRIES} entries", count=MOST_ENTRIES)
         if (

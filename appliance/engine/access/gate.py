@@ -19,28 +19,33 @@ import ipaddress
 import logging
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..errors import RefusedRequest
 from ..few_lines import FewLines
-from ..protocol.codes import ResponseCode
+from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import decode_host
 from ..protocol.request_kinds import BROKER, kind_of
 from ..wire_gate import plain
 from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_topic
-from .book import Book, User
+from .book import Book, User, may_less
 from .policies import Address, Network
 from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
 from .signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 
 if TYPE_CHECKING:
     from ..remoting.connection import Connection
+    from .brake import Brake, Meter
 
 logger = logging.getLogger(__name__)
 
 ENFORCE = "enforce"
+
+#: Held by their broker if they are over a quota, since it learns how much is sent.
+PULL_CODES = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
@@ -80,18 +85,32 @@ class Failures:
 
 
 class Caller:
-    """The user of an admitted request, for checks that only its handler can make. Any thread."""
+    """The user of an admitted request: quotas, and checks that only its handler can make.
 
-    __slots__ = ("_address", "_code", "_gate", "_user")
+    allowance: of a pull, None for a user without quotas.
+    """
 
-    def __init__(self, gate: AccessGate, user: User, address: Address, code: int) -> None:
+    __slots__ = ("_address", "_code", "_gate", "_user", "allowance")
+
+    def __init__(self, gate: AccessGate, user: User, address: Address, code: int, meter: Meter | None) -> None:
         self._gate = gate
         self._user = user
         self._address = address
         self._code = code
+        self.allowance = meter
+
+    def passes(self, request: RemotingCommand, conn: Connection, size: int, proceed: Callable[[], None]) -> bool:
+        """True if the request is within the user's quotas; else `proceed` is called when it is, or it is refused. On
+        remoting-io."""
+        meter = self.allowance
+        return meter is None or self._code in PULL_CODES or meter.passes(request, conn, size, self._is_current, proceed)
+
+    def _is_current(self) -> bool:
+        """False once the user may do less than when the request was admitted."""
+        return self._gate.is_current(self._user)
 
     def check_topic(self, topic: str, *actions: str) -> None:
-        """Refuse with 16 a user who may do none of the actions on the topic."""
+        """Refuse with 16 a user who may do none of the actions on the topic. Any thread."""
         if not self._user.account.is_super:
             self._gate.check(self._user, of_topic(topic, *actions), self._address, self._code)
 
@@ -108,15 +127,18 @@ class AccessGate:
         enforces: bool,
         anonymous_routes: bool,
         brokers: tuple[Network, ...],
+        brake: Brake | None = None,
     ) -> None:
         """cluster: name in Cluster: resources. enforces: False for report mode. anonymous_routes: name servers also
-        answer requests that are not signed. brokers: networks from which brokers register without a signature."""
+        answer requests that are not signed. brokers: networks from which brokers register without a signature. brake:
+        None if quotas do not count."""
         # Constant after construction.
         self._book = book
         self._cluster = cluster
         self._enforces = enforces
         self._anonymous_routes = anonymous_routes
         self._brokers = brokers
+        self._brake = brake
         self._failures = Failures(clock)
         self._clock = clock
         self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
@@ -146,9 +168,13 @@ class AccessGate:
             request.ext_fields.pop(name, None)
         if user is None:
             return
+        brake = self._brake
         if user.account.name not in conn.principals:
-            conn.principals |= {user.account.name}
-        request.caller = Caller(self, user, address, code)
+            if brake is None:
+                conn.principals |= {user.account.name}
+            else:
+                brake.enter(user, conn)
+        request.caller = Caller(self, user, address, code, None if brake is None else brake.meter_of(user))
         if user.account.is_super:
             return
         asks = asks_of(code)
@@ -156,6 +182,11 @@ class AccessGate:
             self._refuse(user.account.name, address, code, "only a Super user may", NOT_SUPER, always=True)
         for asked in asks(request, self._cluster):
             self.check(user, asked, address, code)
+
+    def is_current(self, user: User) -> bool:
+        """True if a user may still do all that it might when it was like this. Any thread."""
+        now = self._book.get(user.account.name)
+        return now is user or (now is not None and not may_less(user.account, now.account))
 
     def _user_of(self, request: RemotingCommand, conn: Connection) -> User | None:
         """Return the user who signed a request; None in report mode for a request that would be refused. Requests about

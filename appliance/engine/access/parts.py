@@ -12,8 +12,10 @@ from ..host_port import resolved
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from .book import Book
+from .brake import Brake
 from .gate import ENFORCE, AccessGate
 from .policies import Network
+from .quotas import Quotas
 from .requests import AccessProcessor
 
 logger = logging.getLogger(__name__)
@@ -46,19 +48,31 @@ class Access:
             self.book.close()
             raise
         self.book.on_less = self._hang_up
+        enforces = config.broker.access_control == ENFORCE
+        #: None in report mode, in which nothing is refused.
+        self.brake = Brake(loop, self.book, default_quotas(config)) if enforces else None
+        if self.brake is not None:
+            self.book.on_change = self.brake.changed
+            server.on_close(self.brake.leave)
         self.gate = AccessGate(
             self.book,
             clock,
             config.broker.cluster_name,
-            enforces=config.broker.access_control == ENFORCE,
+            enforces=enforces,
             anonymous_routes=config.broker.namesrv_anonymous_routes,
             brokers=(
                 *parse_networks(config.broker.namesrv_broker_addresses),
                 *_own_networks(config.bind),
                 *_own_networks(advertised),
             ),
+            brake=self.brake,
         )
         self.processor = AccessProcessor(self.book)
+
+    def take_options(self, config: EngineConfig) -> None:
+        """Use these options from now on. Any thread."""
+        if self.brake is not None:
+            self.brake.change_defaults(default_quotas(config))
 
     def _make_first(self, config: EngineConfig) -> None:
         if self.book.has_super():
@@ -100,6 +114,17 @@ class Access:
     def close(self) -> None:
         """Close the book: changes are refused from now on."""
         self.book.close()
+
+
+def default_quotas(config: EngineConfig) -> Quotas:
+    """Return the quotas of users who have none of their own; 0 for no limit."""
+    broker = config.broker
+    return Quotas(
+        broker.user_send_bytes_per_second,
+        broker.user_pull_bytes_per_second,
+        broker.user_requests_per_second,
+        broker.user_connections,
+    )
 
 
 def _check_alone(config: EngineConfig) -> None:

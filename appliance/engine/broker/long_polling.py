@@ -2,8 +2,8 @@
 
 A pull waits at its queue and in a bucket of its deadline. Publication of a tick wakes the pulls of the queues it
 touched whose tags match; the end of a bucket wakes the rest of it. A woken pull is answered with whatever it finds and
-never parks again. Differs from RocketMQ's PullRequestHoldService: no 5 s scan, so no pull is held longer than it asked
-for.
+never parks again. A pull of a user over a quota waits at that instead of its queue, and goes on when it is let go.
+Differs from RocketMQ's PullRequestHoldService: no 5 s scan, so no pull is held longer than it asked for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..remoting.connection import Connection
 from ..remoting.event_loop import EventLoop, Timer
 from ..shares import Shares
 from ..store.queues.consume_queue import ConsumeQueue, unpack_entries
-from .pulling.request import PullRequest
+from .pulling.request import Allowance, PullRequest
 
 #: Deadlines are kept in steps of this size, rounded down: early, never late.
 BUCKET_MS = 100
@@ -58,7 +58,7 @@ class LongPolling:
         self._finds_something = finds_something
         self._resume = resume
         self._flush_answers = flush_answers
-        self._waiting: dict[ConsumeQueue, dict[PullRequest, None]] = {}
+        self._waiting: dict[ConsumeQueue | Allowance, dict[PullRequest, None]] = {}
         self._buckets: dict[int, dict[PullRequest, None]] = {}
         self._lists: dict[Connection, PullRequest] = {}
         self._timer: Timer | None = None
@@ -136,6 +136,10 @@ class LongPolling:
     def held_at(self, queue: ConsumeQueue) -> list[PullRequest]:
         """Return a queue's held pulls, in the order they came."""
         return list(self._waiting.get(queue, ()))
+
+    def first_at(self, place: Allowance) -> PullRequest | None:
+        """Return the pull that has been held for longest at a quota."""
+        return next(iter(self._waiting.get(place, ())), None)
 
     def count_at(self, queue: ConsumeQueue) -> int:
         """Return the number of pulls held at a queue."""
@@ -250,7 +254,6 @@ class LongPolling:
 
     def end(self) -> None:
         """Answer every held pull, and hold no other one: another broker takes over here."""
-        self._ended = True
         self.release_all()
         places = (self._waiting, self._buckets, self._lists)
         assert not any(places), "a held pull is in all of its three places, or in none"
@@ -259,7 +262,9 @@ class LongPolling:
             self._timer = None
 
     def release_all(self) -> None:
-        """Answer every parked pull now (shutdown: a 4.9 client would not notice an orderly close)."""
+        """Answer every parked pull now, and hold no other one (shutdown: a 4.9 client would not notice an orderly
+        close)."""
+        self._ended = True
         for bucket in list(self._buckets.values()):
             for request in list(bucket):
                 self._wake(request)

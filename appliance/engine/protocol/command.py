@@ -17,7 +17,8 @@ Source: RocketMQ 5.3.3 `RemotingCommand`, `NettyDecoder`.
 from __future__ import annotations
 
 import struct
-from typing import Protocol
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from ..errors import FrameError
 from .codes import VERSION
@@ -49,10 +50,19 @@ class Witness(Protocol):
 
 
 class Caller(Protocol):
-    """Identity of a request's sender, for handlers that learn only from a record which topic is meant. Any thread."""
+    """Identity of a request's sender, with quotas."""
+
+    @property
+    def allowance(self) -> Any:
+        """The sender's quota of pulls (`broker.pulling.request.Allowance`); None without one."""
 
     def check_topic(self, topic: str, *actions: str) -> None:
-        """Refuse with code 16 unless the caller may do one of the actions (`access.policies`) on the topic."""
+        """Refuse with code 16 unless the caller may do one of the actions (`access.policies`) on the topic. For
+        handlers that learn only from a record which topic is meant. Any thread."""
+
+    def passes(self, request: RemotingCommand, conn: Any, size: int, proceed: Callable[[], None]) -> bool:
+        """True if a request, in a frame of `size` bytes, is within the caller's quotas. Otherwise `proceed` is called
+        when it is, or the request is refused. On the I/O thread."""
 
 
 class RemotingCommand:

@@ -421,9 +421,19 @@ class Dispatcher:
                 ),
             )
             return
-        handler, pool, gates = entry
-        if gates and not self._is_admitted(gates, request, conn):
-            return
+        if entry.gates:
+            if not self._is_admitted(entry.gates, request, conn):
+                return
+            caller, size = request.caller, header_bytes + len(request.body)
+            if caller is not None and not caller.passes(
+                request, conn, size, lambda: self._proceed(entry, request, conn, header_bytes)
+            ):
+                return
+        self._proceed(entry, request, conn, header_bytes)
+
+    def _proceed(self, entry: _Entry, request: RemotingCommand, conn: Connection, header_bytes: int) -> None:
+        """Handle a request that was admitted."""
+        handler, pool, _ = entry
         if pool is None:
             self._answer(handler, request, conn)
             return

@@ -64,6 +64,11 @@ HOT = frozenset(
         ("broker", "recallMessageEnable"),  # RecallPath
         ("broker", "allowRecallWhenBrokerNotWriteable"),  # RecallPath
         ("broker", "traceOn"),  # SendProcessor.take_options
+        # Access.take_options
+        ("broker", "userSendBytesPerSecond"),
+        ("broker", "userPullBytesPerSecond"),
+        ("broker", "userRequestsPerSecond"),
+        ("broker", "userConnections"),
         ("store", "maxMessageSize"),  # SendProcessor.take_options
         ("store", "maxMsgsNumBatch"),  # QueryMessageProcessor.handle_query
         ("store", "syncFlushTimeout"),  # Durability

@@ -26,8 +26,9 @@ from ..pulling.admission import PARSE_FAILED, Forbidden, ForbiddenType, PullAdmi
 from ..pulling.cold_pulls import COLD_PULL_BYTES, ColdPulls, overloaded
 from ..pulling.compiled import PullParts
 from ..pulling.fields import COMMIT_OFFSET, SUSPEND, PullFields, decode_pull, fields_of
+from ..pulling.metered import Metered
 from ..pulling.pull_path import PullPath
-from ..pulling.request import PullRequest
+from ..pulling.request import Allowance, PullRequest
 from .pull_answers import FOUND_HEADER, PullAnswers
 
 if TYPE_CHECKING:
@@ -152,24 +153,30 @@ class PullProcessor:
             )
         fields = fields_of(request)
         if not request.is_oneway:
-            self._pull(conn, request.opaque, fields)
+            self._pull(conn, request.opaque, fields, None if request.caller is None else request.caller.allowance)
         return None
 
-    def _pull(self, conn: Connection, opaque: int, fields: PullFields) -> None:
-        """Admit the request, commit the offset that it carries, and have it served."""
+    def _pull(self, conn: Connection, opaque: int, fields: PullFields, allowance: Allowance | None = None) -> None:
+        """Admit the request, commit the offset that it carries, and have it served. allowance: the user's quota."""
         config, answers = self._config, self._answers
         try:
             if not config.broker_permission & PERM_READ:
                 remark = f"the broker[{self._advertised_ip}] pulling message is forbidden"
                 raise Forbidden(remark, ForbiddenType.BROKER)
-            request = self._admission.admit(answers, conn, opaque, fields)
+            reply_to = answers if allowance is None else Metered(answers, allowance)
+            request = self._admission.admit(reply_to, conn, opaque, fields)
         except RefusedRequest as refusal:
             answers.refuse(conn, opaque, refusal)
             return
         except NotCompiled as found:
-            self._compile_first(found, conn, opaque, fields)
+            self._compile_first(found, conn, opaque, fields, allowance)
             return
-        if self.compiled is not None and request.wanted.lasts and not is_system_group(fields.group):
+        if (
+            self.compiled is not None
+            and allowance is None
+            and request.wanted.lasts
+            and not is_system_group(fields.group)
+        ):
             self.compiled.learn(fields, request)
         offsets = self._offsets
         if offsets.resets and self._path.answer_reset(request):
@@ -181,13 +188,18 @@ class PullProcessor:
         hold_ms = 0
         if fields.sys_flag & SUSPEND:
             hold_ms = fields.suspend_ms if config.long_polling_enable else config.short_polling_time_ms
-        self._path.pull(request, hold_ms)
+        if allowance is None:
+            self._path.pull(request, hold_ms)
+        else:
+            self._path.pull_metered(request, hold_ms)
 
     def answer_held(self, topic: str, group: str) -> None:
         """Answer a group's held pulls of a topic, so that its members pull again with the group's new filter."""
         self._path.answer_held(topic, group)
 
-    def _compile_first(self, what: NotCompiled, conn: Connection, opaque: int, fields: PullFields) -> None:
+    def _compile_first(
+        self, what: NotCompiled, conn: Connection, opaque: int, fields: PullFields, allowance: Allowance | None
+    ) -> None:
         """Have a long expression compiled in the pool, and then serve the pull."""
 
         def compile_it() -> None:
@@ -205,7 +217,7 @@ class PullProcessor:
             if refusal is not None:
                 self._answers.refuse(conn, opaque, RefusedRequest(refusal.code, f"{PARSE_FAILED}: {refusal.remark}"))
             else:
-                self._pull(conn, opaque, fields)
+                self._pull(conn, opaque, fields, allowance)
 
         if not self._filter_pool.submit(compile_it, COLD_PULL_BYTES, conn):
             self._answers.refuse(conn, opaque, overloaded())

@@ -14,10 +14,11 @@ from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from ...store.results import GetResult, GetStatus
-from ..long_polling import LongPolling
+from ..long_polling import BUCKET_MS, LONGEST_HOLD_MS, LongPolling
 from ..offsets import ConsumerOffsetManager
 from .cold_pulls import ColdPulls, overloaded
-from .request import PullRequest
+from .metered import Metered
+from .request import Allowance, PullRequest
 
 #: Held pulls of a group are only looked for in queues with at most this many held pulls.
 _MOST_ANSWERED = 200
@@ -96,8 +97,54 @@ class PullPath:
             return
         if self._offsets.resets and self.answer_reset(request):
             return
+        if isinstance(request.reply_to, Metered):
+            self._go_on(request, request.reply_to)
+            return
         if request.plan is None or self.answer_woken is None or not self.answer_woken(request):
             self.pull(request)
+
+    # --- of users with quotas
+
+    def pull_metered(self, request: PullRequest, hold_ms: int) -> None:
+        """As `pull`, for a request whose outcome goes to a `Metered`. While its user is over a quota, it is held."""
+        reply = request.reply_to
+        assert isinstance(reply, Metered)
+        reply.until = self._loop.monotonic + min(hold_ms, LONGEST_HOLD_MS) / 1000
+        reply.is_admitted = reply.allowance.admits_pull()
+        self._go_on(request, reply)
+
+    def _go_on(self, request: PullRequest, reply: Metered) -> None:
+        """Serve a pull of a user with quotas, have it wait on, or answer that there is nothing for it now.
+
+        It is not answered that there is no message: clients take that for the end of the queue.
+        """
+        left_ms = int((reply.until - self._loop.monotonic) * 1000)
+        left_ms = left_ms if left_ms >= BUCKET_MS else 0
+        if reply.is_admitted and reply.allowance.may_read():
+            self.pull(request, left_ms)
+            return
+        request.queue = reply.allowance
+        if left_ms and self.long_polling.hold(request, left_ms):
+            reply.allowance.over(self)
+            return
+        reply.allowance.over(None)
+        low, high = self._store.offset_range(request.topic.topic_name, request.queue_id)
+        result = GetResult(GetStatus.NO_MATCHED_MESSAGE, request.offset, low, high, [], 0, 0)
+        reply.found(request, ResponseCode.PULL_RETRY_IMMEDIATELY, result)
+
+    def first_held(self, place: Allowance) -> PullRequest | None:
+        """Return the pull that has been held for longest at a quota."""
+        return self.long_polling.first_at(place)
+
+    def is_admitted(self, request: PullRequest) -> bool:
+        """True if the quota has counted this pull."""
+        return isinstance(request.reply_to, Metered) and request.reply_to.is_admitted
+
+    def let_go(self, request: PullRequest) -> None:
+        """Serve a pull that its quota has held and counted."""
+        if isinstance(request.reply_to, Metered):
+            request.reply_to.is_admitted = True
+        self.long_polling.wake(request)
 
     @property
     def judged_now(self) -> int:

@@ -21,8 +21,37 @@ if TYPE_CHECKING:
     from ..topic_config import TopicConfig
 
 
+class Allowance(Protocol):
+    """A user's quota of pulls, and the place at which those over it are held. On remoting-io."""
+
+    def admits_pull(self) -> bool:
+        """Count a pull; False if it has to wait."""
+
+    def may_read(self) -> bool:
+        """True if records may be sent to this user now."""
+
+    def took(self, size: int) -> None:
+        """Count bytes of records that were sent."""
+
+    def over(self, pulls: HeldPulls | None) -> None:
+        """Note that a pull is over the quota. pulls: it is held there, at this place; None: it was answered."""
+
+
+class HeldPulls(Protocol):
+    """Held pulls of a broker, for those who let them go. On remoting-io."""
+
+    def first_held(self, place: Allowance) -> PullRequest | None:
+        """Return the pull that has been held there for longest."""
+
+    def is_admitted(self, request: PullRequest) -> bool:
+        """True if it was counted by its allowance."""
+
+    def let_go(self, request: PullRequest) -> None:
+        """Serve a held pull that its allowance has counted."""
+
+
 class ReplyTo(Protocol):
-    """Renders the outcome of a pull. One for each protocol; on remoting-io."""
+    """Renders the outcome of a pull. One for each protocol, but for users with quotas; on remoting-io."""
 
     def found(self, request: PullRequest, code: int, result: GetResult) -> None:
         """Answer with what was found, if anything. `result.runs` are places in the log, still to be read."""
@@ -51,9 +80,9 @@ class PullRequest(msgspec.Struct, eq=False, gc=False):
     offset: int
     max_count: int
     wanted: MessageFilter
-    # For long polling: where it is held, the end of its time (0 when it is not held), and its neighbours in the list of
-    # its connection.
-    queue: ConsumeQueue | None = None
+    # For long polling: where it is held, at its queue or over a quota, the end of its time (0 when it is not held), and
+    # its neighbours in the list of its connection.
+    queue: ConsumeQueue | Allowance | None = None
     bucket: int = 0
     previous: PullRequest | None = None
     following: PullRequest | None = None

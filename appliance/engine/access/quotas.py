@@ -1,0 +1,84 @@
+"""Quotas: how much a user of the wire may send, pull and ask in a second, and on how many connections. PURE.
+
+A `Bucket` holds what a second may take. It is one number, the time at which everything taken so far is paid for, so it
+is filled by the passing of time alone. A user who was idle may take one second's worth at once. What is taken when the
+bucket is not empty of debt is taken whole, however large, so the largest message passes under the smallest quota; the
+next one waits until it is paid for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+#: Largest quotas. Bytes: beyond any network. Requests: with a bucket's numbers, smaller shares of a second are lost in
+#: rounding. Connections: beyond any process's open files.
+MOST_BYTES, MOST_REQUESTS, MOST_CONNECTIONS = 100_000_000_000, 10_000_000, 1_000_000
+#: What an idle user may take at once, in seconds of the quota.
+BURST_S = 1.0
+
+
+class Quotas(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """One user's, or those of all who have none of their own. Bytes and requests are of a second. None: what counts for
+    all; 0: no limit."""
+
+    send_bytes: int | None = None
+    pull_bytes: int | None = None
+    requests: int | None = None
+    connections: int | None = None
+
+    def over(self, defaults: Quotas) -> Quotas:
+        """Return these, with the defaults where there is none."""
+        return Quotas(*(getattr(defaults, name) if own is None else own for name, own in self.items()))
+
+    def items(self) -> Iterator[tuple[str, int | None]]:
+        """Yield each quota's name and number."""
+        return ((name, getattr(self, name)) for name in NAMES)
+
+    @property
+    def limit_flow(self) -> bool:
+        """True if anything of a second is limited."""
+        return bool(self.send_bytes or self.pull_bytes or self.requests)
+
+
+#: Name of each quota -> the largest that is taken.
+NAMES: Mapping[str, int] = {
+    "send_bytes": MOST_BYTES,
+    "pull_bytes": MOST_BYTES,
+    "requests": MOST_REQUESTS,
+    "connections": MOST_CONNECTIONS,
+}
+
+
+def wrong_quota(name: str, number: object) -> bool:
+    """True if a quota cannot be this one. number: anything that a journal or a caller may give."""
+    if number is None:
+        return False
+    return not isinstance(number, int) or isinstance(number, bool) or not 0 <= number <= NAMES[name]
+
+
+class Bucket:
+    """One quota of one user, in units a second. Times are seconds of one monotonic clock."""
+
+    __slots__ = ("_paid_at", "rate")
+
+    def __init__(self, rate: int, now: float) -> None:
+        """rate: 0 for no limit."""
+        self.rate = rate
+        self._paid_at = now - BURST_S
+
+    def wait_s(self, now: float) -> float:
+        """Return the seconds until more may be taken; 0 or less: now."""
+        return self._paid_at - now if self.rate else 0.0
+
+    def take(self, amount: int, now: float) -> None:
+        """Take some, now."""
+        if self.rate:
+            self._paid_at = max(self._paid_at, now - BURST_S) + amount / self.rate
+
+    def change(self, rate: int, now: float) -> None:
+        """Have another rate. What was owed by the old one is forgiven, and no burst is given."""
+        if rate != self.rate:
+            self.rate = rate
+            self._paid_at = now

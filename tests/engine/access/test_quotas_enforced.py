@@ -1,0 +1,165 @@
+"""A broker that holds users to their quotas, asked by frames, on both twins and all ports."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from appliance.engine.access.book import of_known
+from appliance.engine.access.quotas import Quotas
+from appliance.engine.protocol.codes import RequestCode as CODE
+from tests.engine.access.test_enforced import ANN, BOB, Site, pull, send, start
+from tests.support.engine import Peer, pull_fields, records
+from tests.support.waiting import wait_for
+
+__all__ = ["start"]
+
+KIB = b"x" * 1024
+
+
+@pytest.fixture
+def site(start) -> Site:
+    return start()
+
+
+def set_quotas(site: Site, user: tuple[str, str], **quotas: int | None) -> None:
+    from msgspec.structs import replace
+
+    access = site.running.engine._access
+    assert access is not None
+    access.book.change(user[0], of_known(user[0], lambda one: replace(one, quotas=Quotas(**quotas))))
+
+
+def counts(site: Site, user: tuple[str, str] = ANN) -> dict[str, int]:
+    access = site.running.engine._access
+    assert access is not None
+    assert access.brake is not None
+    return access.brake.limited.of(user[0])
+
+
+def long_pull(peer: Peer, topic: str, offset: int, suspend_ms: int) -> Any:
+    fields = pull_fields(topic, 0, offset, consumerGroup="g", sysFlag=6, suspendTimeoutMillis=suspend_ms)
+    return peer.ask(CODE.PULL_MESSAGE, fields)
+
+
+def test_sends_over_the_quota_are_delayed_then_refused_and_others_are_not_touched(site):
+    ann = site.make(ANN, "Topic:T Pub")
+    bob = site.make(BOB, "Topic:T Pub")
+    set_quotas(site, ANN, send_bytes=4096)
+    assert send(ann, "T", KIB * 8).code == 0  # larger than the quota, and paid for afterwards
+    begun = time.monotonic()
+    refused = send(ann, "T", KIB)
+    assert (refused.code, "4096 bytes of sends a second" in refused.remark) == (2, True), refused
+    assert [send(bob, "T", KIB).code for _ in range(50)] == [0] * 50
+    if time.monotonic() - begun < 0.5:
+        assert send(ann, "T", KIB).code == 2
+    set_quotas(site, ANN, send_bytes=100_000)  # at once, and without what was owed
+    sent = [ann.send(CODE.SEND_MESSAGE_V2, send_body(number), KIB) for number in range(130)]
+    answers = ann.wait(sent)
+    done = [number for number, opaque in enumerate(sent) if answers[opaque].code == 0]
+    offsets = [int(answers[sent[number]].ext_fields["queueOffset"]) for number in done]
+    assert offsets == sorted(offsets)  # one connection's sends to one queue are stored in the order of their frames
+    assert counts(site)["sends_delayed"] > 20
+    assert {answer.code for answer in answers.values()} <= {0, 2}
+
+
+def send_body(number: int) -> dict[str, Any]:
+    from tests.support.engine import send_fields
+
+    return send_fields("T", i=f"KEYS\x01{number}\x02")
+
+
+@pytest.mark.parametrize("port", ["broker", "vip"])
+@pytest.mark.parametrize("codec", [0, 1])
+def test_no_port_and_no_codec_goes_around_the_quota(site, port, codec):
+    site.make(ANN, "Topic:T Pub")
+    set_quotas(site, ANN, send_bytes=2000)
+    host, _, number = site.address.rpartition(":")
+    ann = site.peer(ANN, site.address if port == "broker" else f"{host}:{int(number) - 2}")
+    fields = send_body(0)
+    codes = [ann.ask(CODE.SEND_MESSAGE_V2, fields, KIB * 4, codec=codec).code for _ in range(3)]
+    assert codes == [0, 2, 2]
+
+
+def test_a_pull_over_the_quota_is_held_for_as_long_as_it_asked_and_is_never_refused(site):
+    ann = site.make(ANN, "Topic:T Pub,Sub", "Group:g Sub")
+    assert send(ann, "T", KIB * 100).code == send(ann, "T", b"second").code == 0
+    set_quotas(site, ANN, pull_bytes=40_000)
+    assert len(records(long_pull(ann, "T", 0, 1000).body)) == 2  # 2.5 seconds' worth; one was saved up
+    begun = time.monotonic()
+    nothing = long_pull(ann, "T", 0, 600)
+    held = time.monotonic() - begun
+    assert (nothing.code, nothing.body, nothing.ext_fields["nextBeginOffset"]) == (20, b"", "0"), nothing
+    assert 0.3 < held
+    at_once = pull(ann, "g", "T")  # without leave to hold it
+    assert (at_once.code, at_once.ext_fields["nextBeginOffset"]) == (20, "0")
+    assert len(records(long_pull(ann, "T", 1, 30_000).body)) == 1
+    assert time.monotonic() - begun < 20
+    assert counts(site)["pulls_held"] >= 3
+    set_quotas(site, ANN, pull_bytes=1)
+    assert long_pull(ann, "T", 1, 1000).code == 20
+    opaque = ann.send(
+        CODE.PULL_MESSAGE, pull_fields("T", 0, 1, consumerGroup="g", sysFlag=6, suspendTimeoutMillis=60_000)
+    )
+    wait_for(lambda: site.running.engine.broker.pull.long_polling.count, "the pull that is held")
+    set_quotas(site, ANN)  # at once, for held pulls as well
+    assert len(records(ann.wait([opaque])[opaque].body)) == 1
+
+
+def test_a_message_does_not_wake_a_pull_of_a_user_over_the_quota(site):
+    ann = site.make(ANN, "Topic:T Pub,Sub", "Group:g Sub")
+    other = site.peer(ANN)
+    assert send(ann, "T", KIB * 100).code == 0
+    set_quotas(site, ANN, pull_bytes=100_000)
+    polling = site.running.engine.broker.pull.long_polling
+    waits = other.send(
+        CODE.PULL_MESSAGE, pull_fields("T", 0, 1, consumerGroup="g", sysFlag=6, suspendTimeoutMillis=60_000)
+    )
+    wait_for(lambda: polling.count == 1, "the pull at its queue")
+    assert len(records(long_pull(ann, "T", 0, 0).body)) == 1
+    assert len(records(pull(ann, "g", "T").body)) == 1
+    begun = time.monotonic()
+    assert send(ann, "T", b"more").code == 0
+    found = other.wait([waits])[waits]
+    assert [record.body for record in records(found.body)] == [b"more"]
+    assert time.monotonic() - begun > 0.3  # it waited for what the others took
+    assert polling.count == 0
+
+
+def test_connections_over_the_quota_are_refused_and_closed(site):
+    ann = site.make(ANN, "Topic:T Pub")
+    assert send(ann, "T").code == 0
+    set_quotas(site, ANN, connections=2)
+    second, third = site.peer(ANN), site.peer(ANN)
+    assert send(second, "T").code == 0
+    refused = send(third, "T")
+    assert (refused.code, "2 connections" in refused.remark) == (2, True)
+    third.wait_closed()
+    assert [send(peer, "T").code for peer in (ann, second)] == [0, 0]
+    set_quotas(site, ANN, connections=1)
+    second.wait_closed()
+    assert send(ann, "T").code == 0
+    ann.close()
+    fourth = site.peer(ANN)
+    wait_for(lambda: send(site.peer(ANN), "T").code == 0, "room for another connection")
+    del fourth
+
+
+def test_defaults_count_for_users_without_quotas_and_may_be_changed_while_it_runs(start):
+    site = start(user_requests_per_second=2)
+    ann = site.make(ANN, "Topic:T Pub")
+    assert 2 in [send(ann, "T").code for _ in range(8)]
+    set_quotas(site, ANN, requests=0)
+    assert {send(ann, "T").code for _ in range(50)} == {0}
+    set_quotas(site, ANN)
+    site.running.engine.window.options.set({"broker.userRequestsPerSecond": "0"})
+    wait_for(lambda: {send(ann, "T").code for _ in range(20)} == {0}, "the changed default")
+
+
+def test_quotas_do_not_count_in_report_mode(start):
+    site = start(access_control="report", user_requests_per_second=1)
+    ann = site.make(ANN)
+    assert {send(ann, "T").code for _ in range(20)} == {0}
+    assert site.running.engine._access.brake is None
