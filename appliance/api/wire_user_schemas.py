@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ..engine.access.quotas import MOST_BYTES, MOST_CONNECTIONS, MOST_REQUESTS
 from ..engine.window.access.snapshots import AccessRow, EntryRow, RefusalRow, WireUser
 from .schemas import In, Out, PageOut
 
@@ -39,6 +40,18 @@ class EntryIn(In):
     sources: list[Annotated[str, Field(max_length=80)]] = Field(default=[], max_length=100)
     decision: Literal["Allow", "Deny"] = "Allow"
     policy: Policy = "Custom"
+
+
+Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
+
+
+class QuotasIn(In):
+    """Bytes and requests of a second. What is left out stays; null: the default counts; 0: no limit."""
+
+    send_bytes: Bytes | None = None
+    pull_bytes: Bytes | None = None
+    requests: Annotated[int, Field(ge=0, le=MOST_REQUESTS)] | None = None
+    connections: Annotated[int, Field(ge=0, le=MOST_CONNECTIONS)] | None = None
 
 
 class RefusalPage(PageOut):

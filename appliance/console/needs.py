@@ -69,6 +69,7 @@ _OF_CODES: tuple[tuple[tuple[str, str | Promise, str], str], ...] = (
         "set_contradicts set_member_slow set_member_slow_kept set_member_lost set_member_lost_since",
     ),
     (("quarantine", _OPEN_REPLICATION, "replication"), "set_quarantined"),
+    (("quotas", _("Open wire users"), "wire_users"), "users_at_quota"),
     (("reports", _("Open reports"), "reports"), "reports_failed reports_late"),
 )
 _ACTS = {code: act for act, codes in _OF_CODES for code in codes.split()}

@@ -125,10 +125,19 @@ class Engine:
 
             window.take_set(OwnReplicaSet(self._membership, self.options, self.broker_address, self.ha_address))
         if self._access is not None:
+            from .access.parts import default_quotas
             from .window.access.users import WireUsers
 
             access = self._access
-            window.take_users(WireUsers(access.book, self.config.broker.access_control, access.gate.refusals))
+            window.take_users(
+                WireUsers(
+                    access.book,
+                    self.config.broker.access_control,
+                    access.gate.refusals,
+                    access.brake,
+                    lambda: default_quotas(self.config),
+                )
+            )
         if self._started_at is not None:
             self._open_window(window)
         return window

@@ -147,6 +147,13 @@ FIGURES = (
     _metric("timed_messages_cancelled_total", "messages", lambda b: b.timers.cancelled),
     _metric("timed_messages_given_up_total", "messages", lambda b: sum(b.timers.given_up.values())),
     _metric("timed_messages_rolled_total", "messages", lambda b: b.rolls.rolled),
+    _metric("wire_users_at_quota", "", lambda b: b.quota_count("users_at_quota")),
+    _metric("quota_sends_delayed_total", "", lambda b: b.quota_count("sends_delayed")),
+    _metric("quota_sends_refused_total", "", lambda b: b.quota_count("sends_refused")),
+    _metric("quota_requests_delayed_total", "", lambda b: b.quota_count("requests_delayed")),
+    _metric("quota_requests_refused_total", "", lambda b: b.quota_count("requests_refused")),
+    _metric("quota_pulls_held_total", "", lambda b: b.quota_count("pulls_held")),
+    _metric("quota_connections_refused_total", "", lambda b: b.quota_count("connections_refused")),
 )
 BY_NAME = {figure.name: figure for figure in FIGURES}
 #: Those of which a history is kept.

@@ -70,6 +70,7 @@ BODIES = {
     "PATCH api/v1/system/config": {"autoCreateTopicEnable": False},
     "PATCH api/v1/topics/<topic>": {"read_queues": 1},
     "PATCH api/v1/users/<username>": {"role": "viewer"},
+    "PATCH api/v1/wire-users/<name>/quotas": {"requests": 1},
     "PUT api/v1/system/backups/schedule": {"every_hours": 0, "keep": 1},
     "PUT api/v1/system/second-factor": {"roles": []},
 }

@@ -226,6 +226,14 @@ ACTS = {
         lambda caller, name: caller.delete(f"/wire-users/{name}"),
         named=True,
     ),
+    "PATCH api/v1/wire-users/<name>/quotas": Act(
+        lambda client, name: client.post(reverse("wire_user_quotas", args=[name]), {"requests": "7"}),
+        lambda caller, name: caller.patch(f"/wire-users/{name}/quotas", {"requests": 8}),
+    ),
+    "DELETE api/v1/wire-users/<name>/quotas": Act(
+        lambda client, name: client.post(reverse("wire_user_quotas", args=[name]), {}),
+        lambda caller, name: caller.delete(f"/wire-users/{name}/quotas"),
+    ),
     "POST api/v1/wire-users/<name>/entries": Act(
         lambda client, name: client.post(reverse("wire_user_entry", args=[name]), ENTRY | {"policy": "Custom"}),
         lambda caller, name: caller.post(f"/wire-users/{name}/entries", ENTRY),
@@ -653,6 +661,8 @@ FAILING = {
     "PATCH api/v1/groups/<group>": "group_commands.edit",
     "POST api/v1/clean-ups": "clean_ups.clean",
     "POST api/v1/wire-users": "users.create",
+    "PATCH api/v1/wire-users/<name>/quotas": "users.set_quotas",
+    "DELETE api/v1/wire-users/<name>/quotas": "users.set_quotas",
     "POST api/v1/wire-users/<name>/entries": "users.put_entry",
     "DELETE api/v1/wire-users/<name>/entries/<path:resource>": "users.remove_entry",
     "POST api/v1/wire-users/<name>/acts/<act>": "users.act",

@@ -19,7 +19,7 @@ from .. import auth
 from ..changes import DryRun, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
-from ..wire_user_schemas import AccessPage, EntryIn, EntryList, Policy, RefusalPage, WireUserIn, WireUserPage
+from ..wire_user_schemas import AccessPage, EntryIn, EntryList, Policy, QuotasIn, RefusalPage, WireUserIn, WireUserPage
 
 router = Router(tags=["wire users"])
 
@@ -110,6 +110,35 @@ def act_on_wire_user(
     _may_change(request, gives=act in BUTTONS and BUTTONS[act].gives, dry_run=dry_run)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
     return make_change(request, response, SET, name, lambda: runtime.window().users.act(name, act, **options))
+
+
+@router.patch("/wire-users/{name}/quotas", response=WireUserChange)
+def change_quotas(
+    request: HttpRequest, response: HttpResponse, name: str, body: QuotasIn, if_match: IfMatch, dry_run: DryRun
+) -> Any:
+    """Change how much a user of the wire may send, pull and ask, and on how many connections. It counts at once."""
+    return _set_quotas(request, response, name, body.model_dump(exclude_unset=True), if_match, dry_run)
+
+
+@router.delete("/wire-users/{name}/quotas", response=WireUserChange)
+def remove_quotas(request: HttpRequest, response: HttpResponse, name: str, if_match: IfMatch, dry_run: DryRun) -> Any:
+    """Let the defaults count for a user of the wire."""
+    return _set_quotas(request, response, name, dict.fromkeys(QuotasIn.model_fields), if_match, dry_run)
+
+
+def _set_quotas(
+    request: HttpRequest,
+    response: HttpResponse,
+    name: str,
+    changes: dict[str, int | None],
+    if_match: str | None,
+    dry_run: bool,
+) -> Any:
+    _may_change(request, gives=False, dry_run=dry_run)
+    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
+    return make_change(
+        request, response, SET, name, lambda: runtime.window().users.set_quotas(name, changes, **options)
+    )
 
 
 @router.get("/wire-users/{name}/decision", response=Decision)

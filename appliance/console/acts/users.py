@@ -89,6 +89,12 @@ ROWS: tuple[Act | Also, ...] = (
              "Make a new secret, shown once; the present one stays good.", takes=WORD, dry_run=True),
         Call("POST wire-users/<name>/acts/<act>", "wire-user end-old-secret NAME",
              "Refuse the older secret; its clients are disconnected.", takes=WORD, dry_run=True, ask_first=True)]),
+    Act("wire_users.wire_user_quotas", "system/wire-users/<name:name>/quotas/", ADMIN, takes=FORM, calls=[
+        Call("PATCH wire-users/<name>/quotas", "wire-user quotas NAME",
+             "Limit it: --send-bytes, --pull-bytes and --requests a second, --connections; 0 is no limit.",
+             takes=SETTINGS, body="send_bytes:int pull_bytes:int requests:int connections:int", dry_run=True),
+        Call("DELETE wire-users/<name>/quotas", "wire-user remove-quotas NAME", "Let the defaults count for it.",
+             takes=WORD, dry_run=True, ask_first=True)]),
     Act("wire_users.wire_user_delete", "system/wire-users/<name:name>/delete/", ADMIN, takes=FORM, calls=[
         Call("DELETE wire-users/<name>", "wire-user delete NAME", "Delete it with its secrets and entries.", takes=WORD,
              dry_run=True, ask_first=True)]),

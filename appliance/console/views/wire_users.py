@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
+from ...engine.access.quotas import MOST_BYTES, MOST_CONNECTIONS, MOST_REQUESTS
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from .. import once
 from ..audit import audit
@@ -162,6 +163,23 @@ class EntryForm(Form):
             ("Default", gettext_lazy("as a default, where no own entry fits")),
         ],
         initial="Custom",
+    )
+
+
+class QuotaForm(Form):
+    """How much a user may send, pull and ask. An empty field: the default counts."""
+
+    send_bytes = forms.IntegerField(
+        label=gettext_lazy("Bytes sent a second"), required=False, min_value=0, max_value=MOST_BYTES
+    )
+    pull_bytes = forms.IntegerField(
+        label=gettext_lazy("Bytes pulled a second"), required=False, min_value=0, max_value=MOST_BYTES
+    )
+    requests = forms.IntegerField(
+        label=gettext_lazy("Requests a second"), required=False, min_value=0, max_value=MOST_REQUESTS
+    )
+    connections = forms.IntegerField(
+        label=gettext_lazy("Connections"), required=False, min_value=0, max_value=MOST_CONNECTIONS
     )
 
 
@@ -404,6 +422,31 @@ def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("wire_user", name)
 
 
+@require_POST
+@recent_login_required
+@asks_the_engine
+@controlled
+def wire_user_quotas(request: HttpRequest, name: str) -> HttpResponse:
+    """Give a user quotas; an empty field lets the default count."""
+    form = QuotaForm(request.POST)
+    if form.is_valid():
+        try:
+            _done(
+                request,
+                SET,
+                name,
+                lambda: runtime.window().users.set_quotas(name, form.cleaned_data, **_of_page(request)),
+            )
+        except InvalidInput as error:
+            add_refusal(form, error)
+        except Conflict as error:
+            form.add_error(None, refusal_text(error))
+        else:
+            messages.success(request, _("Saved."))
+            return redirect("wire_user", name)
+    return _page(request, name, EntryForm(), form)
+
+
 def _of_page(request: HttpRequest) -> dict[str, Any]:
     """Return who acts, and on which revision of a user: the one that the page showed."""
     return {"revision": request.POST.get("revision") or None, "by": request.user.label}
@@ -428,10 +471,17 @@ def _show_once(request: HttpRequest, name: str, change: WireUserChange) -> HttpR
     return redirect("wire_user_secret", name, once.keep(request.user.pk, {"secret": change.secret}))
 
 
-def _page(request: HttpRequest, name: str, form: EntryForm) -> HttpResponse:
+def _page(request: HttpRequest, name: str, form: EntryForm, quotas: QuotaForm | None = None) -> HttpResponse:
     user = runtime.window().users.one(name)
+    if quotas is None:
+        quotas = QuotaForm(initial={row.quota: row.own for row in user.quotas})
+    for row in user.quotas:
+        if row.own is None:
+            text = _("no limit by default") if not row.counts else _("%(count)d by default") % {"count": row.counts}
+            quotas.fields[row.quota].widget.attrs["placeholder"] = text
     buttons = [(act, button) for act, button in BUTTONS.items() if button.fits(user)]
     context: dict[str, Any] = {"wire_user": user, "buttons": buttons, "form": form, "decision": None}
+    context["quotas"] = quotas
     context["mode"] = runtime.window().access_mode()
     question = QuestionForm(request.GET if "action" in request.GET else None, auto_id="ask_%s")
     if question.is_bound and question.is_valid():
@@ -439,5 +489,5 @@ def _page(request: HttpRequest, name: str, form: EntryForm) -> HttpResponse:
             context["decision"] = runtime.window().users.decide(name, **question.cleaned_data)
         except InvalidInput as error:
             add_refusal(question, error)
-    status = max(form_status(form), form_status(question))
+    status = max(form_status(form), form_status(question), form_status(quotas))
     return render(request, "wire_users/user.html", context | {"question": question}, status=status)

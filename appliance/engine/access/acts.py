@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
 from ..named_tuple import NamedTuple
 from .book import Account, BookRefusal
 from .policies import CUSTOM, DEFAULT, Entry, with_entry
+from .quotas import Quotas
 
 #: Bytes of a secret that is made here: 160 bits, as hexadecimal text, which no shell and no form changes.
 _SECRET_BYTES = 20
@@ -75,6 +76,12 @@ def entry_removed(account: Account, policy_type: str, resource: str) -> Account:
     return replace(account, custom=custom, default=default)
 
 
+def with_quotas(account: Account, changes: Mapping[str, int | None]) -> Account:
+    """Return the account with some other quotas. changes: name in `quotas.NAMES` -> number; None: the default counts.
+    The book refuses numbers that cannot be."""
+    return replace(account, quotas=Quotas(**{**dict(account.quotas.items()), **changes}))
+
+
 # --- for the audit log and for previews
 
 
@@ -84,7 +91,7 @@ def user_states(account: Account) -> dict[str, str]:
         "userType": "Super" if account.is_super else "Normal",
         "userStatus": "enable" if account.is_enabled else "disable",
         "secrets": str(len(account.secrets)),
-    }
+    } | {f"quota {name}": str(number) for name, number in account.quotas.items() if number is not None}
 
 
 def secrets_mark(account: Account) -> str:

@@ -124,9 +124,11 @@ def build(
     leader: Callable[[], str | None],
     frames_before: int = 0,
     replica_set: ReplicaSet | None = None,
+    quota_count: Callable[[str], int] = lambda what: 0,
+    users_at_quota: Callable[[], list[str]] = list,
 ) -> tuple[BrokerParts, Checks]:
     """Build the parts, and the checks including the broker's. leader: as `Window.leader_address`. frames_before: number
-    of live frames that earlier brokers of this process made."""
+    of live frames that earlier brokers of this process made. quota_count, users_at_quota: of `WireUsers`."""
     store, topics, groups = broker.store, broker.topics, broker.groups
     pool = AdminPool(pools[POOL])
     sampler = broker.sampler
@@ -210,6 +212,7 @@ def build(
         halves=broker.transactions.open_halves,
         counts=transactions.counts,
         clock=broker.transactions.check.clock,
+        quota_count=quota_count,
     )
     figures = BrokerFigures(reading, sampler)
     stuck = StuckTransactions(
@@ -217,7 +220,20 @@ def build(
     )
     lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
     unread = UnreadDeletion(lateness, sampler, store, topics, disk, options)
-    needs = Needs(lateness, stuck, store, topics, groups, measures, lag_times, disk, options, replication, unread)
+    needs = Needs(
+        lateness,
+        stuck,
+        store,
+        topics,
+        groups,
+        measures,
+        lag_times,
+        disk,
+        options,
+        replication,
+        unread,
+        users_at_quota,
+    )
     standing = Standing(lag, group_views, clients, checks, needs)
     live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
     sampler.after_sample.append(live.refresh)

@@ -181,6 +181,7 @@ TEMPLATES: dict[str, str | Plural] = {
     ),
     "two_secrets": _("%(name)s has two secrets already. End the old one first."),
     "one_secret": _("%(name)s has only one secret, and that one stays."),
+    "wrong_quota": _("%(quota)s is a whole number from 0, which is no limit, to %(most)d."),
     "entry_refused": _("The entry is refused: %(reason)s."),
     "wire_user_hung_up": _("Connections on which %(name)s signed are closed; what they asked for is judged anew."),
     "resource_literal": _("Name one topic, group or cluster: Topic:orders, Group:billing, Cluster:DefaultCluster."),
@@ -195,6 +196,10 @@ TEMPLATES: dict[str, str | Plural] = {
     "dead_letters_expire": ngettext_lazy(
         "%(group)s has %(count)d dead letter. It may be deleted in %(left_span)s.",
         "%(group)s has %(count)d dead letters. The first may be deleted in %(left_span)s.",
+    ),
+    "users_at_quota": ngettext_lazy(
+        "The wire user %(names)s reached a quota in the last minute.",
+        "%(count)d wire users reached a quota in the last minute: %(names)s.",
     ),
     "nobody_consumes": _("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
     "nobody_consumes_late": ngettext_lazy(

@@ -152,6 +152,8 @@ class Window:
             self.leader_address,
             self._live_before,
             self._set,
+            lambda what: 0 if self._users is None else self._users.quota_count(what),
+            lambda: [] if self._users is None else self._users.at_quota(),
         )
 
     def broker_gone(self) -> None:

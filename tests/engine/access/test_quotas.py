@@ -293,9 +293,8 @@ def test_quotas_are_in_the_journal_and_one_of_before_is_read(tmp_path):
     book = Book(path)
     book.create("old", "an older secret")
     assert b"quotas" not in path.read_bytes()  # as it was written before there were any
-    book.change(
-        "old", of_known("old", lambda one: Account("old", one.secrets, quotas=Quotas(requests=7, pull_bytes=0)))
-    )
+    quotas = Quotas(requests=7, pull_bytes=0)
+    book.change("old", of_known("old", lambda one: Account("old", one.secrets, quotas=quotas)))
     book.close()
     whole = path.read_bytes()
     first = whole.index(b"\n") + 1

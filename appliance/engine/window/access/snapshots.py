@@ -22,16 +22,47 @@ class EntryRow:
 
 
 @dataclass(frozen=True, slots=True)
+class QuotaRow:
+    """quota: "send_bytes", "pull_bytes" or "requests", of a second, or "connections". own: None where the default
+    counts; 0 is no limit. counts: the one that counts, 0 for no limit."""
+
+    # most: the largest that is taken.
+    quota: str
+    own: int | None
+    counts: int
+    most: int = field(metadata=HIDDEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    """lately: a quota took effect in the last minute. The numbers count since the start: sends and other requests that
+    were delayed or refused, pulls that were held, and connections that were refused or closed."""
+
+    # connections: open now, on all ports.
+    lately: bool
+    connections: int
+    sends_delayed: int
+    sends_refused: int
+    requests_delayed: int
+    requests_refused: int
+    pulls_held: int
+    connections_refused: int
+
+
+@dataclass(frozen=True, slots=True)
 class WireUser:
     """user_type: "Super", who may everything, or "Normal". secrets: how many are good, 1 or 2; none is ever told
     again."""
 
-    # entries: in the order in which they were made, own ones first. revision: changes with the user.
+    # entries: in the order in which they were made, own ones first. limited: None in report mode, in which quotas do
+    # not count. revision: changes with the user.
     name: str
     user_type: str
     enabled: bool
     secrets: int
     entries: tuple[EntryRow, ...]
+    quotas: tuple[QuotaRow, ...]
+    limited: Limited | None
     revision: str = field(metadata=HIDDEN)
 
 

@@ -11,9 +11,19 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TypeVar
 
-from ...access.acts import USER_ACTS, entry_put, entry_removed, entry_states, new_secret, secrets_mark, user_states
+from ...access.acts import (
+    USER_ACTS,
+    entry_put,
+    entry_removed,
+    entry_states,
+    new_secret,
+    secrets_mark,
+    user_states,
+    with_quotas,
+)
 from ...access.asked import Asked, of_group, of_topic
 from ...access.book import Account, Book, BookRefusal, User, creation, may_less, of_known
+from ...access.brake import Brake
 from ...access.policies import (
     ACTIONS,
     ALL,
@@ -38,13 +48,24 @@ from ...access.policies import (
     parse_resource,
     spelled_resource,
 )
+from ...access.quotas import NAMES, Quotas
 from ...access.refusals import NOT_PROVED, NOT_SUPER, Refusal
 from ...errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from ...protocol.codes import RequestCode
 from ..sentences import Sentence, say
 from ..snapshots import Difference, Page
 from ..tables import cut, page_of, sorted_by
-from .snapshots import AccessRow, Decision, EntryRow, JudgedRow, RefusalRow, WireUser, WireUserChange
+from .snapshots import (
+    AccessRow,
+    Decision,
+    EntryRow,
+    JudgedRow,
+    Limited,
+    QuotaRow,
+    RefusalRow,
+    WireUser,
+    WireUserChange,
+)
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -77,12 +98,22 @@ _LEAST_FIRST = (GET, PUB, SUB, UPDATE, CREATE, DELETE)
 class WireUsers:
     """Any thread but remoting-io: a change waits for the disk."""
 
-    def __init__(self, book: Book, mode: str, refusals: Callable[[], list[Refusal]]) -> None:
-        """mode: "report" or "enforce". refusals: returns what was refused, or would have been."""
+    def __init__(
+        self,
+        book: Book,
+        mode: str,
+        refusals: Callable[[], list[Refusal]],
+        brake: Brake | None = None,
+        defaults: Callable[[], Quotas] = Quotas,
+    ) -> None:
+        """mode: "report" or "enforce". refusals: returns what was refused, or would have been. brake: None while quotas
+        do not count. defaults: returns the quotas of users who have none of their own."""
         # Constant after construction.
         self._book = book
         self.mode = mode
         self._refusals = refusals
+        self._brake = brake
+        self._defaults = defaults
 
     # --- looking
 
@@ -92,7 +123,7 @@ class WireUsers:
         part = q.casefold()
         found = sorted_by((account for account in self._book if part in account.name.casefold()), sort, _KEYS)
         shown, page, pages, page_size = cut(found, page, page_size)
-        return page_of(found, map(_shown, shown), page, pages, page_size)
+        return page_of(found, map(self._shown, shown), page, pages, page_size)
 
     def who_may(self, resource: str, sort: str = "user", page: int = 1, page_size: int = 50) -> Page:
         """Return a page of AccessRow: the users who may do something on one topic, group or cluster, as "Topic:orders".
@@ -132,7 +163,42 @@ class WireUsers:
 
     def one(self, name: str) -> WireUser:
         """Return one user. NotFound."""
-        return _shown(self._known(name))
+        return self._shown(self._known(name))
+
+    def _shown(self, account: Account) -> WireUser:
+        defaults, now = self._defaults(), dict(account.quotas.items())
+        quotas = account.quotas.over(defaults)
+        return WireUser(
+            name=account.name,
+            user_type=_type_of(account),
+            enabled=account.is_enabled,
+            secrets=len(account.secrets),
+            entries=(
+                *(_row(CUSTOM, entry) for entry in account.custom),
+                *(_row(DEFAULT, entry) for entry in account.default),
+            ),
+            quotas=tuple(QuotaRow(name, now[name], number or 0, NAMES[name]) for name, number in quotas.items()),
+            limited=self._limited(account.name),
+            revision=_revision_of(account),
+        )
+
+    def _limited(self, name: str) -> Limited | None:
+        brake = self._brake
+        if brake is None:
+            return None
+        return Limited(name in self.at_quota(), brake.connections_of(name), **brake.limited.of(name))
+
+    def at_quota(self) -> list[str]:
+        """Return the users who reached a quota in the last minute, by name."""
+        brake = self._brake
+        return [] if brake is None else brake.limited.lately(brake.loop.clock.monotonic())
+
+    def quota_count(self, what: str) -> int:
+        """Return how often quotas took effect since the start: one of `brake.COUNTS`, or "users_at_quota", the number
+        of users now."""
+        if self._brake is None:
+            return 0
+        return len(self.at_quota()) if what == "users_at_quota" else self._brake.limited.totals()[what]
 
     def _known(self, name: str) -> Account:
         user = self._book.get(name)
@@ -162,6 +228,21 @@ class WireUsers:
         """Delete a user and its entries. NotFound; Conflict for the last Super user who is enabled."""
         gone = of_known(name, lambda account: Account(name, gone=True))
         return self._change(name, gone, revision, dry_run, by)
+
+    def set_quotas(
+        self,
+        name: str,
+        changes: Mapping[str, int | None],
+        *,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> WireUserChange:
+        """Change some of a user's quotas. changes: "send_bytes", "pull_bytes", "requests" or "connections" -> number, 0
+        for no limit; None: the default counts. NotFound, InvalidInput (the quota)."""
+        for quota in changes:
+            _one_of("quota", quota, NAMES)
+        return self._change(name, of_known(name, lambda account: with_quotas(account, changes)), revision, dry_run, by)
 
     def put_entry(
         self,
@@ -331,26 +412,14 @@ def _said(refusal: BookRefusal) -> AdminError:
             return NotFound("entry", str(args["resource"]))
         case "wire_user_name":
             return InvalidInput("name", say(refusal.key))
+        case "wrong_quota":
+            return InvalidInput(str(args["quota"]), say(refusal.key, **args))
         case _:
             return Conflict(say(refusal.key, **args))
 
 
 def _type_of(account: Account) -> str:
     return "Super" if account.is_super else "Normal"
-
-
-def _shown(account: Account) -> WireUser:
-    return WireUser(
-        name=account.name,
-        user_type=_type_of(account),
-        enabled=account.is_enabled,
-        secrets=len(account.secrets),
-        entries=(
-            *(_row(CUSTOM, entry) for entry in account.custom),
-            *(_row(DEFAULT, entry) for entry in account.default),
-        ),
-        revision=_revision_of(account),
-    )
 
 
 def _refusal(row: Refusal) -> RefusalRow:

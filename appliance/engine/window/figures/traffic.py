@@ -53,6 +53,7 @@ class Reading:
     halves: OpenHalves
     counts: Callable[[], TransactionCounts]
     clock: Clock
+    quota_count: Callable[[str], int]
     seconds: int = RATE_SAMPLES
 
     def rate(self, total: str) -> float | None:

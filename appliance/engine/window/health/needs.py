@@ -66,6 +66,7 @@ _ORDER = (
     "slave_lags",
     "slave_behind",
     "queues_unreadable",
+    "users_at_quota",
     "consumption_is_off_behind",
     "nobody_consumes_late",
     "nobody_consumes",
@@ -100,7 +101,9 @@ class Needs:
         options: Options,
         replication: ReplicationView,
         unread: UnreadDeletion,
+        users_at_quota: Callable[[], list[str]],
     ) -> None:
+        """users_at_quota: returns the users of the wire who reached a quota in the last minute."""
         # Constant after construction.
         self._lateness = lateness
         self._transactions = transactions
@@ -113,12 +116,14 @@ class Needs:
         self._options = options
         self._replication = replication
         self._unread = unread
+        self._users_at_quota = users_at_quota
 
     def of(self, progress: LagSnapshot, findings: Iterable[Finding]) -> tuple[s.Need, ...]:
         """Return the needs among the findings of the checks, and those that follow from topics and groups' progress."""
         found = [*findings, *self._replication.of_set(), *self._transactions.findings()]
         found += self._full_disk()
         found += self._unreadable_queues(progress)
+        found += self._at_quota()
         with QueueReader(self._store) as reader:
             look = _Look(self, progress, reader)
             found += look.dead_letters()
@@ -140,6 +145,13 @@ class Needs:
         if 0 < left <= limits.DISK_MS:
             level = "act" if left <= limits.DISK_URGENT_MS else "watch"
             yield _need(level, "system", "disk_full", say("disk_full_soon", full_at_ms=at_ms), -left)
+
+    def _at_quota(self) -> Iterator[Finding]:
+        names = self._users_at_quota()
+        if names:
+            shown = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+            text = say("users_at_quota", count=len(names), names=shown)
+            yield _need("watch", "system", "users_at_quota", text, len(names))
 
     def _unreadable_queues(self, progress: LagSnapshot) -> Iterator[Finding]:
         """Yield the topics to which producers may send, or have sent, messages that cannot be read."""
