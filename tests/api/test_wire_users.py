@@ -12,6 +12,7 @@ from appliance.console.models import AuditEntry
 from appliance.console.views.wire_users import BUTTONS
 from appliance.engine.access.acts import USER_ACTS
 from appliance.engine.access.book import Book
+from appliance.engine.access.quotas import NAMES, Quotas
 from appliance.engine.window.access import users as window_wire_users
 from tests.support.server import ROOT
 from tests.support.wire_users import wire_users
@@ -42,7 +43,12 @@ def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
     assert book.get("shop").account.secrets == (first,)
     problem_of(root.post("/wire-users", {"name": "shop"}), 409, "conflict")
     shown = answer_of(root.get("/wire-users/shop"))
-    assert shown == {"name": "shop", "user_type": "Normal", "enabled": True, "secrets": 1, "entries": []}
+    assert [(row["quota"], row["own"], row["counts"]) for row in shown.pop("quotas")] == [
+        (name, None, 0) for name in NAMES
+    ]
+    assert shown == {
+        "name": "shop", "user_type": "Normal", "enabled": True, "secrets": 1, "entries": [], "limited": None
+    }  # fmt: skip
     rotated = answer_of(root.ask("POST", "/wire-users/shop/acts/rotate"))
     assert rotated["secret"] not in (None, first)
     assert [(one["field"], one["before"], one["after"]) for one in rotated["differences"]] == [("secrets", "1", "2")]
@@ -91,6 +97,31 @@ def test_each_change_has_its_sides_in_the_audit_log(root, book: Book):
     answer_of(root.delete("/wire-users/shop"))
     line = AuditEntry.objects.latest("id")
     assert line.before == {"userType": "Normal", "userStatus": "disable", "secrets": "1", "Group:g": "Deny Sub"}
+
+
+def test_quotas_are_changed_one_by_one_and_audited(root, book: Book):
+    answer_of(root.post("/wire-users", {"name": "shop"}), 201)
+    preview = root.patch("/wire-users/shop/quotas?dry_run=true", {"requests": 5})
+    assert not answer_of(preview)["applied"]
+    assert book.get("shop").account.quotas == Quotas()
+    answer_of(root.patch("/wire-users/shop/quotas", {"requests": 5, "connections": 0}))
+    changed = answer_of(root.patch("/wire-users/shop/quotas", {"send_bytes": 10**6, "connections": None}))
+    assert {(one["field"], one["before"], one["after"]) for one in changed["differences"]} == {
+        ("quota send_bytes", None, "1000000"), ("quota connections", "0", None)
+    }  # fmt: skip
+    assert book.get("shop").account.quotas == Quotas(send_bytes=10**6, requests=5)
+    line = AuditEntry.objects.latest("id")
+    assert (line.action, line.before, line.after) == (
+        "wire-user.set", {"quota connections": "0"}, {"quota send_bytes": "1000000"}
+    )  # fmt: skip
+    for wrong in (-1, 10**11 + 1, 1 << 70, 1.5, "7", True, [1]):
+        problem_of(root.patch("/wire-users/shop/quotas", {"pull_bytes": wrong}), 422)
+    problem_of(root.patch("/wire-users/shop/quotas", {"speed": 1}), 422)
+    problem_of(root.patch("/wire-users/nobody/quotas", {"requests": 1}), 404)
+    late = root.patch("/wire-users/shop/quotas", {"requests": 6}, if_match=preview.headers["ETag"])
+    problem_of(late, 412, "revision_mismatch")
+    answer_of(root.delete("/wire-users/shop/quotas"))
+    assert book.get("shop").account.quotas == Quotas()
 
 
 def test_the_act_that_was_previewed_is_done_unless_the_user_changed_meanwhile(root, book: Book):

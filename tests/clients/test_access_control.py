@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 
@@ -78,6 +79,33 @@ def test_who_may_not_is_told_so(agent: Agent, server: Server, topic: str, creden
     ):
         producer.send(topic, [Message(b"x")])
     assert caught.value.code == 16, caught.value
+
+
+def test_a_client_over_its_quotas_is_slowed_down_and_loses_nothing(administrator: Agent, server: Server):
+    def limit(**options: int) -> None:
+        for name, value in options.items():
+            line = f"updateBrokerConfig -b {server.broker} -k {name} -v {value}"
+            assert "success" in mqadmin.run(administrator, server.namesrv, line, **ROOT)
+
+    bodies = [b"%d" % number + b"." * 4096 for number in range(12)]
+    with (
+        administrator.push(server.namesrv, "Orders", "orders-slow", **ANN) as consumer,
+        administrator.producer(server.namesrv, "slow", retries=0, **ANN) as producer,
+    ):
+        limit(userSendBytesPerSecond=20_000, userPullBytesPerSecond=20_000)
+        begun = time.monotonic()
+        producer.send("Orders", [Message(body) for body in bodies])  # of two and a half seconds, one is saved up
+        assert time.monotonic() - begun > 1
+        producer.send("Orders", [Message(b"x" * 100_000)])
+        with pytest.raises(ClientFailed) as caught:
+            producer.send("Orders", [Message(b"y")])
+        assert caught.value.code == 2, caught.value
+        limit(userSendBytesPerSecond=0)
+        producer.send("Orders", [Message(b"z")])
+        got = {message.body for message in consumer.wait_for(len(bodies) + 2)}
+        assert got >= {*bodies, b"z"}
+        assert b"y" not in got
+        limit(userPullBytesPerSecond=0)
 
 
 def test_mqadmin_shows_users_and_entries_and_no_secret(administrator: Agent, server: Server):

@@ -49,6 +49,12 @@ def test_a_user_is_made_allowed_and_asked_about(server):
     assert asked(server, *question, "127.0.0.1", **HERE)["allowed"]
     assert not asked(server, *question, "192.0.2.1", **HERE)["allowed"]
     assert "The entry for Topic:orders* decides" in told(server, *question, "127.0.0.1", **HERE)
+    told(server, "wire-user", "quotas", "shop", "--requests", "50", "--send-bytes", "0", **HERE)
+    quotas = {row["quota"]: row["own"] for row in asked(server, "wire-user", "show", "shop", **HERE)["quotas"]}
+    assert quotas == {"send_bytes": 0, "pull_bytes": None, "requests": 50, "connections": None}
+    refused(server, 6, "wire-user", "quotas", "shop", "--requests", "-1", **HERE)
+    told(server, "wire-user", "remove-quotas", "shop", "--yes", **HERE)
+    assert {row["own"] for row in asked(server, "wire-user", "show", "shop", **HERE)["quotas"]} == {None}
     rotated = asked(server, "wire-user", "rotate", "shop", **HERE)
     assert rotated["secret"] != made["secret"]
     assert "add --yes" in refused(server, 2, "wire-user", "disable", "shop", **HERE)

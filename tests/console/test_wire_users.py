@@ -115,6 +115,37 @@ def test_a_user_from_the_first_secret_to_the_end(admin, window):
     ]  # fmt: skip
 
 
+def test_quotas_are_set_and_a_user_at_a_limit_is_shown_everywhere(admin, window, site, client_as):
+    secret = made(admin, "shop")
+    entry(admin, "shop", "Topic:orders")
+    page = reverse("wire_user_quotas", args=["shop"])
+    for wrong in ("-1", "1" + "0" * 30, "NaN", "1e3", "seven"):
+        refused = admin.post(page, {"send_bytes": wrong})
+        assert refused.status_code == 422, wrong
+    assert all(row.own is None for row in window.users.one("shop").quotas)
+    assert admin.post(page, {"send_bytes": "1000", "connections": "0"}).status_code == 302
+    assert [row.own for row in window.users.one("shop").quotas] == [1000, None, None, 0]
+    shown = admin.get(reverse("wire_user", args=["shop"])).content.decode()
+    assert 'value="1000"' in shown
+    assert "at its limit" not in shown
+    metrics = window.metrics()
+    assert (metrics["wire_users_at_quota"], metrics["quota_sends_refused_total"]) == (0, 0)
+    peer = SignedPeer(str(site.broker_address), ("shop", secret))
+    codes = [peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x" * 5000).code for _ in range(2)]
+    peer.close()
+    assert codes == [0, 2]
+    limited = window.users.one("shop").limited
+    assert (limited.lately, limited.sends_refused) == (True, 1)
+    for address in (reverse("wire_user", args=["shop"]), reverse("wire_users")):
+        assert "at its limit" in admin.get(address).content.decode()
+    metrics = window.metrics()
+    assert (metrics["wire_users_at_quota"], metrics["quota_sends_refused_total"]) == (1, 1)
+    [need] = [one for one in window.needs() if one.sentence.code == "users_at_quota"]
+    assert (need.level, "shop" in str(need.sentence)) == ("watch", True)
+    assert admin.post(page, {}).status_code == 302
+    assert all(row.own is None for row in window.users.one("shop").quotas)
+
+
 def test_what_is_refused_is_told_and_written_down(admin, window):
     made(admin, "shop")
     again = admin.post(reverse("wire_user_create"), {"name": "shop", "user_type": "Normal"})
