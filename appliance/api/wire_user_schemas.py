@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ..engine.access.quotas import MOST_BYTES, MOST_CONNECTIONS, MOST_REQUESTS
+from ..engine.config import MOST_QUOTA_BYTES, MOST_QUOTA_CONNECTIONS, MOST_QUOTA_REQUESTS
 from ..engine.window.access.snapshots import AccessRow, EntryRow, RefusalRow, WireUser
 from .schemas import In, Out, PageOut
 
@@ -42,7 +42,7 @@ class EntryIn(In):
     policy: Policy = "Custom"
 
 
-Bytes = Annotated[int, Field(ge=0, le=MOST_BYTES)]
+Bytes = Annotated[int, Field(ge=0, le=MOST_QUOTA_BYTES)]
 
 
 class QuotasIn(In):
@@ -50,8 +50,8 @@ class QuotasIn(In):
 
     send_bytes: Bytes | None = None
     pull_bytes: Bytes | None = None
-    requests: Annotated[int, Field(ge=0, le=MOST_REQUESTS)] | None = None
-    connections: Annotated[int, Field(ge=0, le=MOST_CONNECTIONS)] | None = None
+    requests: Annotated[int, Field(ge=0, le=MOST_QUOTA_REQUESTS)] | None = None
+    connections: Annotated[int, Field(ge=0, le=MOST_QUOTA_CONNECTIONS)] | None = None
 
 
 class RefusalPage(PageOut):

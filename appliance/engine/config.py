@@ -28,6 +28,10 @@ MAX_MESSAGE_SIZE_LIMIT_BYTES = (16 << 20) - (128 << 10)
 # A stored record is the body, at most 64 KiB around it, and an 8-byte blank record must still fit behind it.
 RECORD_OVERHEAD_BYTES = 65_536 + 8
 
+# Largest quotas of a user. Bytes a second: beyond any network. Requests a second: of larger ones the time of a single
+# request would be lost in rounding. Connections: beyond the open files of any process.
+MOST_QUOTA_BYTES, MOST_QUOTA_REQUESTS, MOST_QUOTA_CONNECTIONS = 100_000_000_000, 10_000_000, 1_000_000
+
 
 def _option(
     upstream: str,
@@ -295,12 +299,11 @@ class BrokerConfig:
     namesrv_anonymous_routes: bool = _option("namesrvAnonymousRoutes", True)
     # Ours: networks from which other brokers may register without a signature, separated by ';', or "all".
     namesrv_broker_addresses: str = _option("namesrvBrokerAddresses", "127.0.0.0/8;::1", check=parse_networks)
-    # Ours: quotas of users who have none of their own; 0: no limit (docs/access-control.md). The largest are those of
-    # `access/quotas.py`.
-    user_send_bytes_per_second: int = _option("userSendBytesPerSecond", 0, maximum=100_000_000_000)
-    user_pull_bytes_per_second: int = _option("userPullBytesPerSecond", 0, maximum=100_000_000_000)
-    user_requests_per_second: int = _option("userRequestsPerSecond", 0, maximum=10_000_000)
-    user_connections: int = _option("userConnections", 0, maximum=1_000_000)
+    # Ours: quotas of users who have none of their own; 0: no limit (docs/access-control.md).
+    user_send_bytes_per_second: int = _option("userSendBytesPerSecond", 0, maximum=MOST_QUOTA_BYTES)
+    user_pull_bytes_per_second: int = _option("userPullBytesPerSecond", 0, maximum=MOST_QUOTA_BYTES)
+    user_requests_per_second: int = _option("userRequestsPerSecond", 0, maximum=MOST_QUOTA_REQUESTS)
+    user_connections: int = _option("userConnections", 0, maximum=MOST_QUOTA_CONNECTIONS)
     # Ours: TLS on every port of the process, beside plain connections or instead of them (docs/security.md).
     tls_mode: str = _option("tlsMode", "disabled", choices=("disabled", "permissive", "enforcing"))
     tls_cert_file: str = _option("tlsCertFile", "")

@@ -115,9 +115,9 @@ def test_quotas_are_changed_one_by_one_and_audited(root, book: Book):
         "wire-user.set", {"quota connections": "0"}, {"quota send_bytes": "1000000"}
     )  # fmt: skip
     for wrong in (-1, 10**11 + 1, 1 << 70, 1.5, "7", True, [1]):
-        problem_of(root.patch("/wire-users/shop/quotas", {"pull_bytes": wrong}), 422)
-    problem_of(root.patch("/wire-users/shop/quotas", {"speed": 1}), 422)
-    problem_of(root.patch("/wire-users/nobody/quotas", {"requests": 1}), 404)
+        problem_of(root.patch("/wire-users/shop/quotas", {"pull_bytes": wrong}), 422, "invalid_input")
+    problem_of(root.patch("/wire-users/shop/quotas", {"speed": 1}), 422, "invalid_input")
+    problem_of(root.patch("/wire-users/nobody/quotas", {"requests": 1}), 404, "wire_user_not_found")
     late = root.patch("/wire-users/shop/quotas", {"requests": 6}, if_match=preview.headers["ETag"])
     problem_of(late, 412, "revision_mismatch")
     answer_of(root.delete("/wire-users/shop/quotas"))

@@ -140,7 +140,7 @@ def test_quotas_are_set_and_a_user_at_a_limit_is_shown_everywhere(admin, window,
         assert "at its limit" in admin.get(address).content.decode()
     metrics = window.metrics()
     assert (metrics["wire_users_at_quota"], metrics["quota_sends_refused_total"]) == (1, 1)
-    [need] = [one for one in window.needs() if one.sentence.code == "users_at_quota"]
+    [need] = [one for one in window.overview.snapshot().needs if one.sentence.code == "users_at_quota"]
     assert (need.level, "shop" in str(need.sentence)) == ("watch", True)
     assert admin.post(page, {}).status_code == 302
     assert all(row.own is None for row in window.users.one("shop").quotas)

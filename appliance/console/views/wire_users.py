@@ -21,7 +21,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
-from ...engine.access.quotas import MOST_BYTES, MOST_CONNECTIONS, MOST_REQUESTS
+from ...engine.config import MOST_QUOTA_BYTES, MOST_QUOTA_CONNECTIONS, MOST_QUOTA_REQUESTS
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from .. import once
 from ..audit import audit
@@ -170,16 +170,16 @@ class QuotaForm(Form):
     """How much a user may send, pull and ask. An empty field: the default counts."""
 
     send_bytes = forms.IntegerField(
-        label=gettext_lazy("Bytes sent a second"), required=False, min_value=0, max_value=MOST_BYTES
+        label=gettext_lazy("Bytes sent a second"), required=False, min_value=0, max_value=MOST_QUOTA_BYTES
     )
     pull_bytes = forms.IntegerField(
-        label=gettext_lazy("Bytes pulled a second"), required=False, min_value=0, max_value=MOST_BYTES
+        label=gettext_lazy("Bytes pulled a second"), required=False, min_value=0, max_value=MOST_QUOTA_BYTES
     )
     requests = forms.IntegerField(
-        label=gettext_lazy("Requests a second"), required=False, min_value=0, max_value=MOST_REQUESTS
+        label=gettext_lazy("Requests a second"), required=False, min_value=0, max_value=MOST_QUOTA_REQUESTS
     )
     connections = forms.IntegerField(
-        label=gettext_lazy("Connections"), required=False, min_value=0, max_value=MOST_CONNECTIONS
+        label=gettext_lazy("Connections"), required=False, min_value=0, max_value=MOST_QUOTA_CONNECTIONS
     )
 
 

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-#: Largest quotas. Bytes: beyond any network. Requests: with a bucket's numbers, smaller shares of a second are lost in
-#: rounding. Connections: beyond any process's open files.
-MOST_BYTES, MOST_REQUESTS, MOST_CONNECTIONS = 100_000_000_000, 10_000_000, 1_000_000
+from ..config import MOST_QUOTA_BYTES, MOST_QUOTA_CONNECTIONS, MOST_QUOTA_REQUESTS
+
 #: What an idle user may take at once, in seconds of the quota.
 BURST_S = 1.0
 
@@ -44,10 +43,10 @@ class Quotas(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 #: Name of each quota -> the largest that is taken.
 NAMES: Mapping[str, int] = {
-    "send_bytes": MOST_BYTES,
-    "pull_bytes": MOST_BYTES,
-    "requests": MOST_REQUESTS,
-    "connections": MOST_CONNECTIONS,
+    "send_bytes": MOST_QUOTA_BYTES,
+    "pull_bytes": MOST_QUOTA_BYTES,
+    "requests": MOST_QUOTA_REQUESTS,
+    "connections": MOST_QUOTA_CONNECTIONS,
 }
 
 

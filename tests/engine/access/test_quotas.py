@@ -12,8 +12,9 @@ import pytest
 from appliance.engine.access import brake as brake_module
 from appliance.engine.access.book import Account, Book, BookRefusal, of_known
 from appliance.engine.access.brake import Brake, Meter
-from appliance.engine.access.quotas import MOST_BYTES, NAMES, Bucket, Quotas
+from appliance.engine.access.quotas import NAMES, Bucket, Quotas
 from appliance.engine.clock import FakeClock
+from appliance.engine.config import MOST_QUOTA_BYTES
 from appliance.engine.protocol.codes import RequestCode as CODE
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.remoting.event_loop import EventLoop
@@ -280,7 +281,7 @@ def test_connections_beyond_the_quota_are_refused_and_the_newest_are_closed(rig)
     assert rig.brake.connections_of("ann") == 1
 
 
-@pytest.mark.parametrize("wrong", [-1, MOST_BYTES + 1, 1 << 70, float("nan"), 1.5, True, "7"])
+@pytest.mark.parametrize("wrong", [-1, MOST_QUOTA_BYTES + 1, 1 << 70, float("nan"), 1.5, True, "7"])
 def test_what_is_no_quota_is_refused_and_not_kept(rig, wrong):
     for name in NAMES:
         with pytest.raises(BookRefusal, match="number from 0"):
