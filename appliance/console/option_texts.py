@@ -57,6 +57,16 @@ OPTION_TEXTS: dict[str, str] = {
         "off; report: says what would be refused; enforce: every request is signed and allowed, or refused."
     ),
     "initAuthenticationUser": gettext_noop("The first Super user of access control, made if there is none."),
+    "userSendBytesPerSecond": gettext_noop(
+        "Bytes that each wire user may send in a second, unless it has a quota of its own; 0: no limit."
+    ),
+    "userPullBytesPerSecond": gettext_noop(
+        "Bytes that each wire user may pull in a second, unless it has a quota of its own; 0: no limit."
+    ),
+    "userRequestsPerSecond": gettext_noop(
+        "Requests of each wire user in a second, unless it has a quota of its own; 0: no limit."
+    ),
+    "userConnections": gettext_noop("Connections of each wire user, unless it has a quota of its own; 0: no limit."),
     "namesrvAnonymousRoutes": gettext_noop("The name server tells routes to unsigned requests, too."),
     "namesrvBrokerAddresses": gettext_noop("Networks from which other brokers may register without a signature."),
     "tlsMode": gettext_noop(
