@@ -103,6 +103,12 @@ _OF_SLAVES = (
     "replication_bytes_per_second", "replication_in_sync_slaves", "replication_lag_bytes", "replication_lag_seconds",
     "replication_lost_slaves", "replication_slaves",
 )  # fmt: skip
+#: `tests/console/test_wire_users.py` moves them.
+_NO_USERS = "access control is off"
+_OF_QUOTAS = (
+    "quota_connections_refused_total", "quota_pulls_held_total", "quota_requests_delayed_total",
+    "quota_requests_refused_total", "quota_sends_delayed_total", "quota_sends_refused_total", "wire_users_at_quota",
+)  # fmt: skip
 STAND_STILL = {
     "EndTransactionQueueSize": _NO_TRANSACTIONS,
     "EndTransactionThreadPoolQueueCapacity": _NO_TRANSACTIONS,
@@ -236,7 +242,9 @@ SOURCES: dict[str, tuple[Callable[[WatchedEngine], dict[str, Any]], list[Mover],
     "metrics": (
         WatchedEngine.metrics,
         METRICS,
-        {f'hot_path_info{{twin="{CHOICE.name}"}}': _NAME} | dict.fromkeys(_OF_SLAVES, _NO_SLAVES),
+        {f'hot_path_info{{twin="{CHOICE.name}"}}': _NAME}
+        | dict.fromkeys(_OF_SLAVES, _NO_SLAVES)
+        | dict.fromkeys(_OF_QUOTAS, _NO_USERS),
     ),
     "overview": (
         WatchedEngine.overview,

@@ -167,7 +167,7 @@ class EntryForm(Form):
 
 
 class QuotaForm(Form):
-    """How much a user may send, pull and ask. An empty field: the default counts."""
+    """Quotas of a user. Where a field is empty, the default counts."""
 
     send_bytes = forms.IntegerField(
         label=gettext_lazy("Bytes sent a second"), required=False, min_value=0, max_value=MOST_QUOTA_BYTES

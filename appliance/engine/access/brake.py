@@ -3,8 +3,8 @@
     a send              waits for at most a second, then it is refused with 2 (SYSTEM_BUSY)
     a pull              waits in the long polling of its broker for as long as it asked, and is never refused
     work of clients     (heartbeats, offsets, locks, send-backs, ends of transactions) waits for at most a second, then
-                        it is done all the same
-    any other request   as a send
+                        it is handled
+    any other request   is treated as a send
     a connection        more than the user may have is refused with 2, and closed if no other user signs on it
 
 Requests that wait are decoded and stand in a line of their connection, so a connection's sends keep their order. A
@@ -57,7 +57,7 @@ COUNTS = (SENDS_DELAYED, SENDS_REFUSED, REQUESTS_DELAYED, REQUESTS_REFUSED, PULL
 
 
 class Limited:
-    """How often quotas took effect, in all and for each user, since the start. Any thread."""
+    """Counts of the effects of quotas, in all and for each user, since the start. Any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -172,7 +172,7 @@ class Meter:
         self.sent = Bucket(quotas.send_bytes or 0, now)
         self.pulled = Bucket(quotas.pull_bytes or 0, now)
         self.asked = Bucket(quotas.requests or 0, now)
-        #: Where requests wait; None while none does.
+        #: Room for requests that wait; None while none does.
         self.room: _Room | None = None
 
     def change(self, quotas: Quotas) -> None:
@@ -297,7 +297,7 @@ class _Room:
         return None if self.pulls is None else self.pulls.first_held(self._meter)
 
     def is_free(self, is_send: bool) -> bool:
-        """True if a request takes nobody's turn."""
+        """True if no other request has its turn before this one."""
         return not (self._sends if is_send else self._others) and not (
             self._meter.asked.rate and self.first_pull() is not None
         )
@@ -431,7 +431,7 @@ class Brake:
     def __init__(self, loop: EventLoop, book: Book, defaults: Quotas) -> None:
         """defaults: of users who have none of their own."""
         self.loop = loop
-        #: Of requests that wait.
+        #: Bytes of the requests that wait.
         self.waiting = Shares(FEW_WAITING_BYTES)
         self.limited = Limited()
         self._book = book

@@ -1,9 +1,8 @@
-"""Quotas: how much a user of the wire may send, pull and ask in a second, and on how many connections. PURE.
+"""Quotas of a user of the wire: bytes sent and pulled and requests in a second, and connections. PURE.
 
-A `Bucket` holds what a second may take. It is one number, the time at which everything taken so far is paid for, so it
-is filled by the passing of time alone. A user who was idle may take one second's worth at once. What is taken when the
-bucket is not empty of debt is taken whole, however large, so the largest message passes under the smallest quota; the
-next one waits until it is paid for.
+A `Bucket` is one number, the time at which everything taken so far is paid for, so it is filled by the passing of time
+alone. A user who was idle may take one second's worth at once. A user without a debt may take any amount, so the largest
+message passes under the smallest quota; the next one waits until that is paid for.
 """
 
 from __future__ import annotations
@@ -14,13 +13,12 @@ import msgspec
 
 from ..config import MOST_QUOTA_BYTES, MOST_QUOTA_CONNECTIONS, MOST_QUOTA_REQUESTS
 
-#: What an idle user may take at once, in seconds of the quota.
+#: Largest burst after a pause, in seconds of the quota.
 BURST_S = 1.0
 
 
 class Quotas(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One user's, or those of all who have none of their own. Bytes and requests are of a second. None: what counts for
-    all; 0: no limit."""
+    """Quotas of one user, or the defaults. Bytes and requests are of a second. None: the default counts; 0: no limit."""
 
     send_bytes: int | None = None
     pull_bytes: int | None = None
@@ -77,7 +75,7 @@ class Bucket:
             self._paid_at = max(self._paid_at, now - BURST_S) + amount / self.rate
 
     def change(self, rate: int, now: float) -> None:
-        """Have another rate. What was owed by the old one is forgiven, and no burst is given."""
+        """Use another rate. The debt under the old one is forgiven, and no burst is given."""
         if rate != self.rate:
             self.rate = rate
             self._paid_at = now

@@ -199,7 +199,7 @@ TEMPLATES: dict[str, str | Plural] = {
     ),
     "users_at_quota": ngettext_lazy(
         "The wire user %(names)s reached a quota in the last minute.",
-        "%(count)d wire users reached a quota in the last minute: %(names)s.",
+        "%(count)d wire users reached a quota in the last minute, among them %(names)s.",
     ),
     "nobody_consumes": _("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
     "nobody_consumes_late": ngettext_lazy(

@@ -26,9 +26,8 @@ from ..pulling.admission import PARSE_FAILED, Forbidden, ForbiddenType, PullAdmi
 from ..pulling.cold_pulls import COLD_PULL_BYTES, ColdPulls, overloaded
 from ..pulling.compiled import PullParts
 from ..pulling.fields import COMMIT_OFFSET, SUSPEND, PullFields, decode_pull, fields_of
-from ..pulling.metered import Metered
 from ..pulling.pull_path import PullPath
-from ..pulling.request import Allowance, PullRequest
+from ..pulling.request import Allowance, Metered, PullRequest
 from .pull_answers import FOUND_HEADER, PullAnswers
 
 if TYPE_CHECKING:

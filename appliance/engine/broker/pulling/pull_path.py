@@ -17,8 +17,7 @@ from ...store.results import GetResult, GetStatus
 from ..long_polling import BUCKET_MS, LONGEST_HOLD_MS, LongPolling
 from ..offsets import ConsumerOffsetManager
 from .cold_pulls import ColdPulls, overloaded
-from .metered import Metered
-from .request import Allowance, PullRequest
+from .request import Allowance, Metered, PullRequest
 
 #: Held pulls of a group are only looked for in queues with at most this many held pulls.
 _MOST_ANSWERED = 200
@@ -106,7 +105,7 @@ class PullPath:
     # --- of users with quotas
 
     def pull_metered(self, request: PullRequest, hold_ms: int) -> None:
-        """As `pull`, for a request whose outcome goes to a `Metered`. While its user is over a quota, it is held."""
+        """Serve a pull whose outcome goes to a `Metered` as `pull` does, or hold it while its user is over a quota."""
         reply = request.reply_to
         assert isinstance(reply, Metered)
         reply.until = self._loop.monotonic + min(hold_ms, LONGEST_HOLD_MS) / 1000

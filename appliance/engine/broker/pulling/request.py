@@ -91,3 +91,26 @@ class PullRequest(msgspec.Struct, eq=False, gc=False):
 
     def __repr__(self) -> str:
         return f"<PullRequest {self.group.group_name} {self.topic.topic_name}-{self.queue_id} from {self.offset}>"
+
+
+class Metered:
+    """The receiver of the outcome of one pull of a user with quotas: counts what was found. On remoting-io.
+
+    until: monotonic end of the time for which the pull may be held. is_admitted: the allowance has counted the pull.
+    """
+
+    __slots__ = ("_reply_to", "allowance", "is_admitted", "until")
+
+    def __init__(self, reply_to: ReplyTo, allowance: Allowance) -> None:
+        self._reply_to = reply_to
+        self.allowance = allowance
+        self.until = 0.0
+        self.is_admitted = False
+
+    def found(self, request: PullRequest, code: int, result: GetResult) -> None:
+        if result.runs:
+            self.allowance.took(result.size)
+        self._reply_to.found(request, code, result)
+
+    def refused(self, request: PullRequest, refusal: RefusedRequest) -> None:
+        self._reply_to.refused(request, refusal)
