@@ -46,7 +46,8 @@ Bytes = Annotated[int, Field(ge=0, le=MOST_QUOTA_BYTES)]
 
 
 class QuotasIn(In):
-    """Bytes and requests of a second. A field that is left out stays as it is. null: the default counts; 0: no limit."""
+    """Bytes and requests of a second. A field that is left out stays as it is. null: the default counts. 0: no
+    limit."""
 
     send_bytes: Bytes | None = None
     pull_bytes: Bytes | None = None

@@ -89,24 +89,25 @@ def test_a_client_over_its_quotas_is_slowed_down_and_loses_nothing(administrator
             assert "success" in mqadmin.run(administrator, server.namesrv, line, **ROOT)
 
     noise = random.Random(7)  # not to be compressed by the client
-    bodies = [noise.randbytes(4000) for _ in range(12)]
+    messages = [Message(noise.randbytes(4000)) for _ in range(12)]
+    refused, last = Message(b"y"), Message(b"z")
     with (
         administrator.push(server.namesrv, "Orders", "orders-slow", **ANN) as consumer,
         administrator.producer(server.namesrv, "slow", retries=0, **ANN) as producer,
     ):
         limit(userSendBytesPerSecond=20_000, userPullBytesPerSecond=20_000)
         begun = time.monotonic()
-        producer.send("Orders", [Message(body) for body in bodies])  # of two and a half seconds, one is saved up
+        producer.send("Orders", messages)  # of two and a half seconds, one is saved up
         assert time.monotonic() - begun > 1
         producer.send("Orders", [Message(noise.randbytes(100_000))])
         with pytest.raises(ClientFailed) as caught:
-            producer.send("Orders", [Message(b"y")])
+            producer.send("Orders", [refused])
         assert caught.value.code == 2, caught.value
         limit(userSendBytesPerSecond=0)
-        producer.send("Orders", [Message(b"z")])
-        got = {message.body for message in consumer.wait_for(len(bodies) + 2)}
-        assert got >= {*bodies, b"z"}
-        assert b"y" not in got
+        producer.send("Orders", [last])
+        got = {message["body_sha256"] for message in consumer.wait_for(len(messages) + 2)}
+        assert got >= {message.sha256 for message in [*messages, last]}
+        assert refused.sha256 not in got
         limit(userPullBytesPerSecond=0)
 
 

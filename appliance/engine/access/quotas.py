@@ -1,8 +1,8 @@
 """Quotas of a user of the wire: bytes sent and pulled and requests in a second, and connections. PURE.
 
 A `Bucket` is one number, the time at which everything taken so far is paid for, so it is filled by the passing of time
-alone. A user who was idle may take one second's worth at once. A user without a debt may take any amount, so the largest
-message passes under the smallest quota; the next one waits until that is paid for.
+alone. A user who was idle may take one second's worth at once. A user without a debt may take any amount, so the
+largest message passes under the smallest quota; the next one waits until that is paid for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ BURST_S = 1.0
 
 
 class Quotas(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """Quotas of one user, or the defaults. Bytes and requests are of a second. None: the default counts; 0: no limit."""
+    """Quotas of one user, or the defaults. Bytes and requests are of a second. None: the default counts. 0: no
+    limit."""
 
     send_bytes: int | None = None
     pull_bytes: int | None = None
