@@ -8,6 +8,7 @@ with it.
 from .client import Client
 from .core.pulling import Pulled
 from .core.transactions import Decision
+from .credentials import Credentials
 from .errors import (
     BadAnswer,
     BrokerAway,
@@ -38,6 +39,7 @@ from .pull_consumer import PullConsumer
 from .push_consumer import PushConsumer
 from .reader import Reader
 from .shells.threads import Pending
+from .tls import Tls
 from .transactional import Transaction, TransactionalProducer
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "ClientError",
     "CloseReport",
     "Closed",
+    "Credentials",
     "Decision",
     "ForkedError",
     "InvalidMessage",
@@ -74,6 +77,7 @@ __all__ = [
     "SendTimeout",
     "StoredUnconfirmed",
     "Suspend",
+    "Tls",
     "TooMuchInFlight",
     "Transaction",
     "TransactionalProducer",

@@ -67,7 +67,7 @@ class _Session(Session):
         self.shell.abort()
 
     def _make_shell(self) -> TaskShell:
-        return TaskShell(self.core.opened, self.core.asked, self.notes)
+        return TaskShell(self.core.opened, self.core.asked, self.notes, self.security)
 
     def perform(self, acts: Acts[Result]) -> Awaitable[Result]:
         return finish_awaiting(acts)

@@ -10,12 +10,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .acts import Acts, finish
+from .credentials import Credentials
 from .errors import InvalidOption
 from .message import CloseReport
 from .session import Session, ThreadSession
-from .wire import is_legal_group, parse_host_port
+from .shells.shell import Security, TlsSettings
+from .wire import RemotingCommand, is_legal_group, parse_host_port
 
 if TYPE_CHECKING:
+    import ssl
     from types import TracebackType
 
     from .core.group import Begin
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from .pull_consumer import PullActs, PullConsumer
     from .push_consumer import PushActs, PushConsumer
     from .reader import Reader, ReaderActs
+    from .tls import Tls
     from .transactional import TransactionalActs, TransactionalProducer
 
 ProducerT = TypeVar("ProducerT", bound="ProducerActs")
@@ -46,6 +50,8 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         self,
         nameservers: str | Sequence[str] | None = None,
         *,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | ssl.SSLContext = False,
         timeout: float = 3.0,
         client_ip: str | None = None,
         instance_name: str | None = None,
@@ -53,9 +59,10 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         if not timeout > 0:
             raise InvalidOption(f"timeout is seconds, more than 0, not {timeout!r}.")
         given = os.environ.get(_ENVIRONMENT, "") if nameservers is None else nameservers
+        security = Security(_signer(credentials), _tls_settings(tls))
         # Constant after construction.
         self._session = self._make_session(
-            _addresses(given), timeout, client_ip, instance_name, partial(_open_clients.add, self)
+            _addresses(given), timeout, client_ip, instance_name, partial(_open_clients.add, self), security
         )
         # Guarded by the session's lock.
         self._producers: dict[str, Any] = {}
@@ -268,8 +275,10 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
             client.producer().send("orders", "paid")
 
     nameservers: "host:port", several with ";" between them or as a list; without it the environment variable
-    NAMESRV_ADDR. timeout: seconds for a send with all its attempts, and for each other request. client_ip,
-    instance_name: parts of the client id, which brokers show.
+    NAMESRV_ADDR. credentials: a user whose secret signs every request; without them `Credentials.from_environment()`.
+    tls: True, `Tls(...)` or an `ssl.SSLContext`: all connections are encrypted, and servers' certificates checked.
+    timeout: seconds for a send with all its attempts, and for each other request. client_ip, instance_name: parts of
+    the client id, which brokers show.
 
     Threads may share it. A forked process has to make its own. Raises InvalidOption.
     """
@@ -349,6 +358,31 @@ def _close_all() -> None:
             f"client {client.client_id} was not closed: use `with Client(...)`, or call close()", ResourceWarning, 1
         )
         client._is_left_open()
+
+
+def _signer(credentials: object) -> Callable[[RemotingCommand], dict[str, str]] | None:
+    if credentials is not None and not isinstance(credentials, Credentials):
+        kind = type(credentials).__name__
+        del credentials  # may be a pair with the secret, which a traceback would show
+        raise InvalidOption(f"credentials are Credentials(user, secret), not {kind}.")
+    credentials = credentials or Credentials.from_environment()
+    return None if credentials is None else credentials.signer.sign
+
+
+def _tls_settings(given: bool | Tls | ssl.SSLContext) -> TlsSettings | None:
+    if given is False:
+        return None
+    from .tls import Tls
+
+    if given is True:
+        given = Tls()
+    elif not isinstance(given, Tls):
+        import ssl
+
+        if not isinstance(given, ssl.SSLContext):
+            raise InvalidOption(f"tls is True, Tls(...) or an ssl.SSLContext, not {given!r}.")
+        given = Tls(context=given)
+    return TlsSettings(given.make_context(), given.server_name)
 
 
 def _check_group(group: str) -> None:

@@ -20,7 +20,7 @@ from .core.directory import Directory
 from .core.unique_key import KeyMaker
 from .errors import Closed, ForkedError
 from .notes import Notes
-from .shells.shell import Bell, Done, Shell, SystemClock
+from .shells.shell import Bell, Done, Security, Shell, SystemClock
 from .shells.threads import Pending, ThreadBell, ThreadShell
 from .shells.worker import Worker
 from .shells.workers import Workers
@@ -45,9 +45,11 @@ class Session:
         client_ip: str | None,
         instance_name: str | None,
         begun: Callable[[], None],
+        security: Security,
     ) -> None:
         """begun: called once, before the first procedure."""
         # Constant after construction.
+        self.security = security
         self.timeout = timeout
         self.clock = SystemClock()
         self.notes = Notes()
@@ -169,7 +171,7 @@ class ThreadSession(Session):
     shell: ThreadShell
 
     def _make_shell(self) -> ThreadShell:
-        return ThreadShell("rocketbox-client", self.core.opened, self.core.asked, self.notes)
+        return ThreadShell("rocketbox-client", self.core.opened, self.core.asked, self.notes, self.security)
 
     def perform(self, acts: Acts[Result]) -> Result:
         return finish(acts)

@@ -6,6 +6,7 @@ past it (`tests/test_layers.py`).
 
 from __future__ import annotations
 
+from ..engine.access.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from ..engine.errors import CorruptFile, FrameError
 from ..engine.fastjson import loads as read_json
 from ..engine.host_port import join_host_port, parse_host_port, split_host_port
@@ -53,6 +54,7 @@ from ..engine.protocol.properties import (
 from ..engine.protocol.record import SYS_COMPRESSED, SYS_PREPARED, Record, decode_record
 
 __all__ = [
+    "ACCESS_KEY",
     "CLUSTER",
     "DELAY_TIME_LEVEL",
     "FLAG_ONEWAY",
@@ -69,6 +71,7 @@ __all__ = [
     "RETRY_PREFIX",
     "RETRY_TOPIC",
     "SHARDING_KEY",
+    "SIGNATURE",
     "SYS_COMPRESSED",
     "SYS_PREPARED",
     "TAGS",
@@ -86,6 +89,7 @@ __all__ = [
     "RemotingCommand",
     "RequestCode",
     "ResponseCode",
+    "SigningKey",
     "Undecodable",
     "UniqueKeys",
     "compression_of",
@@ -103,6 +107,7 @@ __all__ = [
     "join_host_port",
     "parse_host_port",
     "read_json",
+    "signed_content",
     "split_host_port",
     "topic_name_error",
 ]

@@ -9,6 +9,7 @@ from ..errors import BadAnswer
 from ..message import ReceivedMessage
 from ..wire import RemotingCommand, RequestCode, ResponseCode
 from . import requests
+from .answers import refusal
 from .directory import Directory
 from .group import Group, Surroundings
 from .request_reply import Question, take_reply
@@ -104,7 +105,7 @@ class ClientCore:
         if answer.code == ResponseCode.SUCCESS:
             self.directory.versions[address] = answer.version
         else:
-            self._note(f"broker at {address} refused a heartbeat with code {answer.code}: {answer.remark}")
+            self._note(str(refusal(answer, f"broker at {address}", "a heartbeat")))
 
     def opened(self, address: str) -> Steps[None]:
         """Send a heartbeat on a connection that was made: brokers identify clients by their connections."""

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +17,8 @@ from ..notes import Notes
 from ..wire import RemotingCommand
 
 if TYPE_CHECKING:
+    import ssl
+
     from .link import Link
 
 logger = logging.getLogger("rocketbox.client")
@@ -28,6 +31,22 @@ CONNECT_S = 3.0
 Resume: TypeAlias = Callable[[RemotingCommand | CallFailed | None], None]
 #: Called with the result of a procedure, or its error.
 Done: TypeAlias = Callable[[Any, BaseException | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """server_name: the name in servers' certificates; None: the host of their address."""
+
+    context: ssl.SSLContext
+    server_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """sign: returns the header fields of a request with its signature. tls: None for connections in the clear."""
+
+    sign: Callable[[RemotingCommand], dict[str, str]] | None = None
+    tls: TlsSettings | None = None
 
 
 class SystemClock:
@@ -63,10 +82,12 @@ class Shell:
         opened: Callable[[str], Generator[Any, Any, Any]],
         asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
         notes: Notes,
+        security: Security,
     ) -> None:
         """opened, asked: the core's, called with the lock and the link's address when a link is made, and when a server
         sends a request. notes: logged once the lock is let go."""
         # Constant after construction.
+        self.security = security
         self._opened = opened
         self._asked = asked
         self._notes = notes
