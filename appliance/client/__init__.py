@@ -33,6 +33,7 @@ from .errors import (
     TooMuchInFlight,
     Unsupported,
 )
+from .hooks import ConsumeCall, Hook, SendCall
 from .message import CloseReport, Message, MessageQueue, ReceivedMessage, SendResult
 from .producer import Producer
 from .pull_consumer import PullConsumer
@@ -49,9 +50,11 @@ __all__ = [
     "ClientError",
     "CloseReport",
     "Closed",
+    "ConsumeCall",
     "Credentials",
     "Decision",
     "ForkedError",
+    "Hook",
     "InvalidMessage",
     "InvalidOption",
     "Message",
@@ -72,6 +75,7 @@ __all__ = [
     "RequestRefused",
     "RequestTimeout",
     "Retry",
+    "SendCall",
     "SendError",
     "SendResult",
     "SendTimeout",

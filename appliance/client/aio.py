@@ -90,6 +90,9 @@ class _Session(Session):
             return function(*arguments)
         return self.shell.in_thread(partial(function, *arguments))
 
+    def call_later(self, worker: TaskWorker, act: Callable[[], None]) -> None:
+        act()
+
     def bell(self, lock: object = None) -> TaskBell:
         return TaskBell()
 

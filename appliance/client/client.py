@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from .acts import Acts, finish
 from .credentials import Credentials
 from .errors import InvalidOption
+from .hooks import Hook, check_hooks
 from .message import CloseReport
 from .session import Session, ThreadSession
 from .shells.shell import Security, TlsSettings
@@ -53,6 +54,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         credentials: Credentials | None = None,
         tls: bool | Tls | ssl.SSLContext = False,
         timeout: float = 3.0,
+        hooks: Sequence[Hook] = (),
         client_ip: str | None = None,
         instance_name: str | None = None,
     ) -> None:
@@ -60,9 +62,10 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
             raise InvalidOption(f"timeout is seconds, more than 0, not {timeout!r}.")
         given = os.environ.get(_ENVIRONMENT, "") if nameservers is None else nameservers
         security = Security(_signer(credentials), _tls_settings(tls))
+        begun = partial(_open_clients.add, self)
         # Constant after construction.
         self._session = self._make_session(
-            _addresses(given), timeout, client_ip, instance_name, partial(_open_clients.add, self), security
+            _addresses(given), timeout, client_ip, instance_name, begun, security, check_hooks(hooks)
         )
         # Guarded by the session's lock.
         self._producers: dict[str, Any] = {}
@@ -277,8 +280,8 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
     nameservers: "host:port", several with ";" between them or as a list; without it the environment variable
     NAMESRV_ADDR. credentials: a user whose secret signs every request; without them `Credentials.from_environment()`.
     tls: True, `Tls(...)` or an `ssl.SSLContext`: all connections are encrypted, and servers' certificates checked.
-    timeout: seconds for a send with all its attempts, and for each other request. client_ip, instance_name: parts of
-    the client id, which brokers show.
+    timeout: seconds for a send with all its attempts, and for each other request. hooks: called around sends and
+    handlers. client_ip, instance_name: parts of the client id, which brokers show.
 
     Threads may share it. A forked process has to make its own. Raises InvalidOption.
     """

@@ -23,6 +23,7 @@ from .errors import (
     SendError,
     TooMuchInFlight,
 )
+from .hooks import SendCall, after_send, before_send
 from .message import Message, MessageQueue, ReceivedMessage, SendResult
 from .packing import (
     MAX_MESSAGE_BYTES,
@@ -95,9 +96,29 @@ class ProducerActs:
         self._session.check_usable()
         seconds = where.timeout or self._session.timeout
         deadline = self._session.clock.monotonic() + seconds
-        queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
-        envelope = envelope_of(self.group, message, self._new_key(), queue, self._compress_over, **packing)
-        return (yield from self._launching(envelope, seconds, deadline, callback))
+        key = self._new_key()
+        call = self._begins(message, key)
+        try:
+            if call is not None:
+                message = call.message
+            queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
+            envelope = envelope_of(self.group, message, key, queue, self._compress_over, **packing)
+            return (yield from self._launching(envelope, seconds, deadline, callback, call))
+        except BaseException as error:
+            self._has_ended(call, None, error)
+            raise
+
+    def _begins(self, message: Message, key: str) -> SendCall | None:
+        """Call the hooks; None without any."""
+        if not self._session.hooks:
+            return None
+        call = SendCall(self.group, message, key)
+        before_send(self._session.hooks, call)
+        return call
+
+    def _has_ended(self, call: SendCall | None, result: SendResult | None, error: BaseException | None) -> None:
+        if call is not None:
+            after_send(self._session.hooks, call, result, error)
 
     def _launching(
         self,
@@ -105,6 +126,7 @@ class ProducerActs:
         seconds: float,
         deadline: float,
         callback: Callable[[SendResult | ClientError], None] | None = None,
+        call: SendCall | None = None,
     ) -> Acts[Any]:
         size = len(envelope.body)
         enters = partial(self._enters, size)
@@ -120,11 +142,19 @@ class ProducerActs:
 
         def done(result: Any, error: BaseException | None) -> None:
             complete(result, error)
-            if callback is None:
+            if callback is None and call is None:
                 landed()
                 return
-            with self._session.shell.lock:
-                self._callbacks.put_locked(partial(_call_back, callback, result if error is None else error, landed))
+
+            def tell() -> None:
+                try:
+                    self._has_ended(call, result, error)
+                    if callback is not None:
+                        callback(result if error is None else error)  # type: ignore[arg-type]
+                finally:
+                    landed()
+
+            self._session.call_later(self._callbacks, tell)
 
         try:
             self._register()
@@ -170,10 +200,27 @@ class ProducerActs:
             return error
 
     def _batching(self, messages: Sequence[Message], timeout: float | None) -> Acts[list[SendResult]]:
-        envelopes, ids = self._packed(messages)
+        calls: list[SendCall] = []
+        found: list[SendResult] = []
+        failed: BaseException | None = None
+        try:
+            yield from self._batching_in(messages, timeout, calls, found)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            for number, call in enumerate(calls):
+                is_sent = number < len(found)
+                self._has_ended(call, found[number] if is_sent else None, None if is_sent else failed)
+        return found
+
+    def _batching_in(
+        self, messages: Sequence[Message], timeout: float | None, calls: list[SendCall], found: list[SendResult]
+    ) -> Acts[None]:
+        """Send a batch; put the calls of hooks and the places where the caller has them if this fails."""
+        envelopes, ids = self._packed(messages, calls)
         seconds = timeout or self._session.timeout
         queue: MessageQueue | None = None
-        found: list[SendResult] = []
         for envelope, count in envelopes:
             try:
                 deadline = self._session.clock.monotonic() + seconds
@@ -187,10 +234,12 @@ class ProducerActs:
                 raise
             queue = sent.queue
             found += places(sent, ids[len(found) : len(found) + count])
-        return found
 
-    def _packed(self, messages: Sequence[Message]) -> tuple[list[tuple[Envelope, int]], list[str]]:
-        """Return (the envelopes of a batch, each with the number of its messages; the messages' ids)."""
+    def _packed(
+        self, messages: Sequence[Message], calls: list[SendCall]
+    ) -> tuple[list[tuple[Envelope, int]], list[str]]:
+        """Return (the envelopes of a batch, each with the number of its messages; the messages' ids). calls: gets the
+        calls of hooks."""
         if not messages:
             raise InvalidMessage("A batch has a message at least.")
         first = messages[0]
@@ -198,11 +247,15 @@ class ProducerActs:
             raise InvalidMessage("The messages of a batch have one topic, and the same shard or none.")
         self._session.check_usable()
         ids, members = [], []
-        for message in messages:
+        for given in messages:
+            ids.append(self._new_key())
+            message, call = given, self._begins(given, ids[-1])
+            if call is not None:
+                calls.append(call)
+                message = replace(call.message, topic=given.topic, shard=given.shard)
             body = body_of(message)
             if waiting_time(message):
                 raise InvalidMessage("A message of a batch has no delay.")
-            ids.append(self._new_key())
             members.append(encode_member(body, text_of(properties_of(message, ids[-1]))))
         envelopes = []
         for together in by_size(members, MAX_MESSAGE_BYTES):
@@ -216,10 +269,21 @@ class ProducerActs:
     def _telling(self, message: Message, where: Where) -> Acts[None]:
         self._session.check_usable()
         deadline = self._session.clock.monotonic() + (where.timeout or self._session.timeout)
-        queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
-        envelope = envelope_of(self.group, message, self._new_key(), queue, self._compress_over)
-        self._register()
-        yield self._session.wait(self._sending.tell(envelope, deadline))
+        key = self._new_key()
+        call = self._begins(message, key)
+        failed: BaseException | None = None
+        try:
+            if call is not None:
+                message = call.message
+            queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
+            envelope = envelope_of(self.group, message, key, queue, self._compress_over)
+            self._register()
+            yield self._session.wait(self._sending.tell(envelope, deadline))
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            self._has_ended(call, None, failed)
 
     def _requesting(self, message: Message, where: Where) -> Acts[ReceivedMessage]:
         """Send a request and wait for its reply."""
@@ -421,10 +485,3 @@ def _outcome(pending: Pending[SendResult] | ClientError) -> SendResult | ClientE
         return pending.result()
     except ClientError as error:
         return error
-
-
-def _call_back(callback: Callable[[SendResult | ClientError], None], outcome: Any, landed: Callable[[], None]) -> None:
-    try:
-        callback(outcome)
-    finally:
-        landed()

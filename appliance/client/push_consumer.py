@@ -17,6 +17,7 @@ from .core.ordered_group import OrderedGroup
 from .core.push_group import Batch, PushGroup, PushHeld
 from .core.requests import Subscription
 from .errors import Closed, InvalidOption, Reject, Retry, Suspend
+from .hooks import ConsumeCall, after_consume, before_consume
 from .message import CloseReport, ReceivedMessage
 from .notes import logger
 from .session import Session
@@ -210,9 +211,7 @@ class PushActs:
             handler = self._handlers.get(batch.topic)
             if handler is None:
                 raise InvalidOption(f"Group {self.group} has no handler for the topic {batch.topic}.")
-            result = yield self._session.call(handler, batch.messages if self._batch > 1 else batch.messages[0])
-            if result is not None and _is_no_end(result):
-                raise InvalidOption(f"A handler returned {result!r}: it is done when it returns, and raises if not.")
+            yield from self._calling(handler, batch.messages)
         except BaseException as error:
             if self._session.ends_worker(error):
                 raise
@@ -223,6 +222,24 @@ class PushActs:
                 logger.exception("group %s cannot tell what a handler raised, and gets its message again", self.group)
                 return Outcome(batch.messages)
         return DONE
+
+    def _calling(self, handler: Handler, messages: list[ReceivedMessage]) -> Acts[None]:
+        """Call a handler, between the hooks. Raises what it raises."""
+        hooks = self._session.hooks
+        call = ConsumeCall(self.group, tuple(messages)) if hooks else None
+        failed: BaseException | None = None
+        if call is not None:
+            before_consume(hooks, call)
+        try:
+            result = yield self._session.call(handler, messages if self._batch > 1 else messages[0])
+            if result is not None and _is_no_end(result):
+                raise InvalidOption(f"A handler returned {result!r}: it is done when it returns, and raises if not.")
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            if call is not None:
+                after_consume(hooks, call, failed)
 
     def _log(self, batch: Batch, error: BaseException) -> None:
         first: ReceivedMessage = batch.messages[0]

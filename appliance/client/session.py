@@ -26,6 +26,7 @@ from .shells.worker import Worker
 from .shells.workers import Workers
 
 if TYPE_CHECKING:
+    from .hooks import Hook
     from .local_offsets import LocalOffsets
 
 Result = TypeVar("Result")
@@ -46,9 +47,11 @@ class Session:
         instance_name: str | None,
         begun: Callable[[], None],
         security: Security,
+        hooks: tuple[Hook, ...],
     ) -> None:
         """begun: called once, before the first procedure."""
         # Constant after construction.
+        self.hooks = hooks
         self.security = security
         self.timeout = timeout
         self.clock = SystemClock()
@@ -144,6 +147,10 @@ class Session:
         """Call a function of the user's, or one that waits for a disk; return what it returns."""
         raise NotImplementedError
 
+    def call_later(self, worker: Any, act: Callable[[], None]) -> None:
+        """Have a function of the user's, which does not wait, called off the I/O thread."""
+        raise NotImplementedError
+
     def bell(self, lock: Any = None) -> Bell:
         """Return a new bell, for changes of what a lock guards; None: with a lock of its own."""
         raise NotImplementedError
@@ -195,6 +202,10 @@ class ThreadSession(Session):
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return function(*arguments)
+
+    def call_later(self, worker: Worker, act: Callable[[], None]) -> None:
+        with self.shell.lock:
+            worker.put_locked(act)
 
     def bell(self, lock: threading.Lock | None = None) -> ThreadBell:
         return ThreadBell(lock or threading.Lock())

@@ -13,6 +13,7 @@ from appliance.client.core.signing import Signer
 from appliance.engine.config import Secret
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand, decode_frame
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, RunningEngine
 from tests.support.golden import VERSIONS, frames, transcripts
 from tests.support.waiting import wait_for
@@ -42,11 +43,11 @@ def test_signatures_are_those_of_javas_clients(version):
 
 
 @pytest.fixture(scope="module")
-def guarded(tmp_path_factory):
+def guarded(request):
     """An engine that requires signatures, and the user ann who may send and read Orders."""
     first = Secret(json.dumps({"username": ROOT[0], "password": ROOT[1]}))
     options = {"access_control": "enforce", "init_authentication_user": first}
-    running = RunningEngine(tmp_path_factory.mktemp("guarded"), broker=options)
+    running = RunningEngine(shared_directory(request, "guarded"), broker=options)
     peer = Peer(str(running.engine.broker_address))
     signer = Signer(*ROOT, None)
 

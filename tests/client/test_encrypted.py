@@ -12,6 +12,7 @@ import pytest
 from appliance.client import Client, InvalidOption, NoNameServer, NoRoute, Tls, aio
 from appliance.engine.protocol.command import decode_frame, encode_command
 from tests.support.client_steps import answer
+from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 from tests.support.tcp_relay import TcpRelay
 from tests.support.tls import make_pair
@@ -32,8 +33,8 @@ class Site:
 
 
 @pytest.fixture(scope="module")
-def site(tmp_path_factory):
-    made = Site(tmp_path_factory.mktemp("tls"))
+def site(request):
+    made = Site(shared_directory(request, "tls"))
     yield made
     made.running.stop()
 
