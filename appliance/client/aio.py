@@ -93,6 +93,11 @@ class _Session(Session):
     def call_later(self, worker: TaskWorker, act: Callable[[], None]) -> None:
         act()
 
+    def stacks(self) -> str:
+        from .stacks import of_tasks
+
+        return of_tasks(self.shell.loop) + super().stacks()
+
     def bell(self, lock: object = None) -> TaskBell:
         return TaskBell()
 

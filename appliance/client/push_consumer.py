@@ -7,14 +7,16 @@ import inspect
 import queue
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from .acts import Acts, finish, is_async
 from .core.group import Begin, check_begin
 from .core.handling import DONE, Outcome, outcome_of
+from .core.inspection import directly
 from .core.ordered_group import OrderedGroup
-from .core.push_group import Batch, PushGroup, PushHeld
+from .core.push_group import Batch, Direct, PushGroup, PushHeld
 from .core.requests import Subscription
 from .errors import Closed, InvalidOption, Reject, Retry, Suspend
 from .hooks import ConsumeCall, after_consume, before_consume
@@ -88,6 +90,14 @@ class PushActs:
             dispatch=self._workers.put,
         )
         self._is_ordered = ordered
+        self._core.settings |= {
+            "PROP_CONSUMEORDERLY": "true" if ordered else "false",
+            "PROP_THREADPOOL_CORE_SIZE": str(workers),
+            "consumeMessageBatchMaxSize": str(batch),
+            "consumeTimeout": f"{handler_timeout / 60:g}",
+            "maxReconsumeTimes": str(retries),
+            "pullThresholdForQueue": str(cache),
+        }
         #: By topic. Not changed after the start.
         self._handlers: dict[str, Handler] = {}
         #: Held while it leaves its group.
@@ -196,7 +206,10 @@ class PushActs:
 
     # --- handling, in the workers' threads
 
-    def _working(self, held: PushHeld) -> Acts[None]:
+    def _working(self, held: PushHeld | Direct) -> Acts[None]:
+        if isinstance(held, Direct):
+            yield from self._handling_directly(held)
+            return
         with self._session.shell.lock:
             batch = self._core.begin_batch(held)
         if batch is not None:
@@ -208,10 +221,7 @@ class PushActs:
 
     def _handling(self, batch: Batch) -> Acts[Outcome]:
         try:
-            handler = self._handlers.get(batch.topic)
-            if handler is None:
-                raise InvalidOption(f"Group {self.group} has no handler for the topic {batch.topic}.")
-            yield from self._calling(handler, batch.messages)
+            yield from self._calling(batch.topic, batch.messages)
         except BaseException as error:
             if self._session.ends_worker(error):
                 raise
@@ -223,8 +233,31 @@ class PushActs:
                 return Outcome(batch.messages)
         return DONE
 
-    def _calling(self, handler: Handler, messages: list[ReceivedMessage]) -> Acts[None]:
-        """Call a handler, between the hooks. Raises what it raises."""
+    def _handling_directly(self, direct: Direct) -> Acts[None]:
+        """Handle a message for an administrator, and answer."""
+        begin = self._session.clock.monotonic()
+        result, remark = "CR_SUCCESS", ""
+        try:
+            yield from self._calling(direct.message.topic, [direct.message])
+        except BaseException as error:
+            if self._session.ends_worker(error):
+                raise
+            if isinstance(error, Retry | Reject | Suspend):
+                result, remark = "CR_LATER", f"{type(error).__name__}: {error}"
+            else:
+                result, remark = "CR_THROW_EXCEPTION", "".join(traceback.format_exception(error, limit=-20))
+            logger.warning("group %s handled %r for an administrator: %s", self.group, direct.message, remark)
+        finally:
+            with self._session.shell.lock:
+                self._core.directs -= 1
+        spent_ms = round((self._session.clock.monotonic() - begin) * 1000)
+        direct.reply(directly(result, remark, spent_ms, self._is_ordered))
+
+    def _calling(self, topic: str, messages: list[ReceivedMessage]) -> Acts[None]:
+        """Call the handler of a topic, between the hooks. Raises what it raises."""
+        handler = self._handlers.get(topic)
+        if handler is None:
+            raise InvalidOption(f"Group {self.group} has no handler for the topic {topic}.")
         hooks = self._session.hooks
         call = ConsumeCall(self.group, tuple(messages)) if hooks else None
         failed: BaseException | None = None

@@ -64,7 +64,7 @@ class Session:
         self.client_id = f"{ip}@{instance_name or f'{self.pid}#{time.monotonic_ns()}'}"
         directory = Directory(servers, self.clock, timeout)
         #: Guarded by the shell's lock.
-        self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.keep)
+        self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.keep, self.stacks)
         #: Guarded by the shell's lock.
         self.keys = KeyMaker(_four_bytes(ip), self.pid, secrets.randbits(32))
         self.shell = self._make_shell()
@@ -150,6 +150,12 @@ class Session:
     def call_later(self, worker: Any, act: Callable[[], None]) -> None:
         """Have a function of the user's, which does not wait, called off the I/O thread."""
         raise NotImplementedError
+
+    def stacks(self) -> str:
+        """Return what this process's threads do, and its tasks."""
+        from .stacks import of_threads
+
+        return of_threads()
 
     def bell(self, lock: Any = None) -> Bell:
         """Return a new bell, for changes of what a lock guards; None: with a lock of its own."""

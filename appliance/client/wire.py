@@ -10,7 +10,7 @@ from ..engine.access.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_
 from ..engine.errors import CorruptFile, FrameError
 from ..engine.fastjson import loads as read_json
 from ..engine.host_port import join_host_port, parse_host_port, split_host_port
-from ..engine.protocol.codes import VERSION, RequestCode, ResponseCode
+from ..engine.protocol.codes import VERSION, RequestCode, ResponseCode, version_name
 from ..engine.protocol.command import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
@@ -110,4 +110,5 @@ __all__ = [
     "signed_content",
     "split_host_port",
     "topic_name_error",
+    "version_name",
 ]

@@ -37,6 +37,10 @@ class Directory:
         #: Broker address -> MQVersion ordinal, from its answer to a heartbeat.
         self.versions: dict[str, int] = {}
 
+    @property
+    def servers(self) -> tuple[str, ...]:
+        return self._servers
+
     # --- looking up
 
     def known(self, topic: str) -> Route | None:

@@ -29,6 +29,11 @@ CONNECT_S = 3.0
 
 #: Called with the outcome of a call.
 Resume: TypeAlias = Callable[[RemotingCommand | CallFailed | None], None]
+#: Called with an address, a server's request and what takes a late answer; returns (a procedure to start, the answer).
+Asked: TypeAlias = Callable[
+    [str, RemotingCommand, Callable[[RemotingCommand], None]],
+    tuple[Generator[Any, Any, Any] | None, RemotingCommand | None],
+]
 #: Called with the result of a procedure, or its error.
 Done: TypeAlias = Callable[[Any, BaseException | None], None]
 
@@ -80,7 +85,7 @@ class Shell:
     def __init__(
         self,
         opened: Callable[[str], Generator[Any, Any, Any]],
-        asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        asked: Asked,
         notes: Notes,
         security: Security,
     ) -> None:
@@ -193,8 +198,9 @@ class Shell:
 
     def was_asked(self, link: Link, question: RemotingCommand) -> None:
         with self.lock:
-            procedure, answer = self._asked(link.address, question)
-        link.answer(question, answer)
+            procedure, answer = self._asked(link.address, question, partial(link.answer, question))
+        if answer is not None:
+            link.answer(question, answer)
         self._notes.say()
         if procedure is not None:
             self.start(procedure)

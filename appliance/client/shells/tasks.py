@@ -22,9 +22,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from ..core.steps import CallFailed
 from ..errors import Closed, InvalidOption
 from ..notes import Notes, logger
-from ..wire import RemotingCommand, split_host_port
+from ..wire import split_host_port
 from .link import Link
-from .shell import CLOSED, CONNECT_S, Bell, Security, Shell, safely
+from .shell import CLOSED, CONNECT_S, Asked, Bell, Security, Shell, safely
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -72,7 +72,7 @@ class TaskShell(Shell):
     def __init__(
         self,
         opened: Callable[[str], Generator[Any, Any, Any]],
-        asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        asked: Asked,
         notes: Notes,
         security: Security,
     ) -> None:

@@ -26,9 +26,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ..core.steps import CallFailed
 from ..errors import Closed
 from ..notes import Notes
-from ..wire import RemotingCommand, split_host_port
+from ..wire import split_host_port
 from .link import Link
-from .shell import CLOSED, CONNECT_S, Bell, Security, Shell, safely
+from .shell import CLOSED, CONNECT_S, Asked, Bell, Security, Shell, safely
 
 if TYPE_CHECKING:
     from .tls import TlsStream
@@ -101,7 +101,7 @@ class ThreadShell(Shell):
         self,
         name: str,
         opened: Callable[[str], Generator[Any, Any, Any]],
-        asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        asked: Asked,
         notes: Notes,
         security: Security,
     ) -> None:
