@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .acts import Acts, finish
 from .credentials import Credentials
+from .discovery import Discovery
 from .errors import InvalidOption
 from .hooks import Hook, check_hooks
 from .message import CloseReport
@@ -51,6 +52,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         self,
         nameservers: str | Sequence[str] | None = None,
         *,
+        discovery_url: str | None = None,
         credentials: Credentials | None = None,
         tls: bool | Tls | ssl.SSLContext = False,
         timeout: float = 3.0,
@@ -60,12 +62,17 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
     ) -> None:
         if not timeout > 0:
             raise InvalidOption(f"timeout is seconds, more than 0, not {timeout!r}.")
-        given = os.environ.get(_ENVIRONMENT, "") if nameservers is None else nameservers
+        if nameservers is not None and discovery_url is not None:
+            raise InvalidOption("Say where name servers are by nameservers or by discovery_url, not by both.")
+        given = nameservers or ""
+        if nameservers is None and discovery_url is None:
+            given = os.environ.get(_ENVIRONMENT, "")
+        fetch = None if discovery_url is None else Discovery(discovery_url).fetch
         security = Security(_signer(credentials), _tls_settings(tls))
         begun = partial(_open_clients.add, self)
         # Constant after construction.
         self._session = self._make_session(
-            _addresses(given), timeout, client_ip, instance_name, begun, security, check_hooks(hooks)
+            _addresses(given), timeout, client_ip, instance_name, begun, security, check_hooks(hooks), fetch
         )
         # Guarded by the session's lock.
         self._producers: dict[str, Any] = {}
@@ -278,10 +285,12 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
             client.producer().send("orders", "paid")
 
     nameservers: "host:port", several with ";" between them or as a list; without it the environment variable
-    NAMESRV_ADDR. credentials: a user whose secret signs every request; without them `Credentials.from_environment()`.
-    tls: True, `Tls(...)` or an `ssl.SSLContext`: all connections are encrypted, and servers' certificates checked.
-    timeout: seconds for a send with all its attempts, and for each other request. hooks: called around sends and
-    handlers. client_ip, instance_name: parts of the client id, which brokers show.
+    NAMESRV_ADDR. discovery_url: of a web page whose first line is such a list; it is read again every 2 minutes, and
+    when none of them answers. credentials: a user whose secret signs every request; without them
+    `Credentials.from_environment()`. tls: True, `Tls(...)` or an `ssl.SSLContext`: all connections are encrypted, and
+    servers' certificates checked. timeout: seconds for a send
+    with all its attempts, and for each other request. hooks: called around sends and handlers. client_ip,
+    instance_name: parts of the client id, which brokers show.
 
     Threads may share it. A forked process has to make its own. Raises InvalidOption.
     """

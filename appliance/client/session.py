@@ -48,8 +48,9 @@ class Session:
         begun: Callable[[], None],
         security: Security,
         hooks: tuple[Hook, ...],
+        fetch: Callable[[], tuple[tuple[str, ...], str]] | None,
     ) -> None:
-        """begun: called once, before the first procedure."""
+        """begun: called once, before the first procedure. fetch: as of `Directory`."""
         # Constant after construction.
         self.hooks = hooks
         self.security = security
@@ -62,7 +63,7 @@ class Session:
         #: Name of this client's files, the same after a restart.
         self._files_name = f"{ip}@{instance_name or 'DEFAULT'}"
         self.client_id = f"{ip}@{instance_name or f'{self.pid}#{time.monotonic_ns()}'}"
-        directory = Directory(servers, self.clock, timeout)
+        directory = Directory(servers, self.clock, timeout, fetch)
         #: Guarded by the shell's lock.
         self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.keep, self.stacks)
         #: Guarded by the shell's lock.

@@ -28,6 +28,8 @@ _ABOUT_MEMBERS = frozenset(
 )
 _HEARTBEAT_S = 30.0
 _ROUTES_S = 30.0
+#: Time between two readings of the list of name servers, as Java has it.
+_SERVERS_S = 120.0
 
 
 class ClientCore:
@@ -65,11 +67,18 @@ class ClientCore:
         """Start the loops of heartbeats and routes, which go on until the shell stops."""
         yield Start(self._keep_heartbeats())
         yield Start(self._keep_routes())
+        if self.directory.has_list:
+            yield Start(self._keep_servers())
 
     def _keep_heartbeats(self) -> Steps[None]:
         while True:
             yield Sleep(self._clock.monotonic() + _HEARTBEAT_S)
             yield from self.beat_all()
+
+    def _keep_servers(self) -> Steps[None]:
+        while True:
+            yield Sleep(self._clock.monotonic() + _SERVERS_S)
+            yield from self.directory.discover()
 
     def _keep_routes(self) -> Steps[None]:
         while True:

@@ -125,8 +125,8 @@ class Shell:
         """Have `resume` called at a time (monotonic), or earlier with Closed; False if this shell is closed."""
         raise NotImplementedError
 
-    def _act(self, act: Callable[[], Any], resume: Callable[[Any], None]) -> tuple[bool, Any]:
-        """Call a function that may wait for a disk. Returns as `_do`."""
+    def _act(self, do: Do, resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        """Call a function that may wait. Returns as `_do`."""
         raise NotImplementedError
 
     # --- procedures
@@ -177,7 +177,7 @@ class Shell:
         if isinstance(effect, Sleep):
             return (False, None) if self._sleep(effect.until, resume) else (True, Closed(CLOSED))
         if isinstance(effect, Do):
-            return self._act(effect.act, resume)
+            return self._act(effect, resume)
         return self._together(effect, resume)
 
     def _together(self, effect: Together, resume: Callable[[Any], None]) -> tuple[bool, Any]:

@@ -19,7 +19,7 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..core.steps import CallFailed
+from ..core.steps import CallFailed, Do
 from ..errors import Closed, InvalidOption
 from ..notes import Notes, logger
 from ..wire import split_host_port
@@ -179,8 +179,8 @@ class TaskShell(Shell):
         _, resume = self._sleeping.pop(number)
         safely(partial(resume, None))
 
-    def _act(self, act: Callable[[], Any], resume: Callable[[Any], None]) -> tuple[bool, Any]:
-        done = self.loop.run_in_executor(None, act)
+    def _act(self, do: Do, resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        done = self.loop.run_in_executor(None, do.act)
         done.add_done_callback(lambda future: resume(future.result()))
         return False, None
 

@@ -23,7 +23,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..core.steps import CallFailed
+from ..core.steps import CallFailed, Do
 from ..errors import Closed
 from ..notes import Notes
 from ..wire import split_host_port
@@ -149,8 +149,12 @@ class ThreadShell(Shell):
     def _sleep(self, until: float, resume: Callable[[Any], None]) -> bool:
         return self._post(partial(self._add_timer, until, resume))
 
-    def _act(self, act: Callable[[], Any], resume: Callable[[Any], None]) -> tuple[bool, Any]:
-        return True, act()
+    def _act(self, do: Do, resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        if not do.waits_long or threading.current_thread() is not self._thread:
+            return True, do.act()
+        name = f"{self._name}-waits"
+        threading.Thread(target=lambda: resume(do.act()), name=name, daemon=True).start()
+        return False, None
 
     def _post(self, act: Callable[[], None]) -> bool:
         """Have the I/O thread call `act`; the thread starts if there is none. False once closed: it is not called."""
