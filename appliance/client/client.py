@@ -55,6 +55,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         discovery_url: str | None = None,
         credentials: Credentials | None = None,
         tls: bool | Tls | ssl.SSLContext = False,
+        namespace: str = "",
         timeout: float = 3.0,
         hooks: Sequence[Hook] = (),
         client_ip: str | None = None,
@@ -69,10 +70,12 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
             given = os.environ.get(_ENVIRONMENT, "")
         fetch = None if discovery_url is None else Discovery(discovery_url).fetch
         security = Security(_signer(credentials), _tls_settings(tls))
+        if namespace and (not is_legal_group(namespace) or "%" in namespace):
+            raise InvalidOption(f"A namespace has letters, digits and the signs | - _, not {namespace[:300]!r}.")
         begun = partial(_open_clients.add, self)
         # Constant after construction.
         self._session = self._make_session(
-            _addresses(given), timeout, client_ip, instance_name, begun, security, check_hooks(hooks), fetch
+            _addresses(given), timeout, client_ip, instance_name, begun, security, check_hooks(hooks), fetch, namespace
         )
         # Guarded by the session's lock.
         self._producers: dict[str, Any] = {}
@@ -127,6 +130,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         more wait. compress_over: bodies of this many bytes or more are compressed, if that makes them smaller.
         """
         self._session.check_usable()
+        group = self._session.named(group)
         _check_group(group)
         with self._session.lock:
             found = self._producers.get(group)
@@ -144,6 +148,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         from .transactional import TransactionalActs
 
         self._session.check_usable()
+        group = self._session.named(group)
         _check_group(group)
         with self._session.lock:
             found = self._producers.get(group)
@@ -171,6 +176,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         a time. cache_messages: number of messages fetched ahead, for each queue.
         """
         self._session.check_usable()
+        group = self._session.named(group)
         _check_group(group)
         with self._session.lock:
             self._check_new(group)
@@ -203,6 +209,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         cache_messages: number of messages fetched ahead, for each queue; cache_bytes: their bodies, of all queues.
         """
         self._session.check_usable()
+        group = self._session.named(group)
         _check_group(group)
         with self._session.lock:
             self._check_new(group)
@@ -288,7 +295,7 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
     NAMESRV_ADDR. discovery_url: of a web page whose first line is such a list; it is read again every 2 minutes, and
     when none of them answers. credentials: a user whose secret signs every request; without them
     `Credentials.from_environment()`. tls: True, `Tls(...)` or an `ssl.SSLContext`: all connections are encrypted, and
-    servers' certificates checked. timeout: seconds for a send
+    servers' certificates checked. namespace: put before the names of topics and groups. timeout: seconds for a send
     with all its attempts, and for each other request. hooks: called around sends and handlers. client_ip,
     instance_name: parts of the client id, which brokers show.
 

@@ -93,7 +93,7 @@ class ReceivedMessage:
     place. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC.
     """
 
-    __slots__ = ("_body", "_properties", "_record", "handled_before", "queue")
+    __slots__ = ("_body", "_properties", "_record", "handled_before", "namespace", "queue")
 
     def __init__(self, record: Record, queue: MessageQueue) -> None:
         self._record = record
@@ -102,6 +102,8 @@ class ReceivedMessage:
         self._body: bytes | None = None
         #: How often an ordered consumer was given this copy before.
         self.handled_before = 0
+        #: The client's, which `topic` is without.
+        self.namespace = ""
 
     def __repr__(self) -> str:
         return f"<message {self.message_id} of {self.queue} offset={self.queue_offset} {len(self._record.body)} bytes>"
@@ -113,6 +115,15 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
+        if not self.namespace:
+            return self.full_topic
+        from .core.names import without_namespace
+
+        return without_namespace(self.namespace, self.full_topic)
+
+    @property
+    def full_topic(self) -> str:
+        """The topic with its namespace, as brokers name it."""
         topic = self._record.topic
         return self.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
 

@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 from .acts import Acts, finish
 from .core.batches import by_size, encode_member, places
+from .core.names import INSTANCE_ID
 from .core.request_reply import Question, of_request, reply_to
 from .core.send_plan import Envelope, Sending
 from .errors import (
@@ -101,6 +102,8 @@ class ProducerActs:
         try:
             if call is not None:
                 message = call.message
+            if self._session.namespace:
+                message, where, packing = self._in_namespace(message, where, **packing)
             queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
             envelope = envelope_of(self.group, message, key, queue, self._compress_over, **packing)
             return (yield from self._launching(envelope, seconds, deadline, callback, call))
@@ -115,6 +118,15 @@ class ProducerActs:
         call = SendCall(self.group, message, key)
         before_send(self._session.hooks, call)
         return call
+
+    def _in_namespace(self, message: Message, where: Where, **packing: Any) -> tuple[Message, Where, dict[str, Any]]:
+        """Return the arguments of a send for brokers. Replies go to brokers' own topic, which is in no namespace."""
+        if packing.get("code") == RequestCode.SEND_REPLY_MESSAGE_V2:
+            return message, where, packing
+        if where.queue is not None:
+            where = replace(where, queue=self._session.placed(where.queue))
+        packing["own"] = dict(packing.get("own") or {}) | {INSTANCE_ID: self._session.namespace}
+        return replace(message, topic=self._session.named(message.topic)), where, packing
 
     def _has_ended(self, call: SendCall | None, result: SendResult | None, error: BaseException | None) -> None:
         if call is not None:
@@ -256,13 +268,16 @@ class ProducerActs:
             body = body_of(message)
             if waiting_time(message):
                 raise InvalidMessage("A message of a batch has no delay.")
-            members.append(encode_member(body, text_of(properties_of(message, ids[-1]))))
+            own = {INSTANCE_ID: self._session.namespace} if self._session.namespace else {}
+            members.append(encode_member(body, text_of(own | properties_of(message, ids[-1]))))
         envelopes = []
         for together in by_size(members, MAX_MESSAGE_BYTES):
             key = self._new_key()
             text = text_of({UNIQUE_KEY: key, WAIT_STORE: "true"})
             body = b"".join(together)
-            envelope = Envelope(self.group, first.topic, body, text, 0, key, first.shard, code=_BATCH)
+            envelope = Envelope(
+                self.group, self._session.named(first.topic), body, text, 0, key, first.shard, code=_BATCH
+            )
             envelopes.append((envelope, len(together)))
         return envelopes, ids
 
@@ -275,8 +290,11 @@ class ProducerActs:
         try:
             if call is not None:
                 message = call.message
+            packing: dict[str, Any] = {}
+            if self._session.namespace:
+                message, where, packing = self._in_namespace(message, where)
             queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
-            envelope = envelope_of(self.group, message, key, queue, self._compress_over)
+            envelope = envelope_of(self.group, message, key, queue, self._compress_over, **packing)
             self._register()
             yield self._session.wait(self._sending.tell(envelope, deadline))
         except BaseException as error:
@@ -300,9 +318,10 @@ class ProducerActs:
         with bell.lock:
             session.core.questions[correlation_id] = question
         try:
-            if message.topic not in self._asked:  # a broker pushes replies to those whose heartbeats it has
-                yield session.wait(session.core.announce((message.topic,), deadline))
-                self._asked.add(message.topic)
+            topic = session.named(message.topic)
+            if topic not in self._asked:  # a broker pushes replies to those whose heartbeats it has
+                yield session.wait(session.core.announce((topic,), deadline))
+                self._asked.add(topic)
             own = of_request(correlation_id, session.client_id, seconds)
             where = replace(where, timeout=max(0.001, deadline - session.clock.monotonic()))
             sent = yield session.result((yield from self._submitting(message, where, own=own)))
@@ -316,6 +335,7 @@ class ProducerActs:
             with bell.lock:
                 session.core.questions.pop(correlation_id, None)
         assert question.reply is not None, "the bell rang for it"
+        session.shown([question.reply])
         return question.reply
 
     def _replying(self, asked: ReceivedMessage, body: bytes | str, options: SendOptions) -> Acts[SendResult]:

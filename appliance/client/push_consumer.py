@@ -142,6 +142,7 @@ class PushActs:
 
     def _subscribe(self, topic: str, tags: str, sql: str | None, handler: GivenHandler) -> GivenHandler:
         self._check_open()
+        topic = self._session.named(topic)
         why = topic_name_error(topic)
         if why is not None:
             raise InvalidOption(f"There can be no topic {topic[:300]!r}: {why}")
@@ -238,7 +239,7 @@ class PushActs:
         begin = self._session.clock.monotonic()
         result, remark = "CR_SUCCESS", ""
         try:
-            yield from self._calling(direct.message.topic, [direct.message])
+            yield from self._calling(direct.message.full_topic, [direct.message])
         except BaseException as error:
             if self._session.ends_worker(error):
                 raise
@@ -258,6 +259,7 @@ class PushActs:
         handler = self._handlers.get(topic)
         if handler is None:
             raise InvalidOption(f"Group {self.group} has no handler for the topic {topic}.")
+        self._session.shown(messages)
         hooks = self._session.hooks
         call = ConsumeCall(self.group, tuple(messages)) if hooks else None
         failed: BaseException | None = None

@@ -11,12 +11,14 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .acts import Acts, finish
 from .core.client_core import ClientCore
 from .core.directory import Directory
+from .core.names import with_namespace
 from .core.unique_key import KeyMaker
 from .errors import Closed, ForkedError
 from .notes import Notes
@@ -28,6 +30,7 @@ from .shells.workers import Workers
 if TYPE_CHECKING:
     from .hooks import Hook
     from .local_offsets import LocalOffsets
+    from .message import MessageQueue, ReceivedMessage
 
 Result = TypeVar("Result")
 
@@ -49,10 +52,12 @@ class Session:
         security: Security,
         hooks: tuple[Hook, ...],
         fetch: Callable[[], tuple[tuple[str, ...], str]] | None,
+        namespace: str,
     ) -> None:
         """begun: called once, before the first procedure. fetch: as of `Directory`."""
         # Constant after construction.
         self.hooks = hooks
+        self.namespace = namespace
         self.security = security
         self.timeout = timeout
         self.clock = SystemClock()
@@ -73,6 +78,20 @@ class Session:
         self.lock = threading.Lock()
         self.is_closed = False
         self._keeps_house = False
+
+    def named(self, name: str) -> str:
+        """Return the name at brokers of a topic or a group."""
+        return with_namespace(self.namespace, name) if self.namespace else name
+
+    def placed(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue as brokers name it."""
+        return replace(queue, topic=self.named(queue.topic)) if self.namespace else queue
+
+    def shown(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Have messages show their topic as users know it."""
+        if self.namespace:
+            for message in messages:
+                message.namespace = self.namespace
 
     @property
     def note(self) -> Callable[[str], None]:

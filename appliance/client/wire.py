@@ -22,6 +22,7 @@ from ..engine.protocol.command import (
 from ..engine.protocol.compression import Undecodable, compression_of, decompress
 from ..engine.protocol.message_id import UniqueKeys, decode_offset_id, encode_host, encode_offset_id
 from ..engine.protocol.names import (
+    DLQ_PREFIX,
     NO_SEND_TOPICS,
     PERM_READ,
     PERM_WRITE,
@@ -57,6 +58,7 @@ __all__ = [
     "ACCESS_KEY",
     "CLUSTER",
     "DELAY_TIME_LEVEL",
+    "DLQ_PREFIX",
     "FLAG_ONEWAY",
     "FLAG_RESPONSE",
     "KEYS",

@@ -86,7 +86,7 @@ class Batch:
 
     def __init__(self, held: PushHeld, messages: list[ReceivedMessage], began: float) -> None:
         self.held = held
-        self.topic = messages[0].topic
+        self.topic = messages[0].full_topic
         self.messages = messages
         self.began = began
         #: True once it is known what becomes of it: its handler ended, or took too long.
@@ -241,7 +241,7 @@ class PushGroup(Group[PushHeld]):
         if held.dropped or self.is_stopping or not held.messages or not self._may_begin(held):
             return None
         waiting, found = held.messages, [held.messages.popleft()]
-        while waiting and len(found) < self._batch and waiting[0].topic == found[0].topic:
+        while waiting and len(found) < self._batch and waiting[0].full_topic == found[0].full_topic:
             found.append(waiting.popleft())
         batch = Batch(held, found, self._clock.monotonic())
         held.running |= {message.queue_offset: batch for message in found}
