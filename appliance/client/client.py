@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .push_consumer import PushActs, PushConsumer
     from .reader import Reader, ReaderActs
     from .tls import Tls
+    from .trace import Tracer
     from .transactional import TransactionalActs, TransactionalProducer
 
 ProducerT = TypeVar("ProducerT", bound="ProducerActs")
@@ -58,6 +59,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         namespace: str = "",
         timeout: float = 3.0,
         hooks: Sequence[Hook] = (),
+        trace: bool | str = False,
         client_ip: str | None = None,
         instance_name: str | None = None,
     ) -> None:
@@ -74,9 +76,17 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
             raise InvalidOption(f"A namespace has letters, digits and the signs | - _, not {namespace[:300]!r}.")
         begun = partial(_open_clients.add, self)
         # Constant after construction.
+        self._tracer: Tracer | None = None
+        if trace is not False:
+            from .trace import Tracer
+
+            self._tracer = Tracer(trace)
+        given_hooks = check_hooks(hooks) if self._tracer is None else (*check_hooks(hooks), self._tracer)
         self._session = self._make_session(
-            _addresses(given), timeout, client_ip, instance_name, begun, security, check_hooks(hooks), fetch, namespace
+            _addresses(given), timeout, client_ip, instance_name, begun, security, given_hooks, fetch, namespace
         )
+        if self._tracer is not None:
+            self._tracer.bind(self._session)
         # Guarded by the session's lock.
         self._producers: dict[str, Any] = {}
         self._consumers: dict[str, PullT] = {}
@@ -262,6 +272,8 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
             handling = list(self._push_consumers.values())
         for producer in producers:
             yield from producer.retiring(deadline)
+        if self._tracer is not None and session.shell.is_running:
+            yield self._tracer.draining(max(0.0, deadline - session.clock.monotonic()))
         uncommitted = 0
         for consumer in consumers:
             uncommitted += yield from consumer.leaving(deadline)
@@ -296,8 +308,9 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
     when none of them answers. credentials: a user whose secret signs every request; without them
     `Credentials.from_environment()`. tls: True, `Tls(...)` or an `ssl.SSLContext`: all connections are encrypted, and
     servers' certificates checked. namespace: put before the names of topics and groups. timeout: seconds for a send
-    with all its attempts, and for each other request. hooks: called around sends and handlers. client_ip,
-    instance_name: parts of the client id, which brokers show.
+    with all its attempts, and for each other request. hooks: called around sends and handlers. trace: True to have each
+    of them told to RocketMQ's topic of traces, or the name of another topic. client_ip, instance_name: parts of the
+    client id, which brokers show.
 
     Threads may share it. A forked process has to make its own. Raises InvalidOption.
     """

@@ -11,12 +11,13 @@ from .notes import logger
 
 
 class SendCall:
-    """One send. message: what is sent; `before_send` may put another in its place. message_id: its unique key. state:
-    for hooks, empty at first."""
+    """One send. message: what is sent; `before_send` may put another in its place. message_id: its unique key.
+    is_half: True for the message of a transaction, which has not ended yet. state: for hooks, empty at first."""
 
-    __slots__ = ("group", "message", "message_id", "state")
+    __slots__ = ("group", "is_half", "message", "message_id", "state")
 
-    def __init__(self, group: str, message: Message, message_id: str) -> None:
+    def __init__(self, group: str, message: Message, message_id: str, is_half: bool = False) -> None:
+        self.is_half = is_half
         self.group = group
         self.message = message
         self.message_id = message_id

@@ -65,7 +65,8 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class SendResult:
     """The place of a stored message. message_id: its unique key. offset_id: names broker and place in its log.
-    recall_handle: of a message with a `delay` or `at`, for `Producer.recall`."""
+    recall_handle: of a message with a `delay` or `at`, for `Producer.recall`. is_traced: False if the broker wants no
+    trace of it."""
 
     message_id: str
     offset_id: str
@@ -74,6 +75,7 @@ class SendResult:
     transaction_id: str | None = None
     recall_handle: str | None = None
     region: str = "DefaultRegion"
+    is_traced: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class ProducerActs:
         seconds = where.timeout or self._session.timeout
         deadline = self._session.clock.monotonic() + seconds
         key = self._new_key()
-        call = self._begins(message, key)
+        call = self._begins(message, key, packing.get("half", False))
         try:
             if call is not None:
                 message = call.message
@@ -111,11 +111,11 @@ class ProducerActs:
             self._has_ended(call, None, error)
             raise
 
-    def _begins(self, message: Message, key: str) -> SendCall | None:
+    def _begins(self, message: Message, key: str, is_half: bool = False) -> SendCall | None:
         """Call the hooks; None without any."""
         if not self._session.hooks:
             return None
-        call = SendCall(self.group, message, key)
+        call = SendCall(self.group, message, key, is_half)
         before_send(self._session.hooks, call)
         return call
 

@@ -303,6 +303,7 @@ def _result(envelope: Envelope, queue: MessageQueue, answer: RemotingCommand, at
             fields.get("transactionId"),
             fields.get("recallHandle"),
             fields.get("MSG_REGION", "DefaultRegion"),
+            fields.get("TRACE_ON") != "false",
         )
     except BadAnswer as error:
         raise SendError(
