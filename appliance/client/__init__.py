@@ -34,7 +34,7 @@ from .errors import (
     Unsupported,
 )
 from .hooks import ConsumeCall, Hook, SendCall
-from .message import CloseReport, Message, MessageQueue, ReceivedMessage, SendResult
+from .message import CloseReport, Message, MessageQueue, ReceivedMessage, SendResult, TopicStats
 from .producer import Producer
 from .pull_consumer import PullConsumer
 from .push_consumer import PushConsumer
@@ -83,6 +83,7 @@ __all__ = [
     "Suspend",
     "Tls",
     "TooMuchInFlight",
+    "TopicStats",
     "Transaction",
     "TransactionalProducer",
     "Unsupported",

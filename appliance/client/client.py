@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from .core.group import Begin
     from .core.transactions import Decision
-    from .message import ReceivedMessage
+    from .message import ReceivedMessage, TopicStats
     from .producer import Producer, ProducerActs
     from .pull_consumer import PullActs, PullConsumer
     from .push_consumer import PushActs, PushConsumer
@@ -122,6 +122,14 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
     def client_id(self) -> str:
         """Id by which brokers identify this client, and which consoles show."""
         return self._session.client_id
+
+    def stats(self) -> list[TopicStats]:
+        """Return how many messages producers sent, and push consumers handled, by topic and group; names as at
+        brokers."""
+        self._session.check_process()
+        with self._session.lock:
+            parts = [*self._producers.values(), *self._push_consumers.values()]
+        return [row for part in parts for row in part.stats()]
 
     # --- what it makes
 

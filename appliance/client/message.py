@@ -88,6 +88,20 @@ class CloseReport:
     still_running: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """Numbers of messages of one topic since a client's producer or consumer of this group began. sent: confirmed by a
+    broker. failed_sends: raised an error; one-way sends are in neither. consumed: a push consumer's handler was done
+    with them. failed: it was not, or is called again."""
+
+    topic: str
+    group: str
+    sent: int = 0
+    failed_sends: int = 0
+    consumed: int = 0
+    failed: int = 0
+
+
 class ReceivedMessage:
     """A message as a broker stored it. Properties and body are decoded on first use.
 

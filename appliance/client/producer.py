@@ -25,7 +25,7 @@ from .errors import (
     TooMuchInFlight,
 )
 from .hooks import SendCall, after_send, before_send
-from .message import Message, MessageQueue, ReceivedMessage, SendResult
+from .message import Message, MessageQueue, ReceivedMessage, SendResult, TopicStats
 from .packing import (
     MAX_MESSAGE_BYTES,
     SendOptions,
@@ -78,6 +78,8 @@ class ProducerActs:
         # Guarded by the lock of both.
         self._in_flight = 0
         self._in_flight_bytes = 0
+        #: By topic: [confirmed, failed].
+        self._counts: dict[str, list[int]] = {}
 
     @property
     def in_flight(self) -> int:
@@ -139,6 +141,7 @@ class ProducerActs:
         deadline: float,
         callback: Callable[[SendResult | ClientError], None] | None = None,
         call: SendCall | None = None,
+        messages: int = 1,
     ) -> Acts[Any]:
         size = len(envelope.body)
         enters = partial(self._enters, size)
@@ -153,6 +156,7 @@ class ProducerActs:
         landed = partial(self._landed, size)
 
         def done(result: Any, error: BaseException | None) -> None:
+            self._count(envelope.topic, messages, error)
             complete(result, error)
             if callback is None and call is None:
                 landed()
@@ -175,6 +179,14 @@ class ProducerActs:
             raise
         self._session.shell.run(self._sending.send(envelope, deadline), done)
         return promised
+
+    def _count(self, topic: str, messages: int, error: BaseException | None) -> None:
+        with self._room.lock:
+            self._counts.setdefault(topic, [0, 0])[error is not None] += messages
+
+    def stats(self) -> list[TopicStats]:
+        with self._room.lock:
+            return [TopicStats(topic, self.group, *counts) for topic, counts in sorted(self._counts.items())]
 
     def _enters(self, size: int) -> bool:
         """Count a message as in flight if there is room for it. Called with the bell's lock."""
@@ -236,7 +248,8 @@ class ProducerActs:
         for envelope, count in envelopes:
             try:
                 deadline = self._session.clock.monotonic() + seconds
-                promised = yield from self._launching(replace(envelope, queue=queue), seconds, deadline)
+                placed = replace(envelope, queue=queue)
+                promised = yield from self._launching(placed, seconds, deadline, messages=count)
                 sent = yield self._session.result(promised)
             except ClientError as error:
                 if found:

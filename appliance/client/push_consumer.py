@@ -20,10 +20,10 @@ from .core.push_group import Batch, Direct, PushGroup, PushHeld
 from .core.requests import Subscription
 from .errors import Closed, InvalidOption, Reject, Retry, Suspend
 from .hooks import ConsumeCall, after_consume, before_consume
-from .message import CloseReport, ReceivedMessage
+from .message import CloseReport, ReceivedMessage, TopicStats
 from .notes import logger
 from .session import Session
-from .wire import topic_name_error
+from .wire import RETRY_PREFIX, topic_name_error
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -191,6 +191,12 @@ class PushActs:
                 core.is_stopping = core.is_closed = True
             yield self._workers.end(0.0)
             raise
+
+    def stats(self) -> list[TopicStats]:
+        with self._session.shell.lock:
+            rates = sorted(self._core.rates.items())
+            found = [(topic, one.consumed, one.failed) for topic, one in rates if not topic.startswith(RETRY_PREFIX)]
+        return [TopicStats(topic, self.group, consumed=done, failed=failed) for topic, done, failed in found]
 
     def pause(self) -> None:
         """Fetch no more messages; those that were fetched are handled."""
