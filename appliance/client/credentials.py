@@ -23,8 +23,8 @@ _MOST_FILE_BYTES = 64 * 1024
 class Credentials:
     """A user and its secret: RocketMQ's access key and secret key, of ACL 1.0 and 2.0.
 
-    Every request is signed. The secret is never sent, and is in no repr, log or pickle. A signature that somebody reads
-    on its way can be sent again: use TLS where others can listen. Raises InvalidOption.
+    Every request is signed. The secret is never sent, and is in no repr, log or pickle. A signature that is read on its
+    way can be sent again: use TLS where others can listen. Raises InvalidOption.
     """
 
     __slots__ = ("_signer", "user")

@@ -1,4 +1,4 @@
-"""What the threads and tasks of this process do, as text in the form of Java's stacks (307 with jstackEnable)."""
+"""Stacks of this process's threads and tasks, as text in the form of Java's stacks (307 with jstackEnable)."""
 
 from __future__ import annotations
 

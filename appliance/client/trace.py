@@ -1,4 +1,4 @@
-"""Message trace: a hook that tells a topic of RocketMQ's, which `mqadmin queryMsgTraceById` and consoles read."""
+"""Message trace: a hook that sends records to a topic of RocketMQ's. `mqadmin queryMsgTraceById` and consoles read it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .session import Session
 
 _GROUP = "_INNER_TRACE_PRODUCER-PYTHON"
-#: As Java 5.3.3: records wait for so many calls, or so long; more are dropped.
+#: Calls and seconds for which records wait, and the most that do; as Java 5.3.3 has them. More are dropped.
 _CALLS, _SECONDS, _MOST_CALLS = 10, 5.0, 2048
 _TIMEOUT_S = 5.0
 _REGION = "DefaultRegion"

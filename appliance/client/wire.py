@@ -6,7 +6,6 @@ past it (`tests/test_layers.py`).
 
 from __future__ import annotations
 
-from ..engine.access.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from ..engine.errors import CorruptFile, FrameError
 from ..engine.fastjson import loads as read_json
 from ..engine.host_port import join_host_port, parse_host_port, split_host_port
@@ -53,6 +52,7 @@ from ..engine.protocol.properties import (
     java_hash,
 )
 from ..engine.protocol.record import SYS_COMPRESSED, SYS_PREPARED, Record, decode_record
+from ..engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 
 __all__ = [
     "ACCESS_KEY",

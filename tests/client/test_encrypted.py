@@ -133,7 +133,7 @@ def test_a_client_without_tls_is_told_that_it_may_be_needed(site, send):
 
 @pytest.fixture
 def mutual(tmp_path):
-    """A name server that knows no topic and requires a certificate of its clients: (address, both pairs of files)."""
+    """A name server without topics that requires a certificate of its clients: (address, both pairs of files)."""
     own = make_pair(tmp_path, "client", password=b"of the key")
     pair = make_pair(tmp_path, also=("127.0.0.1",))
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=str(own[0]))

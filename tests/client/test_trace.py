@@ -1,4 +1,4 @@
-"""Message trace in Apache's format: what is sent and handled is told to a topic, by the ids of messages."""
+"""Message trace in Apache's format: sends and handlers leave records in a topic, found by the ids of messages."""
 
 import asyncio
 

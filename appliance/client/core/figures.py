@@ -36,7 +36,7 @@ class Window:
 
 
 class Rates:
-    """How a member of a group does with one topic: Java's ConsumeStatus."""
+    """Rates of a member of a group in one topic: Java's ConsumeStatus."""
 
     __slots__ = ("_done", "_failed", "_handled", "_pulled", "_pulls", "consumed", "failed")
 
