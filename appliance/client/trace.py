@@ -1,4 +1,4 @@
-"""Message trace: a hook that sends records to a topic of RocketMQ's. `mqadmin queryMsgTraceById` and consoles read it."""
+"""Message trace: a hook that sends records to a topic of RocketMQ's, for `mqadmin queryMsgTraceById` and consoles."""
 
 from __future__ import annotations
 
