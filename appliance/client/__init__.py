@@ -8,6 +8,7 @@ with it.
 from .client import Client
 from .core.pulling import Pulled
 from .core.transactions import Decision
+from .credentials import Credentials
 from .errors import (
     BadAnswer,
     BrokerAway,
@@ -32,12 +33,14 @@ from .errors import (
     TooMuchInFlight,
     Unsupported,
 )
-from .message import CloseReport, Message, MessageQueue, ReceivedMessage, SendResult
+from .hooks import ConsumeCall, Hook, SendCall
+from .message import CloseReport, Message, MessageQueue, ReceivedMessage, SendResult, TopicStats
 from .producer import Producer
 from .pull_consumer import PullConsumer
 from .push_consumer import PushConsumer
 from .reader import Reader
 from .shells.threads import Pending
+from .tls import Tls
 from .transactional import Transaction, TransactionalProducer
 
 __all__ = [
@@ -47,8 +50,11 @@ __all__ = [
     "ClientError",
     "CloseReport",
     "Closed",
+    "ConsumeCall",
+    "Credentials",
     "Decision",
     "ForkedError",
+    "Hook",
     "InvalidMessage",
     "InvalidOption",
     "Message",
@@ -69,12 +75,15 @@ __all__ = [
     "RequestRefused",
     "RequestTimeout",
     "Retry",
+    "SendCall",
     "SendError",
     "SendResult",
     "SendTimeout",
     "StoredUnconfirmed",
     "Suspend",
+    "Tls",
     "TooMuchInFlight",
+    "TopicStats",
     "Transaction",
     "TransactionalProducer",
     "Unsupported",

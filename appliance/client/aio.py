@@ -67,7 +67,7 @@ class _Session(Session):
         self.shell.abort()
 
     def _make_shell(self) -> TaskShell:
-        return TaskShell(self.core.opened, self.core.asked, self.notes)
+        return TaskShell(self.core.opened, self.core.asked, self.notes, self.security)
 
     def perform(self, acts: Acts[Result]) -> Awaitable[Result]:
         return finish_awaiting(acts)
@@ -89,6 +89,14 @@ class _Session(Session):
         if is_async(function):
             return function(*arguments)
         return self.shell.in_thread(partial(function, *arguments))
+
+    def call_later(self, worker: TaskWorker, act: Callable[[], None]) -> None:
+        act()
+
+    def stacks(self) -> str:
+        from .stacks import of_tasks
+
+        return of_tasks(self.shell.loop) + super().stacks()
 
     def bell(self, lock: object = None) -> TaskBell:
         return TaskBell()

@@ -10,21 +10,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .acts import Acts, finish
+from .credentials import Credentials
+from .discovery import Discovery
 from .errors import InvalidOption
+from .hooks import Hook, check_hooks
 from .message import CloseReport
 from .session import Session, ThreadSession
-from .wire import is_legal_group, parse_host_port
+from .shells.shell import Security, TlsSettings
+from .wire import RemotingCommand, is_legal_group, parse_host_port
 
 if TYPE_CHECKING:
+    import ssl
     from types import TracebackType
 
     from .core.group import Begin
     from .core.transactions import Decision
-    from .message import ReceivedMessage
+    from .message import ReceivedMessage, TopicStats
     from .producer import Producer, ProducerActs
     from .pull_consumer import PullActs, PullConsumer
     from .push_consumer import PushActs, PushConsumer
     from .reader import Reader, ReaderActs
+    from .tls import Tls
+    from .trace import Tracer
     from .transactional import TransactionalActs, TransactionalProducer
 
 ProducerT = TypeVar("ProducerT", bound="ProducerActs")
@@ -46,17 +53,40 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         self,
         nameservers: str | Sequence[str] | None = None,
         *,
+        discovery_url: str | None = None,
+        credentials: Credentials | None = None,
+        tls: bool | Tls | ssl.SSLContext = False,
+        namespace: str = "",
         timeout: float = 3.0,
+        hooks: Sequence[Hook] = (),
+        trace: bool | str = False,
         client_ip: str | None = None,
         instance_name: str | None = None,
     ) -> None:
         if not timeout > 0:
             raise InvalidOption(f"timeout is seconds, more than 0, not {timeout!r}.")
-        given = os.environ.get(_ENVIRONMENT, "") if nameservers is None else nameservers
+        if nameservers is not None and discovery_url is not None:
+            raise InvalidOption("Say where name servers are by nameservers or by discovery_url, not by both.")
+        given = nameservers or ""
+        if nameservers is None and discovery_url is None:
+            given = os.environ.get(_ENVIRONMENT, "")
+        fetch = None if discovery_url is None else Discovery(discovery_url).fetch
+        security = Security(_signer(credentials), _tls_settings(tls))
+        if namespace and (not is_legal_group(namespace) or "%" in namespace):
+            raise InvalidOption(f"A namespace has letters, digits and the signs | - _, not {namespace[:300]!r}.")
+        begun = partial(_open_clients.add, self)
         # Constant after construction.
+        self._tracer: Tracer | None = None
+        if trace is not False:
+            from .trace import Tracer
+
+            self._tracer = Tracer(trace)
+        given_hooks = check_hooks(hooks) if self._tracer is None else (*check_hooks(hooks), self._tracer)
         self._session = self._make_session(
-            _addresses(given), timeout, client_ip, instance_name, partial(_open_clients.add, self)
+            _addresses(given), timeout, client_ip, instance_name, begun, security, given_hooks, fetch, namespace
         )
+        if self._tracer is not None:
+            self._tracer.bind(self._session)
         # Guarded by the session's lock.
         self._producers: dict[str, Any] = {}
         self._consumers: dict[str, PullT] = {}
@@ -93,6 +123,14 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         """Id by which brokers identify this client, and which consoles show."""
         return self._session.client_id
 
+    def stats(self) -> list[TopicStats]:
+        """Return how many messages producers sent, and push consumers handled, by topic and group; names as at
+        brokers."""
+        self._session.check_process()
+        with self._session.lock:
+            parts = [*self._producers.values(), *self._push_consumers.values()]
+        return [row for part in parts for row in part.stats()]
+
     # --- what it makes
 
     def producer(
@@ -110,6 +148,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         more wait. compress_over: bodies of this many bytes or more are compressed, if that makes them smaller.
         """
         self._session.check_usable()
+        group = self._session.named(group)
         _check_group(group)
         with self._session.lock:
             found = self._producers.get(group)
@@ -127,6 +166,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         from .transactional import TransactionalActs
 
         self._session.check_usable()
+        group = self._session.named(group)
         _check_group(group)
         with self._session.lock:
             found = self._producers.get(group)
@@ -154,6 +194,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         a time. cache_messages: number of messages fetched ahead, for each queue.
         """
         self._session.check_usable()
+        group = self._session.named(group)
         _check_group(group)
         with self._session.lock:
             self._check_new(group)
@@ -186,6 +227,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         cache_messages: number of messages fetched ahead, for each queue; cache_bytes: their bodies, of all queues.
         """
         self._session.check_usable()
+        group = self._session.named(group)
         _check_group(group)
         with self._session.lock:
             self._check_new(group)
@@ -238,6 +280,8 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
             handling = list(self._push_consumers.values())
         for producer in producers:
             yield from producer.retiring(deadline)
+        if self._tracer is not None and session.shell.is_running:
+            yield self._tracer.draining(max(0.0, deadline - session.clock.monotonic()))
         uncommitted = 0
         for consumer in consumers:
             uncommitted += yield from consumer.leaving(deadline)
@@ -268,8 +312,13 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
             client.producer().send("orders", "paid")
 
     nameservers: "host:port", several with ";" between them or as a list; without it the environment variable
-    NAMESRV_ADDR. timeout: seconds for a send with all its attempts, and for each other request. client_ip,
-    instance_name: parts of the client id, which brokers show.
+    NAMESRV_ADDR. discovery_url: of a web page whose first line is such a list; it is read again every 2 minutes, and
+    when none of them answers. credentials: a user whose secret signs every request; without them
+    `Credentials.from_environment()`. tls: True, `Tls(...)` or an `ssl.SSLContext`: all connections are encrypted, and
+    servers' certificates checked. namespace: put before the names of topics and groups. timeout: seconds for a send
+    with all its attempts, and for each other request. hooks: called around sends and handlers. trace: True to have each
+    of them told to RocketMQ's topic of traces, or the name of another topic. client_ip, instance_name: parts of the
+    client id, which brokers show.
 
     Threads may share it. A forked process has to make its own. Raises InvalidOption.
     """
@@ -349,6 +398,31 @@ def _close_all() -> None:
             f"client {client.client_id} was not closed: use `with Client(...)`, or call close()", ResourceWarning, 1
         )
         client._is_left_open()
+
+
+def _signer(credentials: object) -> Callable[[RemotingCommand], dict[str, str]] | None:
+    if credentials is not None and not isinstance(credentials, Credentials):
+        kind = type(credentials).__name__
+        del credentials  # may be a pair with the secret, which a traceback would show
+        raise InvalidOption(f"credentials are Credentials(user, secret), not {kind}.")
+    credentials = credentials or Credentials.from_environment()
+    return None if credentials is None else credentials.signer.sign
+
+
+def _tls_settings(given: bool | Tls | ssl.SSLContext) -> TlsSettings | None:
+    if given is False:
+        return None
+    from .tls import Tls
+
+    if given is True:
+        given = Tls()
+    elif not isinstance(given, Tls):
+        import ssl
+
+        if not isinstance(given, ssl.SSLContext):
+            raise InvalidOption(f"tls is True, Tls(...) or an ssl.SSLContext, not {given!r}.")
+        given = Tls(context=given)
+    return TlsSettings(given.make_context(), given.server_name)
 
 
 def _check_group(group: str) -> None:

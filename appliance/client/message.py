@@ -65,7 +65,8 @@ class Message:
 @dataclass(frozen=True, slots=True)
 class SendResult:
     """The place of a stored message. message_id: its unique key. offset_id: names broker and place in its log.
-    recall_handle: of a message with a `delay` or `at`, for `Producer.recall`."""
+    recall_handle: of a message with a `delay` or `at`, for `Producer.recall`. is_traced: False if the broker wants no
+    trace of it."""
 
     message_id: str
     offset_id: str
@@ -74,6 +75,7 @@ class SendResult:
     transaction_id: str | None = None
     recall_handle: str | None = None
     region: str = "DefaultRegion"
+    is_traced: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +88,20 @@ class CloseReport:
     still_running: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """Numbers of messages of one topic since a client's producer or consumer of this group began. sent: confirmed by a
+    broker. failed_sends: raised an error; one-way sends are in neither. consumed: a push consumer's handler was done
+    with them. failed: it was not, or is called again."""
+
+    topic: str
+    group: str
+    sent: int = 0
+    failed_sends: int = 0
+    consumed: int = 0
+    failed: int = 0
+
+
 class ReceivedMessage:
     """A message as a broker stored it. Properties and body are decoded on first use.
 
@@ -93,7 +109,7 @@ class ReceivedMessage:
     place. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC.
     """
 
-    __slots__ = ("_body", "_properties", "_record", "handled_before", "queue")
+    __slots__ = ("_body", "_properties", "_record", "handled_before", "namespace", "queue")
 
     def __init__(self, record: Record, queue: MessageQueue) -> None:
         self._record = record
@@ -102,6 +118,8 @@ class ReceivedMessage:
         self._body: bytes | None = None
         #: How often an ordered consumer was given this copy before.
         self.handled_before = 0
+        #: The client's, which `topic` is without.
+        self.namespace = ""
 
     def __repr__(self) -> str:
         return f"<message {self.message_id} of {self.queue} offset={self.queue_offset} {len(self._record.body)} bytes>"
@@ -113,6 +131,15 @@ class ReceivedMessage:
 
     @property
     def topic(self) -> str:
+        if not self.namespace:
+            return self.full_topic
+        from .core.names import without_namespace
+
+        return without_namespace(self.namespace, self.full_topic)
+
+    @property
+    def full_topic(self) -> str:
+        """The topic with its namespace, as brokers name it."""
         topic = self._record.topic
         return self.properties.get(RETRY_TOPIC, topic) if topic.startswith(RETRY_PREFIX) else topic
 

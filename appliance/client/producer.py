@@ -11,6 +11,7 @@ from typing import Any, Unpack
 
 from .acts import Acts, finish
 from .core.batches import by_size, encode_member, places
+from .core.names import INSTANCE_ID
 from .core.request_reply import Question, of_request, reply_to
 from .core.send_plan import Envelope, Sending
 from .errors import (
@@ -23,7 +24,8 @@ from .errors import (
     SendError,
     TooMuchInFlight,
 )
-from .message import Message, MessageQueue, ReceivedMessage, SendResult
+from .hooks import SendCall, after_send, before_send
+from .message import Message, MessageQueue, ReceivedMessage, SendResult, TopicStats
 from .packing import (
     MAX_MESSAGE_BYTES,
     SendOptions,
@@ -76,6 +78,8 @@ class ProducerActs:
         # Guarded by the lock of both.
         self._in_flight = 0
         self._in_flight_bytes = 0
+        #: By topic: [confirmed, failed].
+        self._counts: dict[str, list[int]] = {}
 
     @property
     def in_flight(self) -> int:
@@ -95,9 +99,40 @@ class ProducerActs:
         self._session.check_usable()
         seconds = where.timeout or self._session.timeout
         deadline = self._session.clock.monotonic() + seconds
-        queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
-        envelope = envelope_of(self.group, message, self._new_key(), queue, self._compress_over, **packing)
-        return (yield from self._launching(envelope, seconds, deadline, callback))
+        key = self._new_key()
+        call = self._begins(message, key, packing.get("half", False))
+        try:
+            if call is not None:
+                message = call.message
+            if self._session.namespace:
+                message, where, packing = self._in_namespace(message, where, **packing)
+            queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
+            envelope = envelope_of(self.group, message, key, queue, self._compress_over, **packing)
+            return (yield from self._launching(envelope, seconds, deadline, callback, call))
+        except BaseException as error:
+            self._has_ended(call, None, error)
+            raise
+
+    def _begins(self, message: Message, key: str, is_half: bool = False) -> SendCall | None:
+        """Call the hooks; None without any."""
+        if not self._session.hooks:
+            return None
+        call = SendCall(self.group, message, key, is_half)
+        before_send(self._session.hooks, call)
+        return call
+
+    def _in_namespace(self, message: Message, where: Where, **packing: Any) -> tuple[Message, Where, dict[str, Any]]:
+        """Return the arguments of a send for brokers. Replies go to brokers' own topic, which is in no namespace."""
+        if packing.get("code") == RequestCode.SEND_REPLY_MESSAGE_V2:
+            return message, where, packing
+        if where.queue is not None:
+            where = replace(where, queue=self._session.placed(where.queue))
+        packing["own"] = dict(packing.get("own") or {}) | {INSTANCE_ID: self._session.namespace}
+        return replace(message, topic=self._session.named(message.topic)), where, packing
+
+    def _has_ended(self, call: SendCall | None, result: SendResult | None, error: BaseException | None) -> None:
+        if call is not None:
+            after_send(self._session.hooks, call, result, error)
 
     def _launching(
         self,
@@ -105,6 +140,8 @@ class ProducerActs:
         seconds: float,
         deadline: float,
         callback: Callable[[SendResult | ClientError], None] | None = None,
+        call: SendCall | None = None,
+        messages: int = 1,
     ) -> Acts[Any]:
         size = len(envelope.body)
         enters = partial(self._enters, size)
@@ -119,12 +156,21 @@ class ProducerActs:
         landed = partial(self._landed, size)
 
         def done(result: Any, error: BaseException | None) -> None:
+            self._count(envelope.topic, messages, error)
             complete(result, error)
-            if callback is None:
+            if callback is None and call is None:
                 landed()
                 return
-            with self._session.shell.lock:
-                self._callbacks.put_locked(partial(_call_back, callback, result if error is None else error, landed))
+
+            def tell() -> None:
+                try:
+                    self._has_ended(call, result, error)
+                    if callback is not None:
+                        callback(result if error is None else error)  # type: ignore[arg-type]
+                finally:
+                    landed()
+
+            self._session.call_later(self._callbacks, tell)
 
         try:
             self._register()
@@ -133,6 +179,14 @@ class ProducerActs:
             raise
         self._session.shell.run(self._sending.send(envelope, deadline), done)
         return promised
+
+    def _count(self, topic: str, messages: int, error: BaseException | None) -> None:
+        with self._room.lock:
+            self._counts.setdefault(topic, [0, 0])[error is not None] += messages
+
+    def stats(self) -> list[TopicStats]:
+        with self._room.lock:
+            return [TopicStats(topic, self.group, *counts) for topic, counts in sorted(self._counts.items())]
 
     def _enters(self, size: int) -> bool:
         """Count a message as in flight if there is room for it. Called with the bell's lock."""
@@ -170,14 +224,32 @@ class ProducerActs:
             return error
 
     def _batching(self, messages: Sequence[Message], timeout: float | None) -> Acts[list[SendResult]]:
-        envelopes, ids = self._packed(messages)
+        calls: list[SendCall] = []
+        found: list[SendResult] = []
+        failed: BaseException | None = None
+        try:
+            yield from self._batching_in(messages, timeout, calls, found)
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            for number, call in enumerate(calls):
+                is_sent = number < len(found)
+                self._has_ended(call, found[number] if is_sent else None, None if is_sent else failed)
+        return found
+
+    def _batching_in(
+        self, messages: Sequence[Message], timeout: float | None, calls: list[SendCall], found: list[SendResult]
+    ) -> Acts[None]:
+        """Send a batch; put the calls of hooks and the places where the caller has them if this fails."""
+        envelopes, ids = self._packed(messages, calls)
         seconds = timeout or self._session.timeout
         queue: MessageQueue | None = None
-        found: list[SendResult] = []
         for envelope, count in envelopes:
             try:
                 deadline = self._session.clock.monotonic() + seconds
-                promised = yield from self._launching(replace(envelope, queue=queue), seconds, deadline)
+                placed = replace(envelope, queue=queue)
+                promised = yield from self._launching(placed, seconds, deadline, messages=count)
                 sent = yield self._session.result(promised)
             except ClientError as error:
                 if found:
@@ -187,10 +259,12 @@ class ProducerActs:
                 raise
             queue = sent.queue
             found += places(sent, ids[len(found) : len(found) + count])
-        return found
 
-    def _packed(self, messages: Sequence[Message]) -> tuple[list[tuple[Envelope, int]], list[str]]:
-        """Return (the envelopes of a batch, each with the number of its messages; the messages' ids)."""
+    def _packed(
+        self, messages: Sequence[Message], calls: list[SendCall]
+    ) -> tuple[list[tuple[Envelope, int]], list[str]]:
+        """Return (the envelopes of a batch, each with the number of its messages; the messages' ids). calls: gets the
+        calls of hooks."""
         if not messages:
             raise InvalidMessage("A batch has a message at least.")
         first = messages[0]
@@ -198,28 +272,49 @@ class ProducerActs:
             raise InvalidMessage("The messages of a batch have one topic, and the same shard or none.")
         self._session.check_usable()
         ids, members = [], []
-        for message in messages:
+        for given in messages:
+            ids.append(self._new_key())
+            message, call = given, self._begins(given, ids[-1])
+            if call is not None:
+                calls.append(call)
+                message = replace(call.message, topic=given.topic, shard=given.shard)
             body = body_of(message)
             if waiting_time(message):
                 raise InvalidMessage("A message of a batch has no delay.")
-            ids.append(self._new_key())
-            members.append(encode_member(body, text_of(properties_of(message, ids[-1]))))
+            own = {INSTANCE_ID: self._session.namespace} if self._session.namespace else {}
+            members.append(encode_member(body, text_of(own | properties_of(message, ids[-1]))))
         envelopes = []
         for together in by_size(members, MAX_MESSAGE_BYTES):
             key = self._new_key()
             text = text_of({UNIQUE_KEY: key, WAIT_STORE: "true"})
             body = b"".join(together)
-            envelope = Envelope(self.group, first.topic, body, text, 0, key, first.shard, code=_BATCH)
+            envelope = Envelope(
+                self.group, self._session.named(first.topic), body, text, 0, key, first.shard, code=_BATCH
+            )
             envelopes.append((envelope, len(together)))
         return envelopes, ids
 
     def _telling(self, message: Message, where: Where) -> Acts[None]:
         self._session.check_usable()
         deadline = self._session.clock.monotonic() + (where.timeout or self._session.timeout)
-        queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
-        envelope = envelope_of(self.group, message, self._new_key(), queue, self._compress_over)
-        self._register()
-        yield self._session.wait(self._sending.tell(envelope, deadline))
+        key = self._new_key()
+        call = self._begins(message, key)
+        failed: BaseException | None = None
+        try:
+            if call is not None:
+                message = call.message
+            packing: dict[str, Any] = {}
+            if self._session.namespace:
+                message, where, packing = self._in_namespace(message, where)
+            queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
+            envelope = envelope_of(self.group, message, key, queue, self._compress_over, **packing)
+            self._register()
+            yield self._session.wait(self._sending.tell(envelope, deadline))
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            self._has_ended(call, None, failed)
 
     def _requesting(self, message: Message, where: Where) -> Acts[ReceivedMessage]:
         """Send a request and wait for its reply."""
@@ -236,9 +331,10 @@ class ProducerActs:
         with bell.lock:
             session.core.questions[correlation_id] = question
         try:
-            if message.topic not in self._asked:  # a broker pushes replies to those whose heartbeats it has
-                yield session.wait(session.core.announce((message.topic,), deadline))
-                self._asked.add(message.topic)
+            topic = session.named(message.topic)
+            if topic not in self._asked:  # a broker pushes replies to those whose heartbeats it has
+                yield session.wait(session.core.announce((topic,), deadline))
+                self._asked.add(topic)
             own = of_request(correlation_id, session.client_id, seconds)
             where = replace(where, timeout=max(0.001, deadline - session.clock.monotonic()))
             sent = yield session.result((yield from self._submitting(message, where, own=own)))
@@ -252,6 +348,7 @@ class ProducerActs:
             with bell.lock:
                 session.core.questions.pop(correlation_id, None)
         assert question.reply is not None, "the bell rang for it"
+        session.shown([question.reply])
         return question.reply
 
     def _replying(self, asked: ReceivedMessage, body: bytes | str, options: SendOptions) -> Acts[SendResult]:
@@ -421,10 +518,3 @@ def _outcome(pending: Pending[SendResult] | ClientError) -> SendResult | ClientE
         return pending.result()
     except ClientError as error:
         return error
-
-
-def _call_back(callback: Callable[[SendResult | ClientError], None], outcome: Any, landed: Callable[[], None]) -> None:
-    try:
-        callback(outcome)
-    finally:
-        landed()

@@ -68,6 +68,7 @@ class PullActs:
         Raises InvalidOption.
         """
         self._check_open()
+        topic = self._session.named(topic)
         why = topic_name_error(topic)
         if why is not None:
             raise InvalidOption(f"There can be no topic {topic[:300]!r}: {why}")
@@ -93,7 +94,7 @@ class PullActs:
             raise InvalidOption(
                 "assign() comes before the first message is taken, and not beside subscribe(): make another consumer."
             )
-        self._assigned = tuple(dict.fromkeys(queues))
+        self._assigned = tuple(dict.fromkeys(map(self._session.placed, queues)))
         if not self._assigned:
             raise InvalidOption("assign() needs a queue at least.")
 
@@ -123,6 +124,7 @@ class PullActs:
         self._session.shell.start(self._core.resume_all())
         if trouble is not None:
             raise trouble
+        self._session.shown(found)
         return found
 
     def _iterating(self) -> Acts[ReceivedMessage | None]:
@@ -163,14 +165,14 @@ class PullActs:
 
     def _asking_committed(self, queue: MessageQueue) -> Acts[int | None]:
         yield from self._starting()
-        return (yield self._session.wait(self._core.committed(queue)))
+        return (yield self._session.wait(self._core.committed(self._session.placed(queue))))
 
     def _seeking(self, queue: MessageQueue, offset: int) -> Acts[None]:
         yield from self._starting()
         if offset < 0:
             raise InvalidOption(f"An offset is 0 or more, not {offset}.")
         try:
-            yield self._session.wait(self._core.seek(queue, offset))
+            yield self._session.wait(self._core.seek(self._session.placed(queue), offset))
         except KeyError:
             raise InvalidOption(f"This consumer does not read {queue} now: assignment() says what it reads.") from None
 

@@ -7,20 +7,23 @@ import inspect
 import queue
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from .acts import Acts, finish, is_async
 from .core.group import Begin, check_begin
 from .core.handling import DONE, Outcome, outcome_of
+from .core.inspection import directly
 from .core.ordered_group import OrderedGroup
-from .core.push_group import Batch, PushGroup, PushHeld
+from .core.push_group import Batch, Direct, PushGroup, PushHeld
 from .core.requests import Subscription
 from .errors import Closed, InvalidOption, Reject, Retry, Suspend
-from .message import CloseReport, ReceivedMessage
+from .hooks import ConsumeCall, after_consume, before_consume
+from .message import CloseReport, ReceivedMessage, TopicStats
 from .notes import logger
 from .session import Session
-from .wire import topic_name_error
+from .wire import RETRY_PREFIX, topic_name_error
 
 if TYPE_CHECKING:
     from types import FrameType, TracebackType
@@ -87,6 +90,14 @@ class PushActs:
             dispatch=self._workers.put,
         )
         self._is_ordered = ordered
+        self._core.settings |= {
+            "PROP_CONSUMEORDERLY": "true" if ordered else "false",
+            "PROP_THREADPOOL_CORE_SIZE": str(workers),
+            "consumeMessageBatchMaxSize": str(batch),
+            "consumeTimeout": f"{handler_timeout / 60:g}",
+            "maxReconsumeTimes": str(retries),
+            "pullThresholdForQueue": str(cache),
+        }
         #: By topic. Not changed after the start.
         self._handlers: dict[str, Handler] = {}
         #: Held while it leaves its group.
@@ -131,6 +142,7 @@ class PushActs:
 
     def _subscribe(self, topic: str, tags: str, sql: str | None, handler: GivenHandler) -> GivenHandler:
         self._check_open()
+        topic = self._session.named(topic)
         why = topic_name_error(topic)
         if why is not None:
             raise InvalidOption(f"There can be no topic {topic[:300]!r}: {why}")
@@ -180,6 +192,12 @@ class PushActs:
             yield self._workers.end(0.0)
             raise
 
+    def stats(self) -> list[TopicStats]:
+        with self._session.shell.lock:
+            rates = sorted(self._core.rates.items())
+            found = [(topic, one.consumed, one.failed) for topic, one in rates if not topic.startswith(RETRY_PREFIX)]
+        return [TopicStats(topic, self.group, consumed=done, failed=failed) for topic, done, failed in found]
+
     def pause(self) -> None:
         """Fetch no more messages; those that were fetched are handled."""
         self._session.check_process()
@@ -195,7 +213,10 @@ class PushActs:
 
     # --- handling, in the workers' threads
 
-    def _working(self, held: PushHeld) -> Acts[None]:
+    def _working(self, held: PushHeld | Direct) -> Acts[None]:
+        if isinstance(held, Direct):
+            yield from self._handling_directly(held)
+            return
         with self._session.shell.lock:
             batch = self._core.begin_batch(held)
         if batch is not None:
@@ -207,12 +228,7 @@ class PushActs:
 
     def _handling(self, batch: Batch) -> Acts[Outcome]:
         try:
-            handler = self._handlers.get(batch.topic)
-            if handler is None:
-                raise InvalidOption(f"Group {self.group} has no handler for the topic {batch.topic}.")
-            result = yield self._session.call(handler, batch.messages if self._batch > 1 else batch.messages[0])
-            if result is not None and _is_no_end(result):
-                raise InvalidOption(f"A handler returned {result!r}: it is done when it returns, and raises if not.")
+            yield from self._calling(batch.topic, batch.messages)
         except BaseException as error:
             if self._session.ends_worker(error):
                 raise
@@ -223,6 +239,48 @@ class PushActs:
                 logger.exception("group %s cannot tell what a handler raised, and gets its message again", self.group)
                 return Outcome(batch.messages)
         return DONE
+
+    def _handling_directly(self, direct: Direct) -> Acts[None]:
+        """Handle a message for an administrator, and answer."""
+        begin = self._session.clock.monotonic()
+        result, remark = "CR_SUCCESS", ""
+        try:
+            yield from self._calling(direct.message.full_topic, [direct.message])
+        except BaseException as error:
+            if self._session.ends_worker(error):
+                raise
+            if isinstance(error, Retry | Reject | Suspend):
+                result, remark = "CR_LATER", f"{type(error).__name__}: {error}"
+            else:
+                result, remark = "CR_THROW_EXCEPTION", "".join(traceback.format_exception(error, limit=-20))
+            logger.warning("group %s handled %r for an administrator: %s", self.group, direct.message, remark)
+        finally:
+            with self._session.shell.lock:
+                self._core.directs -= 1
+        spent_ms = round((self._session.clock.monotonic() - begin) * 1000)
+        direct.reply(directly(result, remark, spent_ms, self._is_ordered))
+
+    def _calling(self, topic: str, messages: list[ReceivedMessage]) -> Acts[None]:
+        """Call the handler of a topic, between the hooks. Raises what it raises."""
+        handler = self._handlers.get(topic)
+        if handler is None:
+            raise InvalidOption(f"Group {self.group} has no handler for the topic {topic}.")
+        self._session.shown(messages)
+        hooks = self._session.hooks
+        call = ConsumeCall(self.group, tuple(messages)) if hooks else None
+        failed: BaseException | None = None
+        if call is not None:
+            before_consume(hooks, call)
+        try:
+            result = yield self._session.call(handler, messages if self._batch > 1 else messages[0])
+            if result is not None and _is_no_end(result):
+                raise InvalidOption(f"A handler returned {result!r}: it is done when it returns, and raises if not.")
+        except BaseException as error:
+            failed = error
+            raise
+        finally:
+            if call is not None:
+                after_consume(hooks, call, failed)
 
     def _log(self, batch: Batch, error: BaseException) -> None:
         first: ReceivedMessage = batch.messages[0]

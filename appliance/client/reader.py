@@ -21,6 +21,7 @@ class ReaderActs:
         self._session = session
 
     def _reading_queues(self, topic: str) -> Acts[list[MessageQueue]]:
+        topic = self._session.named(topic)
         deadline = self._session.clock.monotonic() + self._session.timeout
         return list((yield self._session.wait(self._session.core.directory.read_queues(topic, deadline))))
 
@@ -28,12 +29,16 @@ class ReaderActs:
         if offset < 0 or most < 1 or wait < 0:
             raise InvalidOption(f"offset and wait are 0 or more, max 1 or more; not {offset}, {wait}, {most}.")
         session = self._session
+        queue = session.placed(queue)
         yield from self._reading_queues(queue.topic)
         steps = pull(session.core.directory, session.clock, _GROUP, queue, offset, most=most, wait=wait)
-        return (yield session.wait(steps))
+        pulled = yield session.wait(steps)
+        session.shown(pulled.messages)
+        return pulled
 
     def _asking(self, queue: MessageQueue, what: str | int) -> Acts[int]:
         session = self._session
+        queue = session.placed(queue)
         yield from self._reading_queues(queue.topic)
         steps = ask_offset(session.core.directory, session.clock, session.timeout, queue, what)
         return (yield session.wait(steps))

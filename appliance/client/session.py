@@ -11,22 +11,26 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .acts import Acts, finish
 from .core.client_core import ClientCore
 from .core.directory import Directory
+from .core.names import with_namespace
 from .core.unique_key import KeyMaker
 from .errors import Closed, ForkedError
 from .notes import Notes
-from .shells.shell import Bell, Done, Shell, SystemClock
+from .shells.shell import Bell, Done, Security, Shell, SystemClock
 from .shells.threads import Pending, ThreadBell, ThreadShell
 from .shells.worker import Worker
 from .shells.workers import Workers
 
 if TYPE_CHECKING:
+    from .hooks import Hook
     from .local_offsets import LocalOffsets
+    from .message import MessageQueue, ReceivedMessage
 
 Result = TypeVar("Result")
 
@@ -45,9 +49,16 @@ class Session:
         client_ip: str | None,
         instance_name: str | None,
         begun: Callable[[], None],
+        security: Security,
+        hooks: tuple[Hook, ...],
+        fetch: Callable[[], tuple[tuple[str, ...], str]] | None,
+        namespace: str,
     ) -> None:
-        """begun: called once, before the first procedure."""
+        """begun: called once, before the first procedure. fetch: as of `Directory`."""
         # Constant after construction.
+        self.hooks = hooks
+        self.namespace = namespace
+        self.security = security
         self.timeout = timeout
         self.clock = SystemClock()
         self.notes = Notes()
@@ -57,9 +68,9 @@ class Session:
         #: Name of this client's files, the same after a restart.
         self._files_name = f"{ip}@{instance_name or 'DEFAULT'}"
         self.client_id = f"{ip}@{instance_name or f'{self.pid}#{time.monotonic_ns()}'}"
-        directory = Directory(servers, self.clock, timeout)
+        directory = Directory(servers, self.clock, timeout, fetch)
         #: Guarded by the shell's lock.
-        self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.keep)
+        self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.keep, self.stacks)
         #: Guarded by the shell's lock.
         self.keys = KeyMaker(_four_bytes(ip), self.pid, secrets.randbits(32))
         self.shell = self._make_shell()
@@ -67,6 +78,20 @@ class Session:
         self.lock = threading.Lock()
         self.is_closed = False
         self._keeps_house = False
+
+    def named(self, name: str) -> str:
+        """Return the name at brokers of a topic or a group."""
+        return with_namespace(self.namespace, name) if self.namespace else name
+
+    def placed(self, queue: MessageQueue) -> MessageQueue:
+        """Return a queue as brokers name it."""
+        return replace(queue, topic=self.named(queue.topic)) if self.namespace else queue
+
+    def shown(self, messages: Iterable[ReceivedMessage]) -> None:
+        """Have messages show their topic as users know it."""
+        if self.namespace:
+            for message in messages:
+                message.namespace = self.namespace
 
     @property
     def note(self) -> Callable[[str], None]:
@@ -142,6 +167,16 @@ class Session:
         """Call a function of the user's, or one that waits for a disk; return what it returns."""
         raise NotImplementedError
 
+    def call_later(self, worker: Any, act: Callable[[], None]) -> None:
+        """Have a function of the user's, which does not wait, called off the I/O thread."""
+        raise NotImplementedError
+
+    def stacks(self) -> str:
+        """Return what this process's threads do, and its tasks."""
+        from .stacks import of_threads
+
+        return of_threads()
+
     def bell(self, lock: Any = None) -> Bell:
         """Return a new bell, for changes of what a lock guards; None: with a lock of its own."""
         raise NotImplementedError
@@ -169,7 +204,7 @@ class ThreadSession(Session):
     shell: ThreadShell
 
     def _make_shell(self) -> ThreadShell:
-        return ThreadShell("rocketbox-client", self.core.opened, self.core.asked, self.notes)
+        return ThreadShell("rocketbox-client", self.core.opened, self.core.asked, self.notes, self.security)
 
     def perform(self, acts: Acts[Result]) -> Result:
         return finish(acts)
@@ -193,6 +228,10 @@ class ThreadSession(Session):
 
     def call(self, function: Callable[..., Result], *arguments: Any) -> Result:
         return function(*arguments)
+
+    def call_later(self, worker: Worker, act: Callable[[], None]) -> None:
+        with self.shell.lock:
+            worker.put_locked(act)
 
     def bell(self, lock: threading.Lock | None = None) -> ThreadBell:
         return ThreadBell(lock or threading.Lock())

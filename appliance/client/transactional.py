@@ -41,7 +41,7 @@ class TransactionalActs(ProducerActs):
         self._session.check_usable()
         self._register()
         deadline = self._session.clock.monotonic() + self._session.timeout
-        yield self._session.wait(self._session.core.announce(topics, deadline))
+        yield self._session.wait(self._session.core.announce(tuple(map(self._session.named, topics)), deadline))
 
     def retiring(self, deadline: float) -> Acts[None]:
         self._checks.drop()
@@ -98,6 +98,7 @@ class TransactionalActs(ProducerActs):
 
     def _answering(self, half: Half, message: ReceivedMessage) -> Acts[None]:
         decision, remark = Decision.UNKNOWN, None
+        self._session.shown([message])
         try:
             said = yield self._session.call(self._check, message)
             if not isinstance(said, Decision):

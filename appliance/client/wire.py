@@ -9,7 +9,7 @@ from __future__ import annotations
 from ..engine.errors import CorruptFile, FrameError
 from ..engine.fastjson import loads as read_json
 from ..engine.host_port import join_host_port, parse_host_port, split_host_port
-from ..engine.protocol.codes import VERSION, RequestCode, ResponseCode
+from ..engine.protocol.codes import VERSION, RequestCode, ResponseCode, version_name
 from ..engine.protocol.command import (
     FLAG_ONEWAY,
     FLAG_RESPONSE,
@@ -21,6 +21,7 @@ from ..engine.protocol.command import (
 from ..engine.protocol.compression import Undecodable, compression_of, decompress
 from ..engine.protocol.message_id import UniqueKeys, decode_offset_id, encode_host, encode_offset_id
 from ..engine.protocol.names import (
+    DLQ_PREFIX,
     NO_SEND_TOPICS,
     PERM_READ,
     PERM_WRITE,
@@ -51,10 +52,13 @@ from ..engine.protocol.properties import (
     java_hash,
 )
 from ..engine.protocol.record import SYS_COMPRESSED, SYS_PREPARED, Record, decode_record
+from ..engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 
 __all__ = [
+    "ACCESS_KEY",
     "CLUSTER",
     "DELAY_TIME_LEVEL",
+    "DLQ_PREFIX",
     "FLAG_ONEWAY",
     "FLAG_RESPONSE",
     "KEYS",
@@ -69,6 +73,7 @@ __all__ = [
     "RETRY_PREFIX",
     "RETRY_TOPIC",
     "SHARDING_KEY",
+    "SIGNATURE",
     "SYS_COMPRESSED",
     "SYS_PREPARED",
     "TAGS",
@@ -86,6 +91,7 @@ __all__ = [
     "RemotingCommand",
     "RequestCode",
     "ResponseCode",
+    "SigningKey",
     "Undecodable",
     "UniqueKeys",
     "compression_of",
@@ -103,6 +109,8 @@ __all__ = [
     "join_host_port",
     "parse_host_port",
     "read_json",
+    "signed_content",
     "split_host_port",
     "topic_name_error",
+    "version_name",
 ]

@@ -158,7 +158,7 @@ def test_a_server_that_asks_is_answered_and_sends_go_on(scripted):
         if question.is_response:
             answers.append(question.code)
             return b""
-        asked = answer(307)
+        asked = answer(9999)
         asked.flag, asked.opaque = 0, 5
         return encode_command(asked) + frame(question, answer(**STORED))
 

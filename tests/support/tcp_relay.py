@@ -6,6 +6,7 @@ with TcpRelay(server.address) as relay:
     relay.hold = True               # nothing goes either way, and nothing is closed
     relay.swallow_after = b"value"  # once the client has sent that, answers of its connection are thrown away
     relay.refuse = True             # connections are closed, new ones at once
+    relay.cut_after = 300           # a connection ends behind so many bytes of the server's; None: it does not
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ class TcpRelay:
         self.delay_s = 0.0
         self.hold = False
         self.swallow_after: tuple[bytes, ...] = ()
+        self.cut_after: int | None = None
         self.swallowed = threading.Event()
         self._refuse = False
         self._closed = False
@@ -89,7 +91,7 @@ class TcpRelay:
             threading.Thread(target=self._pump, args=(server, client, found, False), daemon=True).start()
 
     def _pump(self, source: socket.socket, drain: socket.socket, found: threading.Event, asks: bool) -> None:
-        seen = b""
+        seen, passed = b"", 0
         with suppress(OSError):
             while data := source.recv(1 << 16):
                 if self.delay_s:
@@ -103,7 +105,11 @@ class TcpRelay:
                 elif found.is_set():
                     self.swallowed.set()
                     continue
+                if not asks and self.cut_after is not None and passed + len(data) > self.cut_after:
+                    drain.sendall(data[: self.cut_after - passed])
+                    break
                 drain.sendall(data)
+                passed += len(data)
         for sock in (source, drain):
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import ipaddress
 import socket
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +27,14 @@ def make_pair(
     password: bytes | None = None,
     days: int = 36_500,
     curve: ec.EllipticCurve | None = None,
+    also: Sequence[str] = (),
 ) -> tuple[Path, Path]:
-    """Write a self-signed certificate, valid for `days` from 2020 on, and its key; return their paths."""
+    """Write a self-signed certificate, valid for `days` from 2020 on, and its key; return their paths. also: names and
+    addresses of the server, as those who check them want."""
     key = ec.generate_private_key(curve or ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     begin = datetime.datetime(2020, 1, 1)
-    certificate = (
+    builder = (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(subject)
@@ -38,8 +42,14 @@ def make_pair(
         .serial_number(x509.random_serial_number())
         .not_valid_before(begin)
         .not_valid_after(begin + datetime.timedelta(days))
-        .sign(key, hashes.SHA256())
     )
+    if also:
+        found: list[x509.GeneralName] = []
+        for one in also:
+            is_number = one.replace(".", "").isdigit()
+            found.append(x509.IPAddress(ipaddress.ip_address(one)) if is_number else x509.DNSName(one))
+        builder = builder.add_extension(x509.SubjectAlternativeName(found), critical=False)
+    certificate = builder.sign(key, hashes.SHA256())
     kept = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
     form = serialization.PrivateFormat.PKCS8
     paths = directory / f"{name}.pem", directory / f"{name}.key"

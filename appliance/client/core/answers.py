@@ -14,7 +14,8 @@ _ADVICE = {
     3: "The server does not know this request: is it a broker, and new enough?",
     13: "The broker does not take such a message: look at its size, its properties, and the names.",
     14: "The broker cannot write: its disk may be full, or its role may forbid it. Look at its health and its log.",
-    16: "Look at the permission (perm) of the topic and the broker, and at its access control.",
+    16: "Look at the permission (perm) of the topic and the broker, and at its access control: with it a client has "
+    "credentials=Credentials(user, secret), and that user the permission.",
     17: "The topic does not exist there: create it, as by `rocketbox topic create`, or let brokers make topics "
     "(autoCreateTopicEnable).",
     26: "The group does not exist there: create it, or let brokers make groups (autoCreateSubscriptionGroup).",
@@ -28,9 +29,9 @@ def code_text(code: int) -> str:
     return f"code {code}, {name}" if name else f"code {code}"
 
 
-def advice(code: int) -> str:
-    """Return a sentence with a blank before it, or ""."""
-    found = _ADVICE.get(code)
+def advice(code: int, remark: str = "") -> str:
+    """Return a sentence with a blank before it, or "". Brokers of 4.9 answer a bad signature with code 1."""
+    found = _ADVICE.get(16 if "AclException" in remark else code)
     return f" {found}" if found else ""
 
 
@@ -39,7 +40,7 @@ def refusal(answer: RemotingCommand, who: str, what: str, then: str = "") -> Req
     blank before it."""
     remark = answer.remark or ""
     kind = NotPermitted if answer.code == ResponseCode.NO_PERMISSION else RequestRefused
-    text = f"{who} refused {what} with {code_text(answer.code)}: {remark[:500]}.{advice(answer.code)}{then}"
+    text = f"{who} refused {what} with {code_text(answer.code)}: {remark[:500]}.{advice(answer.code, remark)}{then}"
     return kind(text, answer.code, remark)
 
 

@@ -7,25 +7,45 @@ from typing import Any
 
 from ..errors import BadAnswer
 from ..message import ReceivedMessage
-from ..wire import RemotingCommand, RequestCode, ResponseCode
-from . import requests
+from ..wire import VERSION, RemotingCommand, RequestCode, ResponseCode, version_name
+from . import inspection, requests
+from .answers import refusal
 from .directory import Directory
 from .group import Group, Surroundings
+from .push_group import Direct, PushGroup
 from .request_reply import Question, take_reply
 from .selection import Faults
 from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
 from .transactions import Half, half_of_check
 
+_ABOUT_MEMBERS = frozenset(
+    (
+        RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+        RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+        RequestCode.GET_CONSUMER_RUNNING_INFO,
+        RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    )
+)
 _HEARTBEAT_S = 30.0
 _ROUTES_S = 30.0
+#: Time between two readings of the list of name servers, as Java has it.
+_SERVERS_S = 120.0
 
 
 class ClientCore:
     """Guarded by the client's lock."""
 
     def __init__(
-        self, directory: Directory, clock: Clock, client_id: str, timeout: float, note: Callable[[str], None]
+        self,
+        directory: Directory,
+        clock: Clock,
+        client_id: str,
+        timeout: float,
+        note: Callable[[str], None],
+        stacks: Callable[[], str] = str,
     ) -> None:
+        """stacks: returns the stacks of this process's threads as text."""
+        self._stacks = stacks
         self.directory = directory
         self.client_id = client_id
         self.faults = Faults()
@@ -47,11 +67,18 @@ class ClientCore:
         """Start the loops of heartbeats and routes, which go on until the shell stops."""
         yield Start(self._keep_heartbeats())
         yield Start(self._keep_routes())
+        if self.directory.has_list:
+            yield Start(self._keep_servers())
 
     def _keep_heartbeats(self) -> Steps[None]:
         while True:
             yield Sleep(self._clock.monotonic() + _HEARTBEAT_S)
             yield from self.beat_all()
+
+    def _keep_servers(self) -> Steps[None]:
+        while True:
+            yield Sleep(self._clock.monotonic() + _SERVERS_S)
+            yield from self.directory.discover()
 
     def _keep_routes(self) -> Steps[None]:
         while True:
@@ -104,15 +131,18 @@ class ClientCore:
         if answer.code == ResponseCode.SUCCESS:
             self.directory.versions[address] = answer.version
         else:
-            self._note(f"broker at {address} refused a heartbeat with code {answer.code}: {answer.remark}")
+            self._note(str(refusal(answer, f"broker at {address}", "a heartbeat")))
 
     def opened(self, address: str) -> Steps[None]:
         """Send a heartbeat on a connection that was made: brokers identify clients by their connections."""
         if address in self.directory.addresses():
             yield from self.beat(address)
 
-    def asked(self, address: str, question: RemotingCommand) -> tuple[Steps[None] | None, RemotingCommand]:
-        """Return (a procedure to start, the answer) for a request of the broker at `address`."""
+    def asked(
+        self, address: str, question: RemotingCommand, reply: Callable[[RemotingCommand], None]
+    ) -> tuple[Steps[None] | None, RemotingCommand | None]:
+        """Return (a procedure to start, the answer) for a request of the broker at `address`; without an answer,
+        `reply` gets it later."""
         if question.code == RequestCode.CHECK_TRANSACTION_STATE:
             self._check(address, question)
             return None, requests.request(ResponseCode.SUCCESS, None)
@@ -121,7 +151,42 @@ class ClientCore:
             return None if group is None else group.rebalance(), requests.request(ResponseCode.SUCCESS, None)
         if question.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
             return None, self._reply(address, question)
+        if question.code in _ABOUT_MEMBERS:
+            try:
+                return self._about_member(question, reply)
+            except BadAnswer as error:
+                self._note(f"broker at {address} asked something that is not understood: {error}")
+                answer = requests.request(ResponseCode.SYSTEM_ERROR, None)
+                answer.remark = str(error)
+                return None, answer
         return None, requests.not_supported(question)
+
+    def _about_member(
+        self, question: RemotingCommand, reply: Callable[[RemotingCommand], None]
+    ) -> tuple[Steps[None] | None, RemotingCommand | None]:
+        """Do as `asked` for what concerns a member of a group. Raises BadAnswer."""
+        fields, code = question.ext_fields, question.code
+        name = fields.get("consumerGroup") or fields.get("group") or ""
+        group = self.groups.get(name)
+        if code == RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT:
+            offsets = {} if group is None else group.passed_offsets(fields.get("topic", ""))
+            return None, inspection.answer_with(inspection.status(offsets))
+        if code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            offsets = inspection.read_offsets(question.body)
+            steps = group.reset(fields.get("topic", ""), offsets) if isinstance(group, PushGroup) else None
+            return steps, requests.request(ResponseCode.SUCCESS, None)
+        if code == RequestCode.GET_CONSUMER_RUNNING_INFO and group is not None:
+            servers = "".join(f"{server};" for server in self.directory.servers)
+            about = {
+                "PROP_NAMESERVER_ADDR": servers,
+                "PROP_CLIENT_VERSION": version_name(VERSION),
+                "language": "PYTHON",
+            }
+            stacks = self._stacks() if fields.get("jstackEnable") == "true" else None
+            return None, inspection.answer_with(group.running_info(about, stacks))
+        if code == RequestCode.CONSUME_MESSAGE_DIRECTLY and isinstance(group, PushGroup):
+            return None, group.consume_directly(Direct(inspection.read_message(question), reply))
+        return None, inspection.unknown_group(name)
 
     def _reply(self, address: str, push: RemotingCommand) -> RemotingCommand:
         try:

@@ -7,6 +7,7 @@ others. So each costs little, and `next_deadline` may be too early, never too la
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from ..errors import BadAnswer
@@ -32,7 +33,9 @@ _STALE = 64
 class Connection(Generic[Waiting]):
     """Guarded by the lock of its link in the shell."""
 
-    def __init__(self) -> None:
+    def __init__(self, sign: Callable[[RemotingCommand], dict[str, str]] | None = None) -> None:
+        """sign: returns the header fields of a request with its signature."""
+        self._sign = sign
         self._received = bytearray()
         self._output: list[bytes] = []
         self._waiting: dict[int, tuple[float, Waiting]] = {}
@@ -47,7 +50,7 @@ class Connection(Generic[Waiting]):
         """Put a request into the output; set and return its opaque. Raises FrameError for one that is too large."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         request.opaque = opaque
-        self._output.append(encode_command(request))
+        self._output.append(self._encode(request))
         self._waiting[opaque] = (deadline, waiting)
         heapq.heappush(self._deadlines, (deadline, opaque))
         if len(self._deadlines) > 2 * len(self._waiting) + _STALE:
@@ -59,7 +62,17 @@ class Connection(Generic[Waiting]):
         """Put a one-way request into the output, which gets no answer. Raises as `call`."""
         self._opaque = request.opaque = (self._opaque + 1) & 0x7FFFFFFF
         request.flag |= FLAG_ONEWAY
-        self._output.append(encode_command(request))
+        self._output.append(self._encode(request))
+
+    def _encode(self, request: RemotingCommand) -> bytes:
+        if self._sign is None:
+            return encode_command(request)
+        unsigned = request.ext_fields
+        request.ext_fields = self._sign(request)
+        try:
+            return encode_command(request)
+        finally:
+            request.ext_fields = unsigned  # tracebacks show requests
 
     def answer(self, question: RemotingCommand, answer: RemotingCommand) -> None:
         """Put the answer to a request of the server into the output, unless that is one-way."""

@@ -6,7 +6,7 @@ have the topic. While name servers are away, the known routes stay in use.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ..errors import BadAnswer, ClientError, NoNameServer, NoRoute
 from ..message import MessageQueue
@@ -14,19 +14,32 @@ from ..wire import TEMPLATE_TOPIC, ResponseCode
 from . import requests
 from .answers import code_text
 from .routes import MASTER, Route, read_route
-from .steps import Call, CallFailed, Clock, Steps, Together
+from .steps import Call, CallFailed, Clock, Do, Steps, Together
 
 _HOW_TO_SAY_WHERE = (
     'Say where one is: Client("host:9876"), or the environment variable NAMESRV_ADDR. '
     "`rocketbox serve` starts one on 127.0.0.1:9876."
 )
 
+#: Shortest time between two readings of the list after name servers did not answer.
+_LEAST_FETCH_S = 5.0
+
 
 class Directory:
     """Guarded by the client's lock."""
 
-    def __init__(self, name_servers: Sequence[str], clock: Clock, timeout: float) -> None:
-        """name_servers: "host:port" each, in the order in which they are tried. timeout: seconds for one request."""
+    def __init__(
+        self,
+        name_servers: Sequence[str],
+        clock: Clock,
+        timeout: float,
+        fetch: Callable[[], tuple[tuple[str, ...], str]] | None = None,
+    ) -> None:
+        """name_servers: "host:port" each, in the order in which they are tried. timeout: seconds for one request.
+        fetch: reads their list where it is kept; returns (addresses, ""), or ((), why there are none)."""
+        self._fetch = fetch
+        self._fetched_at = 0.0
+        self._no_list = ""
         self._servers = tuple(name_servers)
         self._chosen = 0
         self._clock = clock
@@ -36,6 +49,10 @@ class Directory:
         self._borrowed: set[str] = set()
         #: Broker address -> MQVersion ordinal, from its answer to a heartbeat.
         self.versions: dict[str, int] = {}
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        return self._servers
 
     # --- looking up
 
@@ -137,10 +154,43 @@ class Directory:
 
     # --- name servers
 
+    def discover(self) -> Steps[bool]:
+        """Read the list of name servers again; True if it is another. If there is none, the known ones stay."""
+        if self._fetch is None:
+            return False
+        self._fetched_at = self._clock.monotonic()
+        found, self._no_list = yield Do(self._fetch, waits_long=True)
+        if not found or set(found) == set(self._servers):
+            return False
+        chosen = self._servers[self._chosen] if self._servers else ""
+        self._servers = found
+        self._chosen = found.index(chosen) if chosen in found else 0
+        return True
+
+    @property
+    def has_list(self) -> bool:
+        """True if the name servers are in a list that is kept elsewhere."""
+        return self._fetch is not None
+
     def _ask(self, topic: str, deadline: float) -> Steps[Route | None]:
-        """Query name servers in turn until one answers; it is the first from then on."""
+        """Query name servers in turn until one answers; it is the first from then on. If none does, the list of them
+        may have changed."""
         if not self._servers:
-            raise NoNameServer(f"No name server is configured. {_HOW_TO_SAY_WHERE}")
+            yield from self.discover()
+        try:
+            return (yield from self._ask_known(topic, deadline))
+        except NoNameServer:
+            now = self._clock.monotonic()
+            if not self._servers or now >= deadline or now < self._fetched_at + _LEAST_FETCH_S:
+                raise
+            if not (yield from self.discover()):
+                raise
+        return (yield from self._ask_known(topic, deadline))
+
+    def _ask_known(self, topic: str, deadline: float) -> Steps[Route | None]:
+        if not self._servers:
+            why = f"{self._no_list}." if self._no_list else "No name server is configured."
+            raise NoNameServer(f"{why} {_HOW_TO_SAY_WHERE}")
         failures = []
         for tried in range(len(self._servers)):
             at = (self._chosen + (1 if tried else 0)) % len(self._servers)

@@ -12,10 +12,10 @@ messages.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from ..errors import (
     BadAnswer,
@@ -29,9 +29,10 @@ from ..errors import (
 )
 from ..message import MessageQueue
 from ..wire import RETRY_PREFIX, ResponseCode
-from . import requests
+from . import inspection, requests
 from .answers import failure, number, refusal
 from .directory import Directory, first_error
+from .figures import Rates
 from .pulling import Pulled, ask_offset
 from .rebalance import average, read_members
 from .requests import Member, Subscription
@@ -84,7 +85,7 @@ class Surroundings:
 class Held:
     """A queue that this member reads."""
 
-    __slots__ = ("committed", "dropped", "epoch", "is_pulling", "position", "queue")
+    __slots__ = ("committed", "dropped", "epoch", "is_pulling", "position", "pulled_ms", "queue")
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
@@ -94,6 +95,8 @@ class Held:
         self.epoch = 0
         self.is_pulling = False
         self.dropped = False
+        #: Wall time of the last pull.
+        self.pulled_ms = 0
 
     @property
     def passed(self) -> int | None:
@@ -131,6 +134,10 @@ class Group(Generic[HeldQueue]):
         #: True if a loop may have ended because its cache was full.
         self._is_stalled = False
         self._rounds = 0
+        #: By subscribed topic.
+        self.rates: dict[str, Rates] = {}
+        #: Settings that consoles show, by the names of Java's.
+        self.settings: dict[str, str] = {}
 
     # --- what kinds of groups differ in
 
@@ -165,6 +172,10 @@ class Group(Generic[HeldQueue]):
         """Do what comes between the last commit and the end of the membership."""
         yield from ()
 
+    def info_of(self, held: HeldQueue) -> dict[str, Any]:
+        """Return what an answer to 307 says of a queue."""
+        raise NotImplementedError
+
     def _needs_a_person(self, error: ClientError) -> None:
         """Take an error that does not mend itself; it is noted as well."""
 
@@ -173,6 +184,7 @@ class Group(Generic[HeldQueue]):
     def start(self) -> Steps[None]:
         """Subscribe at all brokers and take the first queues. Raises NoNameServer; a topic that does not exist yet is
         looked up again from then on."""
+        self.settings["PROP_CONSUMER_START_TIMESTAMP"] = str(self._clock.wall_ms())
         deadline = self._clock.monotonic() + self._timeout
         for topic in self.subscriptions:
             yield from self._directory.look_up(topic, deadline)
@@ -330,7 +342,10 @@ class Group(Generic[HeldQueue]):
     def _pull(self, held: HeldQueue, epoch: int) -> Steps[bool]:
         """Do one pull; True if it brought nothing new."""
         asked = held.position or 0
+        held.pulled_ms, began = self._clock.wall_ms(), self._clock.monotonic()
         pulled = yield from self._ask(held, asked)
+        now = self._clock.monotonic()
+        self._rates_of(held.queue.topic).add_pull(now, len(pulled.messages), now - began)
         if not self._goes_on(held, epoch):
             return False
         if pulled.moved:
@@ -382,6 +397,36 @@ class Group(Generic[HeldQueue]):
             yield from self._directory.look_up(topic, self._clock.monotonic() + self._timeout)
         except ClientError as error:
             self._note(str(error))
+
+    # --- for consoles
+
+    def _rates_of(self, topic: str) -> Rates:
+        found = self.rates.get(topic)
+        if found is None:
+            found = Rates()
+            if topic in self.subscriptions:  # others are of messages that say where they come from
+                self.rates[topic] = found
+        return found
+
+    def passed_offsets(self, topic: str) -> dict[MessageQueue, int]:
+        """Return how far this member is in the queues of a topic, "" for all."""
+        held = [one for one in self.held.values() if topic in ("", one.queue.topic)]
+        return {one.queue: one.passed for one in held if one.passed is not None}
+
+    def running_info(self, properties: Mapping[str, str], stacks: str | None) -> str:
+        """Return the body of an answer to 307. properties: the client's. stacks: of its threads, if they are wanted."""
+        member, now = self.member(), self._clock.monotonic()
+        own = {
+            "PROP_CONSUME_TYPE": "CONSUME_PASSIVELY" if member.is_push else "CONSUME_ACTIVELY",
+            "PROP_CONSUMEORDERLY": "false",
+            "consumeFromWhere": member.begins,
+            "consumerGroup": self.group,
+            "messageModel": "BROADCASTING" if member.broadcasts else "CLUSTERING",
+        }
+        infos = {queue: self.info_of(held) for queue, held in self.held.items()}
+        rates = {topic: (self.rates.get(topic) or Rates()).status(now) for topic in sorted(self.subscriptions)}
+        subscriptions = [one for _, one in sorted(self.subscriptions.items())]
+        return inspection.running_info(infos, {**properties, **own, **self.settings}, rates, subscriptions, stacks)
 
     # --- offsets
 

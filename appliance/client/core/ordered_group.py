@@ -155,6 +155,14 @@ class OrderedGroup(PushGroup):
         if self._locks:  # a handler that goes on has its queue still
             yield from self._unlock([queue for queue, held in self.held.items() if held.busy is None])
 
+    def info_of(self, held: PushHeld) -> dict[str, Any]:
+        since = self._clock.monotonic() - held.locked_at
+        locked = {"locked": since < _LOCK_LIVES_S, "lastLockTimestamp": self._clock.wall_ms() - int(since * 1000)}
+        busy = [
+            message for message in (held.busy.messages if held.busy else ()) if message.queue_offset in held.running
+        ]
+        return self._info(held, list(held.messages), busy, **(locked if self._locks else {}))
+
     # --- handling
 
     def _may_begin(self, held: PushHeld) -> bool:

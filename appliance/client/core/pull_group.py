@@ -10,10 +10,12 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from ..errors import ClientError, NoRoute
 from ..message import MessageQueue, ReceivedMessage
 from .group import WAIT_S, Begin, Group, Held, Surroundings
+from .inspection import queue_info
 from .pulling import Pulled, pull
 from .requests import PULL_MOST, Member, Subscription
 from .steps import Steps
@@ -102,6 +104,9 @@ class PullGroup(Group[PullHeld]):
             self._wake()
         elif settled:  # messages that were filtered out need not be pulled again
             held.given = held.passed = pulled.next_offset
+
+    def info_of(self, held: PullHeld) -> dict[str, Any]:
+        return queue_info(held.messages, (), held.passed, lastPullTimestamp=held.pulled_ms)
 
     def _needs_a_person(self, error: ClientError) -> None:
         self._trouble = error

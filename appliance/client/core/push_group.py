@@ -14,8 +14,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import ClientError
 from ..message import MessageQueue, ReceivedMessage
@@ -24,10 +25,11 @@ from . import requests
 from .answers import failure, refusal
 from .group import WAIT_S, Begin, Group, Held, Surroundings
 from .handling import Outcome
+from .inspection import queue_info
 from .pulling import Pulled, pull_by
 from .requests import Member, Subscription
 from .send_back import send_back
-from .steps import Call, CallFailed, Do, Sleep, Start, Steps
+from .steps import Call, CallFailed, Do, Sleep, Start, Steps, Together
 
 #: Offsets between the first message not done and the last one fetched: if one handler is stuck, not more come again.
 _MOST_SPAN = 2000
@@ -35,6 +37,13 @@ _MOST_SPAN = 2000
 _SEND_BACK_PAUSE_S = 1.0
 #: Level for a message whose handler does not end, as Java has it.
 _STUCK_LEVEL = 3
+#: Own limit of messages that administrators have handled and that wait for a worker.
+_MOST_DIRECTS = 100
+#: Time for running handlers before a queue begins again elsewhere, as Java waits, and between two looks; attempts to
+#: commit its new offset.
+_RESET_WAIT_S = 10.0
+_RESET_LOOK_S = 0.05
+_RESET_ATTEMPTS = 10
 #: Part of the handler's time-out after which it is looked at again.
 _LOOKS = 10
 
@@ -47,7 +56,7 @@ class OffsetFile(Protocol):
 
 
 class PushHeld(Held):
-    __slots__ = ("busy", "has_ticket", "locked_at", "messages", "rests_until", "running")
+    __slots__ = ("busy", "consumed_ms", "has_ticket", "locked_at", "messages", "rests_until", "running")
 
     def __init__(self, queue: MessageQueue) -> None:
         super().__init__(queue)
@@ -55,6 +64,8 @@ class PushHeld(Held):
         #: By offset; offsets grow from the first to the last.
         self.running: dict[int, Batch] = {}
         self.has_ticket = False
+        #: Wall time when a handler last got a message.
+        self.consumed_ms = 0
         # Of an ordered consumer: the batch that is handled, and monotonic times.
         self.busy: Batch | None = None
         self.locked_at = 0.0
@@ -71,19 +82,30 @@ class PushHeld(Held):
 class Batch:
     """Messages of one topic that are handled together."""
 
-    __slots__ = ("began", "held", "is_settled", "messages", "topic")
+    __slots__ = ("began", "has_ended", "held", "is_settled", "messages", "topic")
 
     def __init__(self, held: PushHeld, messages: list[ReceivedMessage], began: float) -> None:
         self.held = held
-        self.topic = messages[0].topic
+        self.topic = messages[0].full_topic
         self.messages = messages
         self.began = began
         #: True once it is known what becomes of it: its handler ended, or took too long.
         self.is_settled = False
+        #: True once its handler has ended.
+        self.has_ended = False
 
     def counts(self) -> bool:
         """True if it matters what becomes of it."""
         return any(self.held.running.get(message.queue_offset) is self for message in self.messages)
+
+
+@dataclass(frozen=True, slots=True)
+class Direct:
+    """A message that an administrator has this member handle. reply: takes the answer, in any thread, without the
+    lock."""
+
+    message: ReceivedMessage
+    reply: Callable[[RemotingCommand], None]
 
 
 class PushGroup(Group[PushHeld]):
@@ -104,7 +126,7 @@ class PushGroup(Group[PushHeld]):
         most_retries: int,
         handler_timeout: float,
         offsets: OffsetFile | None,
-        dispatch: Callable[[PushHeld], None],
+        dispatch: Callable[[PushHeld | Direct], None],
     ) -> None:
         """cache: number of messages fetched and not done, for each queue; cache_bytes: their bodies, of all queues.
         batch: most messages handled together. most_retries: deliveries after the first, before a message becomes a dead
@@ -123,6 +145,10 @@ class PushGroup(Group[PushHeld]):
         self._bytes = 0
         #: Batches whose `finish` has not ended.
         self.active = 0
+        #: Number of messages that administrators had handed in, and whose handler has not ended.
+        self.directs = 0
+        #: Queues that begin again at other offsets, and are not taken meanwhile.
+        self._resetting: set[MessageQueue] = set()
         self.is_paused = False
         self.is_stopping = False
 
@@ -215,10 +241,11 @@ class PushGroup(Group[PushHeld]):
         if held.dropped or self.is_stopping or not held.messages or not self._may_begin(held):
             return None
         waiting, found = held.messages, [held.messages.popleft()]
-        while waiting and len(found) < self._batch and waiting[0].topic == found[0].topic:
+        while waiting and len(found) < self._batch and waiting[0].full_topic == found[0].full_topic:
             found.append(waiting.popleft())
         batch = Batch(held, found, self._clock.monotonic())
         held.running |= {message.queue_offset: batch for message in found}
+        held.consumed_ms = self._clock.wall_ms()
         self.active += 1
         self._begun(batch)
         return batch
@@ -238,7 +265,12 @@ class PushGroup(Group[PushHeld]):
     def finish(self, batch: Batch, outcome: Outcome | None) -> Steps[None]:
         """Take what became of a batch: send back what failed, then count it as done. outcome: None if its handler was
         cancelled."""
+        batch.has_ended = True
         try:
+            if outcome is not None:
+                failed, now = len(outcome.failed), self._clock.monotonic()
+                done = len(batch.messages) - failed
+                self._rates_of(batch.topic).add_call(now, done, failed, now - batch.began)
             if outcome is None and not self.is_stopping:
                 outcome = self._of_cancelled(batch)
             if outcome is not None and not batch.is_settled and batch.counts():
@@ -309,6 +341,65 @@ class PushGroup(Group[PushHeld]):
         if self._is_stalled:
             yield from self.resume_all()
 
+    # --- what administrators want
+
+    def info_of(self, held: PushHeld) -> dict[str, Any]:
+        running = [message for message in _messages_of(held) if message.queue_offset in held.running]
+        return self._info(held, [*running, *held.messages], ())
+
+    def _info(
+        self, held: PushHeld, cached: Sequence[ReceivedMessage], busy: Sequence[ReceivedMessage], **more: Any
+    ) -> dict[str, Any]:
+        times = {"lastPullTimestamp": held.pulled_ms, "lastConsumeTimestamp": held.consumed_ms}
+        return queue_info(cached, busy, held.passed, **times, **more)
+
+    def consume_directly(self, direct: Direct) -> RemotingCommand | None:
+        """Have a message handled, without a trace in offsets; None, or the answer if that is not possible now."""
+        if self.is_stopping or self.directs >= _MOST_DIRECTS:
+            answer = requests.request(ResponseCode.SYSTEM_BUSY, None)
+            answer.remark = f"group {self.group} is closing, or {self.directs} messages wait to be handled directly"
+            return answer
+        self.directs += 1
+        self._dispatch(direct)
+        return None
+
+    def reset(self, topic: str, offsets: Mapping[MessageQueue, int]) -> Steps[None]:
+        """Begin again at these offsets in the queues of the topic that this member has: wait for running handlers, for
+        10 s at most, and commit the offsets in place of what they did."""
+        moved = [held for queue, held in self.held.items() if queue in offsets and queue.topic == topic]
+        moved = [held for held in moved if held.queue not in self._resetting]
+        busy = {batch for held in moved for batch in held.running.values()}
+        self._resetting |= {held.queue for held in moved}
+        try:
+            for held in moved:
+                held.dropped = True
+                del self.held[held.queue]
+                self._release(held)
+            until = self._clock.monotonic() + _RESET_WAIT_S
+            while any(not batch.has_ended for batch in busy) and self._clock.monotonic() < until:
+                yield Sleep(self._clock.monotonic() + _RESET_LOOK_S)
+            yield Together([self._reset_one(held, offsets[held.queue]) for held in moved])
+        finally:
+            self._resetting -= {held.queue for held in moved}
+        self._note(f"group {self.group} begins again in {len(moved)} queues of {topic}, as an administrator wants it")
+        yield from self.rebalance()
+
+    def _reset_one(self, held: PushHeld, offset: int) -> Steps[None]:
+        for left in reversed(range(_RESET_ATTEMPTS)):
+            try:
+                yield from self._commit_one(held, offset)
+                return
+            except ClientError as error:
+                if not left or self.is_closed:
+                    self._note(f"{held.queue} stays where it was for group {self.group}: {error}")
+                    return
+            yield Sleep(self._clock.monotonic() + _SEND_BACK_PAUSE_S)
+
+    def _take_on(self, queue: MessageQueue) -> Steps[bool]:
+        if queue in self._resetting:
+            return False
+        return (yield from super()._take_on(queue))
+
     # --- offsets
 
     def committed(self, queue: MessageQueue) -> Steps[int | None]:
@@ -352,6 +443,11 @@ class PushGroup(Group[PushHeld]):
             held.position = held.messages[0].queue_offset
             self._bytes -= _size(held.messages)
             held.messages.clear()
+
+
+def _messages_of(held: PushHeld) -> Iterable[ReceivedMessage]:
+    """Return the messages of the batches that are handled."""
+    return (message for batch in dict.fromkeys(held.running.values()) for message in batch.messages)
 
 
 def _size(messages: Iterable[ReceivedMessage]) -> int:

@@ -141,7 +141,7 @@ def heartbeat(client_id: str, producers: Iterable[str], consumers: Iterable[Memb
                 "consumeType": "CONSUME_PASSIVELY" if one.is_push else "CONSUME_ACTIVELY",
                 "groupName": one.group,
                 "messageModel": "BROADCASTING" if one.broadcasts else "CLUSTERING",
-                "subscriptionDataSet": [_subscription_data(subscription) for subscription in one.subscriptions],
+                "subscriptionDataSet": [subscription_data(subscription) for subscription in one.subscriptions],
                 "unitMode": False,
             }
             for one in consumers
@@ -157,7 +157,7 @@ def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _subscription_data(subscription: Subscription) -> dict[str, Any]:
+def subscription_data(subscription: Subscription) -> dict[str, Any]:
     tags = subscription.tag_set()
     return {
         "classFilterMode": False,
@@ -172,7 +172,7 @@ def _subscription_data(subscription: Subscription) -> dict[str, Any]:
 
 def check_filter(client_id: str, group: str, subscription: Subscription) -> RemotingCommand:
     """Make a 46, the question whether brokers take the condition of a subscription."""
-    body = {"clientId": client_id, "group": group, "subscriptionData": _subscription_data(subscription)}
+    body = {"clientId": client_id, "group": group, "subscriptionData": subscription_data(subscription)}
     return request(RequestCode.CHECK_CLIENT_CONFIG, None, _json(body))
 
 

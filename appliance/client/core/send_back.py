@@ -50,7 +50,7 @@ def _to_its_broker(
     if address is None:
         raise BrokerAway(f"{who} has no master in the route of {queue.topic}.")
     request = requests.send_back(
-        group, queue, message.topic, message.record.physical_offset, message.message_id, level, most_retries
+        group, queue, message.full_topic, message.record.physical_offset, message.message_id, level, most_retries
     )
     answer = yield Call(address, request, clock.monotonic() + _TIMEOUT_S)
     what = f"a message of {queue} that comes again"
@@ -66,7 +66,7 @@ def _as_new(
     """Send a copy to the retry topic; False if no broker takes it."""
     record, times = message.record, message.attempt
     properties = {name: value for name, value in message.properties.items() if name not in TIMER_NAMES}
-    properties[RETRY_TOPIC] = message.topic
+    properties[RETRY_TOPIC] = message.full_topic
     properties.setdefault(ORIGIN_MESSAGE_ID, message.offset_id)
     properties[DELAY_TIME_LEVEL] = str(level if level > 0 else _FIRST_LEVEL + times - 1)
     most = 0 if level == DEAD else most_retries

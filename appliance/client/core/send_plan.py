@@ -267,7 +267,7 @@ class _Attempts:
             remark = last.remark or ""
             return Refused(
                 f"{self._who} refused a message for {topic} with {code_text(last.code)}: {remark[:500]} ({tried})."
-                f"{advice(last.code)}{fate}",
+                f"{advice(last.code, remark)}{fate}",
                 code=last.code,
                 remark=remark,
                 **facts,  # type: ignore[arg-type]
@@ -303,6 +303,7 @@ def _result(envelope: Envelope, queue: MessageQueue, answer: RemotingCommand, at
             fields.get("transactionId"),
             fields.get("recallHandle"),
             fields.get("MSG_REGION", "DefaultRegion"),
+            fields.get("TRACE_ON") != "false",
         )
     except BadAnswer as error:
         raise SendError(

@@ -84,9 +84,11 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Do:
-    """Call a function that may wait for a disk, and raises nothing. The outcome is what it returns."""
+    """Call a function that may wait for a disk, and raises nothing. The outcome is what it returns. waits_long: it may
+    wait for a network, so not on the I/O thread."""
 
     act: Callable[[], Any]
+    waits_long: bool = False
 
 
 Effect: TypeAlias = Call | Tell | Sleep | Together | Start | Do

@@ -28,7 +28,7 @@ class Link:
         self._owner = shell
         # Guarded by _lock; written by the I/O thread only, but for the output.
         self._lock = lock
-        self._connection: Connection[Resume] = Connection()
+        self._connection: Connection[Resume] = Connection(shell.security.sign)
         self._is_open = False
         self._why_dead: CallFailed | None = None
         #: Waiters of one-way requests that were sent before there was a connection.
@@ -135,6 +135,18 @@ class Link:
             logger.warning("client: %s %s", self.address, broken)
             self.fail(CallFailed("broken", str(broken)))
         return broken is None
+
+    def _lost(self, why: str = "it closed the connection") -> CallFailed:
+        """Return the reason when the server ends the connection."""
+        tls = self._owner.security.tls
+        if not self._is_open:
+            from .tls import CLOSED_EARLY
+
+            return CallFailed("connect", CLOSED_EARLY, sent=False)
+        if not self._connection.has_spoken and "certificate" not in why:
+            what = "TLS: Client(tls=...)" if tls is None else "a certificate of this client: Tls(cert_file=...)"
+            why += f" before its first answer (if it requires {what})"
+        return CallFailed("lost", why)
 
     def _end_expired(self) -> None:
         """End calls whose deadline has come."""

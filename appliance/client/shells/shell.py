@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -16,6 +17,8 @@ from ..notes import Notes
 from ..wire import RemotingCommand
 
 if TYPE_CHECKING:
+    import ssl
+
     from .link import Link
 
 logger = logging.getLogger("rocketbox.client")
@@ -26,8 +29,29 @@ CONNECT_S = 3.0
 
 #: Called with the outcome of a call.
 Resume: TypeAlias = Callable[[RemotingCommand | CallFailed | None], None]
+#: Called with an address, a server's request and what takes a late answer; returns (a procedure to start, the answer).
+Asked: TypeAlias = Callable[
+    [str, RemotingCommand, Callable[[RemotingCommand], None]],
+    tuple[Generator[Any, Any, Any] | None, RemotingCommand | None],
+]
 #: Called with the result of a procedure, or its error.
 Done: TypeAlias = Callable[[Any, BaseException | None], None]
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """server_name: the name in servers' certificates; None: the host of their address."""
+
+    context: ssl.SSLContext
+    server_name: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """sign: returns the header fields of a request with its signature. tls: None for connections in the clear."""
+
+    sign: Callable[[RemotingCommand], dict[str, str]] | None = None
+    tls: TlsSettings | None = None
 
 
 class SystemClock:
@@ -61,12 +85,14 @@ class Shell:
     def __init__(
         self,
         opened: Callable[[str], Generator[Any, Any, Any]],
-        asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        asked: Asked,
         notes: Notes,
+        security: Security,
     ) -> None:
         """opened, asked: the core's, called with the lock and the link's address when a link is made, and when a server
         sends a request. notes: logged once the lock is let go."""
         # Constant after construction.
+        self.security = security
         self._opened = opened
         self._asked = asked
         self._notes = notes
@@ -99,8 +125,8 @@ class Shell:
         """Have `resume` called at a time (monotonic), or earlier with Closed; False if this shell is closed."""
         raise NotImplementedError
 
-    def _act(self, act: Callable[[], Any], resume: Callable[[Any], None]) -> tuple[bool, Any]:
-        """Call a function that may wait for a disk. Returns as `_do`."""
+    def _act(self, do: Do, resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        """Call a function that may wait. Returns as `_do`."""
         raise NotImplementedError
 
     # --- procedures
@@ -151,7 +177,7 @@ class Shell:
         if isinstance(effect, Sleep):
             return (False, None) if self._sleep(effect.until, resume) else (True, Closed(CLOSED))
         if isinstance(effect, Do):
-            return self._act(effect.act, resume)
+            return self._act(effect, resume)
         return self._together(effect, resume)
 
     def _together(self, effect: Together, resume: Callable[[Any], None]) -> tuple[bool, Any]:
@@ -172,8 +198,9 @@ class Shell:
 
     def was_asked(self, link: Link, question: RemotingCommand) -> None:
         with self.lock:
-            procedure, answer = self._asked(link.address, question)
-        link.answer(question, answer)
+            procedure, answer = self._asked(link.address, question, partial(link.answer, question))
+        if answer is not None:
+            link.answer(question, answer)
         self._notes.say()
         if procedure is not None:
             self.start(procedure)

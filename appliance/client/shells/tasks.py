@@ -19,12 +19,12 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ..core.steps import CallFailed
+from ..core.steps import CallFailed, Do
 from ..errors import Closed, InvalidOption
 from ..notes import Notes, logger
-from ..wire import RemotingCommand, split_host_port
+from ..wire import split_host_port
 from .link import Link
-from .shell import CLOSED, CONNECT_S, Bell, Shell, safely
+from .shell import CLOSED, CONNECT_S, Asked, Bell, Security, Shell, safely
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -72,11 +72,12 @@ class TaskShell(Shell):
     def __init__(
         self,
         opened: Callable[[str], Generator[Any, Any, Any]],
-        asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        asked: Asked,
         notes: Notes,
+        security: Security,
     ) -> None:
         """As of `Shell`."""
-        super().__init__(opened, asked, notes)
+        super().__init__(opened, asked, notes, security)
         self.lock: AbstractContextManager[Any] = nullcontext()
         # Owned by the loop.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -178,8 +179,8 @@ class TaskShell(Shell):
         _, resume = self._sleeping.pop(number)
         safely(partial(resume, None))
 
-    def _act(self, act: Callable[[], Any], resume: Callable[[Any], None]) -> tuple[bool, Any]:
-        done = self.loop.run_in_executor(None, act)
+    def _act(self, do: Do, resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        done = self.loop.run_in_executor(None, do.act)
         done.add_done_callback(lambda future: resume(future.result()))
         return False, None
 
@@ -222,16 +223,28 @@ class _Link(Link, asyncio.Protocol):
         host, port = split_host_port(self.address)
         try:
             async with asyncio.timeout(CONNECT_S):
-                await self._loop.create_connection(lambda: self, host, int(port))
+                await self._loop.create_connection(lambda: self, host, int(port), **self._tls_options(host))
         except TimeoutError:
-            self.fail(CallFailed("connect", f"no connection within {CONNECT_S:g} s", sent=False))
+            what = "no connection" if self._owner.security.tls is None else "no TLS connection"
+            self.fail(CallFailed("connect", f"{what} within {CONNECT_S:g} s", sent=False))
         except (socket.gaierror, UnicodeError) as error:
             self.fail(CallFailed("connect", f"the name {host} is not known: {error}", sent=False))
-        except OSError as error:
-            self.fail(CallFailed("connect", _words(error), sent=False))
+        except (OSError, ValueError) as error:
+            self.fail(CallFailed("connect", self._why_not(error), sent=False))
         except asyncio.CancelledError:  # the loop ends
             self.fail(CallFailed("closed", CLOSED, sent=False))
             raise
+
+    def _tls_options(self, host: str) -> dict[str, Any]:
+        tls = self._owner.security.tls
+        return {} if tls is None else {"ssl": tls.context, "server_hostname": tls.server_name or host}
+
+    def _why_not(self, error: Exception) -> str:
+        if self._owner.security.tls is None:
+            return _words(error)
+        from .tls import is_of_tls, words
+
+        return words(error, True) if is_of_tls(error) else _words(error)
 
     # --- asyncio.Protocol
 
@@ -248,8 +261,15 @@ class _Link(Link, asyncio.Protocol):
             self._received(data)
 
     def connection_lost(self, error: Exception | None) -> None:
-        why = "it closed the connection" if error is None else f"the connection broke: {_words(error)}"
-        self.fail(CallFailed("lost", why))
+        if error is None:
+            self.fail(self._lost())
+            return
+        why = f"the connection broke: {_words(error)}"
+        if self._owner.security.tls is not None:
+            from .tls import words
+
+            why = words(error, False)
+        self.fail(self._lost(why))
 
     # --- for Link
 

@@ -21,14 +21,17 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ..core.steps import CallFailed
+from ..core.steps import CallFailed, Do
 from ..errors import Closed
 from ..notes import Notes
-from ..wire import RemotingCommand, split_host_port
+from ..wire import split_host_port
 from .link import Link
-from .shell import CLOSED, CONNECT_S, Bell, Shell, safely
+from .shell import CLOSED, CONNECT_S, Asked, Bell, Security, Shell, safely
+
+if TYPE_CHECKING:
+    from .tls import TlsStream
 
 _RECEIVE_BYTES = 256 * 1024
 #: Reads of one socket before others have their turn.
@@ -98,11 +101,12 @@ class ThreadShell(Shell):
         self,
         name: str,
         opened: Callable[[str], Generator[Any, Any, Any]],
-        asked: Callable[[str, RemotingCommand], tuple[Generator[Any, Any, Any] | None, RemotingCommand]],
+        asked: Asked,
         notes: Notes,
+        security: Security,
     ) -> None:
         """name: of the thread. The others: as of `Shell`."""
-        super().__init__(opened, asked, notes)
+        super().__init__(opened, asked, notes, security)
         self.lock: threading.Lock = threading.Lock()
         # Constant after construction.
         self._name = name
@@ -145,8 +149,12 @@ class ThreadShell(Shell):
     def _sleep(self, until: float, resume: Callable[[Any], None]) -> bool:
         return self._post(partial(self._add_timer, until, resume))
 
-    def _act(self, act: Callable[[], Any], resume: Callable[[Any], None]) -> tuple[bool, Any]:
-        return True, act()
+    def _act(self, do: Do, resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        if not do.waits_long or threading.current_thread() is not self._thread:
+            return True, do.act()
+        name = f"{self._name}-waits"
+        threading.Thread(target=lambda: resume(do.act()), name=name, daemon=True).start()
+        return False, None
 
     def _post(self, act: Callable[[], None]) -> bool:
         """Have the I/O thread call `act`; the thread starts if there is none. False once closed: it is not called."""
@@ -280,8 +288,10 @@ class _Link(Link):
         self._shell = shell
         # Guarded by _lock; written by the I/O thread only, but for the output.
         self._sock: socket.socket | None = None
+        self._tls: TlsStream | None = None
         self._unsent = b""
         # Owned by the I/O thread.
+        self._is_connected = False
         self._connect_deadline: float | None = None
         self._targets: deque[tuple[int, Any]] = deque()
         self._events = 0
@@ -302,8 +312,15 @@ class _Link(Link):
         """Send as many bytes as the socket takes; True if the I/O thread has to send the rest. Called with the lock."""
         if not self._is_open:
             return False
+        output = self._connection.take_output()
+        if self._tls is not None:
+            output = self._tls.encrypt(output)
+        return self._send(output)
+
+    def _send(self, output: bytes) -> bool:
+        """Do the same with bytes as they go over the wire."""
         assert self._sock is not None, "an open link has a socket"
-        output = self._unsent + self._connection.take_output()
+        output = self._unsent + output
         try:
             sent = self._sock.send(output) if output else 0
         except BlockingIOError:
@@ -374,12 +391,12 @@ class _Link(Link):
         """Go on with the socket, which can be read or written: finish connecting, send, or receive."""
         if self._why_dead is not None or self._sock is None:
             return
-        if not self._is_open:
+        if not self._is_connected:
             self._connected()
             return
         if mask & selectors.EVENT_WRITE:
             with self._lock:
-                left = self._write()
+                left = self._write() if self._is_open else self._send(b"")
             if not left:
                 self._watch(selectors.EVENT_READ)
         if mask & selectors.EVENT_READ:
@@ -396,10 +413,58 @@ class _Link(Link):
                 self._sock = None
             self._try_next(os.strerror(number))
             return
+        self._is_connected = True
+        if self._shell.security.tls is None:
+            self._is_ready()
+        else:
+            self._begin_tls()
+
+    def _begin_tls(self) -> None:
+        from .tls import TlsStream, words
+
+        settings = self._shell.security.tls
+        assert settings is not None, "the client has TLS"
+        try:
+            stream = TlsStream(settings, split_host_port(self.address)[0])
+            first = stream.begin()
+        except (OSError, ValueError) as error:  # a host that can be in no certificate
+            self.fail(CallFailed("connect", words(error, True), sent=False))
+            return
+        with self._lock:
+            self._tls = stream
+            left = self._send(first)
+        self._watch(selectors.EVENT_READ | (selectors.EVENT_WRITE if left else 0))
+
+    def _is_ready(self) -> None:
         self._connect_deadline = None
         left = self._opens()
         self._watch(selectors.EVENT_READ | (selectors.EVENT_WRITE if left else 0))
         self._shell.has_opened(self.address)
+
+    def _decrypted(self, data: bytes) -> bytes | None:
+        """Return the plain bytes in received ones; None if the link is dead now."""
+        from .tls import words
+
+        with self._lock:
+            stream = self._tls
+            if stream is None:  # closed meanwhile
+                return None
+            shaking = not stream.is_ready
+            error: OSError | None = None
+            plain = b""
+            try:
+                plain, output = stream.feed(data)
+            except OSError as raised:
+                error, output = raised, stream.take_output()  # an alert says why
+            left = self._send(output)
+        if error is not None:
+            self.fail(CallFailed("connect" if shaking else "lost", words(error, shaking), sent=not shaking))
+            return None
+        if shaking and stream.is_ready:
+            self._is_ready()
+        elif left:
+            self._watch(selectors.EVENT_READ | selectors.EVENT_WRITE)
+        return plain
 
     def _watch_writing(self) -> None:
         with self._lock:
@@ -420,12 +485,13 @@ class _Link(Link):
             except BlockingIOError:
                 return
             except OSError as error:
-                self.fail(CallFailed("lost", f"the connection broke: {error.strerror or error}"))
+                self.fail(self._lost(f"the connection broke: {error.strerror or error}"))
                 return
             if not data:
-                self.fail(CallFailed("lost", "it closed the connection"))
+                self.fail(self._lost())
                 return
-            if not self._received(data):
+            plain = data if self._tls is None else self._decrypted(data)
+            if plain is None or (plain and not self._received(plain)):
                 return
             if len(data) < _RECEIVE_BYTES:
                 return
@@ -439,7 +505,8 @@ class _Link(Link):
     def expire(self, now: float) -> float | None:
         """End calls whose deadline has come; return the next deadline."""
         if self._connect_deadline is not None and self._connect_deadline <= now:
-            self.fail(CallFailed("connect", f"no connection within {CONNECT_S:g} s", sent=False))
+            what = "no TLS handshake" if self._is_connected else "no connection"
+            self.fail(CallFailed("connect", f"{what} within {CONNECT_S:g} s", sent=False))
             return None
         self._end_expired()
         return self.next_deadline()
@@ -448,6 +515,7 @@ class _Link(Link):
         with self._lock:
             self._connect_deadline = None
             self._unsent = b""
+            self._tls = None
             sock, self._sock = self._sock, None
         if sock is not None:
             self._shell.unregister(sock)

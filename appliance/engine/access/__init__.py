@@ -1,6 +1,5 @@
 """Access control over the wire: users, the permissions in their policies, and the gate that checks them.
 
-    signature.py   proves the user of a request: HMAC-SHA1 over fields and body; PURE
     policies.py    permissions of a user: entries, and which of them decides; PURE
     asked.py       permissions that each request code needs; PURE
     book.py        users and policies, in a journal

@@ -24,9 +24,9 @@ from ..disk import Disk
 from ..errors import RefusedRequest, StartError
 from ..journal_file import JournalFile
 from ..protocol.codes import ResponseCode
+from ..protocol.signature import SigningKey
 from .policies import ALLOW, DENY, MOST_ENTRIES, Entry, Policies
 from .quotas import NAMES, Quotas, wrong_quota
-from .signature import SigningKey
 
 #: Names that RocketBox takes. Apache takes any name that is not blank. Names of only dots would change an address.
 _NAME = re.compile(r"(?=[._-]*[A-Za-z0-9])[A-Za-z0-9._-]{1,64}\Z", re.ASCII)

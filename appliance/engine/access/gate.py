@@ -29,12 +29,12 @@ from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import decode_host
 from ..protocol.request_kinds import BROKER, kind_of
+from ..protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 from ..wire_gate import plain
 from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_topic
 from .book import Book, User, may_less
 from .policies import Address, Network
 from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
-from .signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 
 if TYPE_CHECKING:
     from ..remoting.connection import Connection

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from appliance.engine.access.asked import ROUTE_CODES
-from appliance.engine.access.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from appliance.engine.config import Secret
 from appliance.engine.errors import InvalidInput, StartError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_offset_id
 from appliance.engine.protocol.request_kinds import BROKER, KINDS
+from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from appliance.engine.window.window import Window
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields
 from tests.support.waiting import wait_for

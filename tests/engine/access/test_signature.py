@@ -2,8 +2,8 @@
 
 import pytest
 
-from appliance.engine.access.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by, signed_content
 from appliance.engine.protocol.command import RemotingCommand, decode_frame
+from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by, signed_content
 from tests.support.golden import GOLDEN, frames
 
 #: Invented for the recordings.

@@ -1,0 +1,94 @@
+"""Records of RocketMQ's message trace, and the messages that carry them. PURE.
+
+A record ends with the character 2, its fields are separated by 1. Source: RocketMQ 5.3.3 `TraceDataEncoder`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
+#: Most characters of one trace message, as Java's.
+MOST_CHARACTERS = 118_000
+
+#: Ordinals of Java's MessageType, and codes of how a handler ended.
+NORMAL, HALF, DELAYED = 0, 1, 3
+DONE, RAISED, AGAIN = 0, 2, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """One record. topic: of its message; records of one topic travel together. keys: by which the trace is found: the
+    message's id, and its own keys."""
+
+    topic: str
+    text: str
+    keys: tuple[str, ...]
+
+
+def sent(
+    time_ms: int,
+    region: str,
+    group: str,
+    topic: str,
+    message_id: str,
+    tags: str,
+    keys: tuple[str, ...],
+    store_host: str,
+    body_bytes: int,
+    cost_ms: int,
+    kind: int,
+    offset_id: str,
+    succeeded: bool,
+) -> Traced:
+    fields = (
+        "Pub", time_ms, region, group, topic, message_id, tags, " ".join(keys), store_host, body_bytes, cost_ms, kind,
+        offset_id, _truth(succeeded),
+    )  # fmt: skip
+    return Traced(topic, _record(fields), (message_id, *keys))
+
+
+def handled_from(
+    time_ms: int, region: str, group: str, topic: str, request_id: str, message_id: str, retries: int,
+    keys: tuple[str, ...],
+) -> Traced:  # fmt: skip
+    fields = ("SubBefore", time_ms, region, group, request_id, message_id, retries, " ".join(keys))
+    return Traced(topic, _record(fields), (message_id, *keys))
+
+
+def handled_to(
+    request_id: str, topic: str, message_id: str, cost_ms: int, keys: tuple[str, ...], code: int, time_ms: int,
+    group: str,
+) -> Traced:  # fmt: skip
+    succeeded = _truth(code == DONE)
+    fields = ("SubAfter", request_id, message_id, cost_ms, succeeded, " ".join(keys), code, time_ms, group)
+    return Traced(topic, _record(fields), (message_id, *keys))
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _record(fields: Iterable[object]) -> str:
+    return "\x01".join(str(field).replace("\x01", "").replace("\x02", "") for field in fields) + "\x02"
+
+
+def messages_of(records: Iterable[Traced]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (body, keys) of the messages that carry these records, those of one topic together."""
+    by_topic: dict[str, list[Traced]] = {}
+    for record in records:
+        by_topic.setdefault(record.topic, []).append(record)
+    for together in by_topic.values():
+        texts: list[str] = []
+        keys: dict[str, None] = {}
+        size = 0
+        for record in together:
+            if texts and size + len(record.text) > MOST_CHARACTERS:
+                yield "".join(texts), tuple(keys)
+                texts, keys, size = [], {}, 0
+            texts.append(record.text)
+            keys |= dict.fromkeys(record.keys)
+            size += len(record.text)
+        if texts:
+            yield "".join(texts), tuple(keys)

@@ -1,0 +1,37 @@
+"""The list of name servers from a web server, as Java's clients read it: the first line is "host:port;host:port"."""
+
+from __future__ import annotations
+
+from .errors import InvalidOption
+from .wire import parse_host_port
+
+_TIMEOUT_S = 3.0
+_MOST_BYTES = 64 * 1024
+
+
+class Discovery:
+    """Constant after construction. Nothing is read before `fetch`."""
+
+    def __init__(self, url: str) -> None:
+        if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
+            raise InvalidOption(f"discovery_url begins with http:// or https://, and this one does not: {url!r}.")
+        self.url = url
+
+    def fetch(self) -> tuple[tuple[str, ...], str]:
+        """Return (addresses, ""), or ((), why there are none). Waits up to some seconds."""
+        import http.client
+        import urllib.request
+
+        # No proxy: as Java's, this server is near.
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(self.url, timeout=_TIMEOUT_S) as answer:
+                text = answer.read(_MOST_BYTES).decode()
+            found = tuple(parse_host_port(part.strip()) for part in _first_line(text).split(";") if part.strip())
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            return (), f"{self.url} gives no list of name servers: {error}"
+        return found, "" if found else f"{self.url} gives an empty list of name servers"
+
+
+def _first_line(text: str) -> str:
+    return next(iter(text.strip().splitlines()), "")

@@ -1,0 +1,113 @@
+"""Name servers from a list that a web server has, by threads and by asyncio; lists that change, and what is no list."""
+
+import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from appliance.client import Client, InvalidOption, NoNameServer, aio
+from tests.support.ports import reserve_port
+
+pytest_plugins = ("appliance.pytest_rocketbox",)
+
+PATIENT = 60.0
+
+
+class Page(ThreadingHTTPServer):
+    """A web server with one page. status, text: of it. threads: names of those that the client asked in."""
+
+    def __init__(self):
+        self.status, self.text, self.asked = 200, "", 0
+        page = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self):
+                page.asked += 1
+                self.send_response(page.status)
+                self.end_headers()
+                self.wfile.write(page.text.encode())
+
+            def log_message(self, *_):
+                pass
+
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server_port}/rocketmq/nsaddr"
+        threading.Thread(target=self.serve_forever, daemon=True).start()
+
+
+@pytest.fixture
+def page():
+    with Page() as made:
+        yield made
+        made.shutdown()
+
+
+def send_by_threads(url, topic, timeout=PATIENT):
+    with Client(discovery_url=url, timeout=timeout) as client:
+        return client.producer().send(topic, "x")
+
+
+def send_by_asyncio(url, topic, timeout=PATIENT):
+    async def work():
+        async with aio.Client(discovery_url=url, timeout=timeout) as client:
+            return await client.producer().send(topic, "x")
+
+    return asyncio.run(work())
+
+
+both = pytest.mark.parametrize("send", [send_by_threads, send_by_asyncio], ids=["threads", "asyncio"])
+
+
+@both
+def test_the_first_line_is_the_list(rocketbox, rocketmq_topic, page, send, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # for others
+    page.text = f" {rocketbox.namesrv}; 127.0.0.1:{reserve_port()} \nof another cluster\n"
+    assert send(page.url, rocketmq_topic).queue.topic == rocketmq_topic
+    assert page.asked == 1
+
+
+@both
+@pytest.mark.parametrize(
+    ("status", "text", "why"),
+    [
+        (404, "", "gives no list of name servers: HTTP Error 404"),
+        (200, "", "gives an empty list"),
+        (200, "<html>\n<body>", "gives no list"),
+        (200, "\ufffe" * 50_000, "gives no list"),
+    ],
+    ids=["404", "empty", "html", "large"],
+)
+def test_what_is_no_list_is_named(page, send, status, text, why):
+    page.status, page.text = status, text
+    with pytest.raises(NoNameServer, match=why):
+        send(page.url, "T")
+
+
+@both
+def test_a_web_server_that_is_away_is_named(send):
+    with pytest.raises(NoNameServer, match=r"gives no list of name servers: .*[Rr]efused"):
+        send(f"http://127.0.0.1:{reserve_port()}/rocketmq/nsaddr", "T")
+
+
+def test_the_list_is_read_again_when_none_of_it_answers(rocketbox, rocketmq_topic, page, monkeypatch):
+    monkeypatch.setattr("appliance.client.core.directory._LEAST_FETCH_S", 0.0)
+    page.text = f"127.0.0.1:{reserve_port()}"
+    with Client(discovery_url=page.url, timeout=PATIENT) as client:
+        with pytest.raises(NoNameServer, match="cannot be reached"):
+            client.producer().send(rocketmq_topic, "x")
+        page.text = rocketbox.namesrv
+        assert client.producer().send(rocketmq_topic, "x")
+        page.status = 500  # the known ones stay
+        assert client.producer().send(rocketmq_topic, "x")
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "mq.example.org:8080", "", 7])
+def test_another_kind_of_address_is_refused(url):
+    with pytest.raises(InvalidOption, match="discovery_url begins with"):
+        Client(discovery_url=url)
+
+
+def test_both_ways_are_refused():
+    with pytest.raises(InvalidOption, match="not by both"):
+        Client("127.0.0.1:9876", discovery_url="http://127.0.0.1/")
