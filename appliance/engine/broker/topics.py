@@ -184,7 +184,8 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         """Return the retry or dead letter topic of a group, made if it is not there; None if its name is illegal, or
         its deletion is under way.
 
-        An existing topic takes the order flag over, but not more often than ORDER_FLAG_S says. Durability and refusal as in `create_from_default`.
+        An existing topic takes the order flag over, but not more often than ORDER_FLAG_S says. Durability and refusal
+        as in `create_from_default`.
         """
         known = self._configs.get(topic)
         if known is not None and known.order == order:
