@@ -30,6 +30,7 @@ from .delays.delays import Delays
 from .deliveries.service import PERIOD_S as HAND_OVER_S
 from .deliveries.service import Deliveries
 from .durability import Durability
+from .followed import settle_former_slave
 from .group_service import SubscriptionGroupService
 from .late_replays import LateReplays
 from .member_questions import MemberQuestions
@@ -341,7 +342,8 @@ class Broker:
         self._replays = LateReplays(store.paths.own / "replay", store.disk, self._make_replays)
         self.offset_resets = OffsetResets(store, tables, self.clients, self.pull.long_polling, loop)
         self.offset_resets.restore()
-        if self.role.kind is Kind.MASTER:  # after `restore`: a moved offset may lie behind the end of its queue as well
+        # After `restore`: a moved offset may lie behind the end of its queue as well.
+        if self.role.kind is Kind.MASTER and not settle_former_slave(store, self.topics, self.offsets):
             cut_offsets(store, self.offsets)
 
     # --- what few brokers need, or only their administrators; loaded and made at the first use

@@ -8,10 +8,26 @@ from ..replication.follower import Follower, Master
 from ..replication.log_copy import CopySettings
 from ..store.message_store import MessageStore
 from .delays.settled import SettledDelays
+from .followed import Followed
 from .registration import Registration
 from .role import Role
 from .slave_sync import SlaveSync
 from .tables import Tables
+
+
+class _TablesOfMaster(SlaveSync):
+    """The thread `sync-from-master` of a plain slave, which notes how far the topics cover the log."""
+
+    def work(self, address: str) -> None:
+        end = self._store.log.written
+        super().work(address)
+        if self.failure is None and not self.stopped:
+            self.followed.covers(end)
+
+    def run(self) -> None:
+        self.followed = Followed(self._store, self.clock)
+        super().run()
+        self.followed.save()
 
 
 class SlaveSide:
@@ -39,7 +55,7 @@ class SlaveSide:
             CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
             loop.clock,
         )
-        self.sync = SlaveSync(
+        self.sync = _TablesOfMaster(
             # The tables of a master with another log would remove entries that are needed to read this one.
             lambda: found.address if (found := self.master()) and self.follower.agrees else "",
             registration.register_all,

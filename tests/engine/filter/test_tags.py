@@ -73,7 +73,7 @@ def test_an_expression_is_kept_while_another_thread_drops_all_that_are_kept():
 
     shelf = Shelf(1 << 30, 1, 8, 1)
     shelf.kept = Raced()
-    made = [make_filter("TAG", f"T{n}||U") for n in range(3)]
-    for n, one in enumerate(made):
-        shelf.keep(f"T{n}||U", one, None)
-    assert list(shelf.in_use) == ["T0||U", "T1||U", "T2||U"]
+    made = {name: make_filter("TAG", long_expression(name)) for name in ("a", "b", "c")}
+    for name, one in made.items():
+        shelf.keep(name, one, None)
+    assert set(shelf.in_use) == made.keys()

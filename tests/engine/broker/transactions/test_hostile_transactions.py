@@ -236,8 +236,8 @@ def all_stored(peer: Peer, topic: str, queue_id: int = 0) -> list[bytes]:
 
 
 def test_a_topic_that_was_deleted_between_half_and_commit(running):
-    """The commit is refused, also when a topic of that name exists again, which is another one. Nothing is lost: the half
-    stays open, and is set aside at last."""
+    """The commit is refused, also when a topic of that name exists again, which is another one. Nothing is lost: the
+    half stays open, and is set aside at last."""
     peer = running.peer()
     half, other = send_half(peer, "K"), send_half(peer, "O")
     assert peer.ask(215, {"topic": TOPIC}).code == 0
