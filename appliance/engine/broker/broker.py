@@ -30,7 +30,6 @@ from .delays.delays import Delays
 from .deliveries.service import PERIOD_S as HAND_OVER_S
 from .deliveries.service import Deliveries
 from .durability import Durability
-from .followed import settle_former_slave
 from .group_service import SubscriptionGroupService
 from .late_replays import LateReplays
 from .member_questions import MemberQuestions
@@ -85,6 +84,8 @@ logger = logging.getLogger(__name__)
 
 #: A file in RocketBox's own directory; docs/formats/standing-queues.md.
 STANDING_QUEUES = "standing-queues.json"
+#: File of `Followed`, of a broker that is or was a plain slave.
+FOLLOWED = "followed.json"
 #: Period of `_scan_expired`: it closes silent connections and drops old filters and pull offsets.
 _SCAN_EXPIRED_S = 10.0
 #: The answer to a pull that comes after this broker has ended.
@@ -254,7 +255,14 @@ class Broker:
         from .slave_side import SlaveSide
 
         return SlaveSide(
-            self.store, self._config.store, self.registration, self.tables, self._loop, self.role, self.delays.settled
+            self.store,
+            self._config.store,
+            self.registration,
+            self.tables,
+            self._loop,
+            self.role,
+            self.delays.settled,
+            self.store.paths.own / FOLLOWED,
         )
 
     def _build_tables(self, network: Network) -> None:
@@ -343,8 +351,13 @@ class Broker:
         self.offset_resets = OffsetResets(store, tables, self.clients, self.pull.long_polling, loop)
         self.offset_resets.restore()
         # After `restore`: a moved offset may lie behind the end of its queue as well.
-        if self.role.kind is Kind.MASTER and not settle_former_slave(store, self.topics, self.offsets):
-            cut_offsets(store, self.offsets)
+        if self.role.kind is Kind.MASTER:
+            if (store.paths.own / FOLLOWED).exists():
+                from .followed import settle_former_slave
+
+                settle_former_slave(store.paths.own / FOLLOWED, store, self.topics, self.offsets)
+            else:
+                cut_offsets(store, self.offsets)
 
     # --- what few brokers need, or only their administrators; loaded and made at the first use
 

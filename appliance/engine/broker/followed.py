@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import logging
 import math
+from pathlib import Path
 
 from ..clock import Clock
 from ..store.message_store import MessageStore
@@ -21,7 +22,6 @@ from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 
-NAME = "followed.json"
 #: Shortest time between two notes.
 PERIOD_S = 60.0
 
@@ -29,8 +29,8 @@ PERIOD_S = 60.0
 class Followed:
     """Owned by the thread `sync-from-master`."""
 
-    def __init__(self, store: MessageStore, clock: Clock) -> None:
-        self._path = store.paths.own / NAME
+    def __init__(self, path: Path, store: MessageStore, clock: Clock) -> None:
+        self._path = path
         self._disk = store.disk
         self._clock = clock
         self._end = -1
@@ -52,20 +52,18 @@ class Followed:
             self._disk.replace(self._path, json.dumps({"topics_to": self._end}).encode())
             self._saved = self._end
         except OSError as error:
-            logger.warning("replication: %s is not saved: %s", NAME, error)
+            logger.warning("replication: %s is not saved: %s", self._path.name, error)
 
 
-def settle_former_slave(store: MessageStore, topics: TopicConfigManager, offsets: ConsumerOffsetManager) -> bool:
-    """Correct the tables of a master that was a slave before, as `settle_side_state` does; False if it was none."""
-    path = store.paths.own / NAME
-    if not store.disk.exists(path):
-        return False
+def settle_former_slave(
+    path: Path, store: MessageStore, topics: TopicConfigManager, offsets: ConsumerOffsetManager
+) -> None:
+    """Correct the tables of a master that was a slave before, as `settle_side_state` does, and remove its note."""
     try:
         end = int(json.loads(store.disk.read(path))["topics_to"])
     except (OSError, ValueError, KeyError, TypeError) as error:
-        logger.error("replication: %s cannot be read, all topics of the log are looked at: %s", NAME, error)
+        logger.error("replication: %s cannot be read, all topics of the log are looked at: %s", path.name, error)
         end = -1
-    logger.warning("replication: this broker was a slave and is a master now: topics=%d of the log", end)
+    logger.warning("replication: this broker was a slave and is a master now; topics are known up to %d", end)
     settle_side_state(store, topics, offsets, end)
     store.disk.unlink(path)
-    return True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..config import StoreConfig
 from ..remoting.event_loop import EventLoop
 from ..replication.follower import Follower, Master
@@ -16,7 +18,10 @@ from .tables import Tables
 
 
 class _TablesOfMaster(SlaveSync):
-    """The thread `sync-from-master` of a plain slave, which notes how far the topics cover the log."""
+    """The thread `sync-from-master` of a plain slave, which notes how far the topics cover the log. followed: that
+    note."""
+
+    followed: Followed
 
     def work(self, address: str) -> None:
         end = self._store.log.written
@@ -25,7 +30,6 @@ class _TablesOfMaster(SlaveSync):
             self.followed.covers(end)
 
     def run(self) -> None:
-        self.followed = Followed(self._store, self.clock)
         super().run()
         self.followed.save()
 
@@ -42,7 +46,9 @@ class SlaveSide:
         loop: EventLoop,
         role: Role,
         settled: SettledDelays,
+        followed: Path,
     ) -> None:
+        """followed: where the note for a later master is, see `Followed`."""
         # Constant after construction.
         self._registration = registration
         self._ha_address = config.ha_master_address
@@ -64,6 +70,7 @@ class SlaveSide:
             store,
             settled,
         )
+        self.sync.followed = Followed(followed, store, loop.clock)
         store.on_kept = self.follower.log_kept
         store.log.refuse(role.no_sends, "role")
 

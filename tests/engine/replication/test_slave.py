@@ -8,7 +8,6 @@ from contextlib import closing
 
 import pytest
 
-from appliance.engine.broker.followed import NAME
 from appliance.engine.broker.offset_resets.targets import Exactly
 from appliance.engine.broker.offsets import LATELY_MOVED
 from appliance.engine.errors import Unavailable
@@ -240,7 +239,7 @@ def test_a_slave_that_people_make_the_master_has_the_topics_of_the_last_moment(p
     slave = pair[1](master)
     wait_same(master, slave)
     wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
-    wait_for(lambda: (slave.data_dir / "rocketbox" / NAME).exists(), "the note")
+    wait_for(lambda: (slave.data_dir / "rocketbox" / "followed.json").exists(), "the note")
     slave.engine.broker.follower.sync.stop()
     with closing(master.peer()) as peer:
         send(peer, "Later", 1, *(b"%d" % n for n in range(4)))
@@ -253,7 +252,7 @@ def test_a_slave_that_people_make_the_master_has_the_topics_of_the_last_moment(p
         assert alone.engine.broker.topics.get("Later").write_queue_nums == 2
         content = read_everything(alone.engine.broker_address, {"Orders": 4, "Later": 2})
         assert len(content.records) == 12
-        assert not (alone.data_dir / "rocketbox" / NAME).exists()
+        assert not (alone.data_dir / "rocketbox" / "followed.json").exists()
     finally:
         alone.stop()
 
