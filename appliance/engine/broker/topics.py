@@ -73,9 +73,10 @@ _SYS_FLAGS = 3
 MOST_TOPICS = 250_000
 _REVIVE_QUEUES = 8  # reviveQueueNum
 _DELAY_LEVELS = 18
-#: How often heartbeats change the order flag of one group's retry topic, and of all: a group whose members subscribe in
-#: different ways would change it with each heartbeat, and each change is a journal entry, a registration with the name
-#: servers, and has every client's next heartbeat read again. All: so many at once, then one a second.
+#: Shortest time between two changes of a retry topic's order flag by heartbeats, in seconds; and number of changes of
+#: all retry topics at once, after which one a second is made. Members that subscribe in different ways would change the
+#: flag with each heartbeat. A change is a journal entry and a registration, and every client's next heartbeat is read
+#: again.
 ORDER_FLAG_S, ORDER_FLAGS_AT_ONCE = 600, 100
 
 

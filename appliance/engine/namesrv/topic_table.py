@@ -93,7 +93,7 @@ class TopicTable:
         old = sum(len(self.mapping(topic).get(broker_name, b"")) for topic in mappings)
         if sum(map(len, mappings.values())) - old > room:
             raise refuse(
-                f"mappings of static topics may take {MOST_MAPPING_BYTES} bytes, and of one address no more than it "
+                f"mappings of static topics may take {MOST_MAPPING_BYTES} bytes, those of one address as much as it "
                 "leaves free"
             )
 

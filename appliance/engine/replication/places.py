@@ -1,6 +1,6 @@
 """Places of slaves at a master, by address: one address that takes many gives way to slaves of others.
 
-A connection is silent until its first report, which asks for the log (Apache's slaves send it after up to 5 s), and a
+A connection is silent until its first report, which requests the log (Apache's slaves send it after up to 5 s), and a
 slave from then on. A slave that loses its place connects again, so nothing is lost by it.
 """
 

@@ -175,7 +175,7 @@ def test_a_mapping_goes_when_its_brokers_whole_table_has_none(desk):
     for name in ("b", "b2"):
         assert register_static(desk, ["T1", "T2", "T3"], ["T1", "T2"], name=name).code == 0
     assert register_static(desk, ["T3", "T4"], [], version=(1, 2)).code == 0
-    assert table.mapping("T1").keys() == {"b", "b2"}, "a part of a table tells nothing of the others"
+    assert table.mapping("T1").keys() == {"b", "b2"}, "a part of a table does not show which others are gone"
     assert register_static(desk, ["T1", "T2", "T3", "T4"], ["T2"], version=(1, 3)).code == 0
     assert (table.mapping("T1").keys(), table.mapping("T2").keys()) == ({"b2"}, {"b", "b2"})
     assert register_static(desk, ["T1", "T2", "T3", "T4"], [], version=(1, 4)).code == 0

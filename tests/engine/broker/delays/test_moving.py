@@ -118,7 +118,7 @@ def test_what_was_moved_after_its_topic_was_deleted_does_not_come_into_the_next_
     both.until_gone(both.store.log.segments[1].end)
     assert both.moves.moved == 2
     deleted.remember([], both.store.log.min_offset)
-    assert deleted.below(TARGET) == 0, "the log has no record of the old topic any more"
+    assert deleted.below(TARGET) == 0, "all records of the old topic have left the log"
     both.pass_time(3_700_000, 300_000)
     assert both.delays.arrived() == [b"new"]
     assert both.timers.delivery.given_up["no topic"] == 1

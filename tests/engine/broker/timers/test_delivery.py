@@ -335,7 +335,7 @@ def test_what_was_rolled_after_its_topic_was_deleted_does_not_come_into_the_next
     timers.roll.keep(store.log.written)
     timers.roll_on()
     assert timers.roll.rolled == 2
-    store.files.deleted_topics.remember([], store.log.written)  # the log has no record of the old topic any more
+    store.files.deleted_topics.remember([], store.log.written)  # its records have left the log
     assert store.files.deleted_topics.below(TARGET) == 0
     timers = again(under_test, timers)
     timers.pass_time(2 * DAY_MS, DAY_MS)
