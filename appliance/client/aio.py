@@ -104,6 +104,13 @@ class _Session(Session):
     def mutex(self) -> asyncio.Lock:
         return asyncio.Lock()
 
+    async def acquire(self, mutex: asyncio.Lock, seconds: float) -> bool:
+        try:
+            async with asyncio.timeout(seconds):
+                return await mutex.acquire()
+        except TimeoutError:
+            return False
+
     def worker(self, name: str, most: int | None = None) -> TaskWorker:
         return TaskWorker(name, most)
 

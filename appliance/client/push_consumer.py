@@ -313,14 +313,15 @@ class PushActs:
         if session.is_parents:
             return CloseReport()
         deadline = yield from self.draining(deadline)
-        yield self._leaving.acquire()
+        latest = max(deadline, session.clock.monotonic() + session.timeout)
+        if not (yield session.acquire(self._leaving, latest - session.clock.monotonic())):
+            return CloseReport(0, len(self._core.held))  # another call closes it, and has a later deadline
         try:
             if self._report is not None:
                 return self._report
             uncommitted: int | None = 0
             still_running: tuple[str, ...] = ()
             if self._beginning is not None:
-                latest = max(deadline, session.clock.monotonic() + session.timeout)
                 uncommitted = yield session.wait_until(self._core.leave(True), latest)
                 still_running = yield self._workers.end(deadline)
             with session.shell.lock:

@@ -182,7 +182,11 @@ class Session:
         raise NotImplementedError
 
     def mutex(self) -> Any:
-        """Return a lock that may be held over yields: `acquire` is yielded, `release` not."""
+        """Return a lock that may be held over yields: `acquire` is yielded, its `release` not."""
+        raise NotImplementedError
+
+    def acquire(self, mutex: Any, seconds: float) -> Any:
+        """To be yielded: take such a lock within some seconds; gives False if it is held for longer."""
         raise NotImplementedError
 
     def worker(self, name: str, most: int | None = None) -> Any:
@@ -238,6 +242,9 @@ class ThreadSession(Session):
 
     def mutex(self) -> threading.Lock:
         return threading.Lock()
+
+    def acquire(self, mutex: threading.Lock, seconds: float) -> bool:
+        return mutex.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
 
     def worker(self, name: str, most: int | None = None) -> Worker:
         return Worker(name, self.shell.lock, most)

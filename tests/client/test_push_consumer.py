@@ -285,6 +285,21 @@ def test_a_close_that_cannot_wait_says_which_thread_goes_on(client, send, rocket
     wait_for(lambda: again.texts() == ["x"], "it comes again")
 
 
+def test_a_close_does_not_wait_for_ever_for_another_one(rocketmq_topic, rocketmq_group, quick):
+    with quick.client(timeout=0.2) as client:
+        consumer = client.push_consumer(rocketmq_group, start="first")
+        consumer.subscribe(rocketmq_topic, handler=lambda message: None)
+        consumer.start()
+        consumer._leaving.acquire()  # as a close with a far deadline does
+        reports = []
+        threading.Thread(target=lambda: reports.append(consumer.close(timeout=0.0)), daemon=True).start()
+        wait_for(lambda: reports, "the end of the second close")
+        assert reports == [CloseReport(0, len(consumer._core.held))]
+        consumer._leaving.release()
+        consumer.close()
+        assert consumer._core.is_closed
+
+
 def test_a_handler_may_close_its_consumer(client, send, rocketmq_topic, rocketmq_group):
     send("x")
     consumer = client.push_consumer(rocketmq_group, start="first")

@@ -32,6 +32,7 @@ from appliance.engine.remoting.dispatcher import WorkerPool
 from appliance.engine.remoting.peer_requests import PeerRequests
 from tests.engine.broker.conftest import BrokerDesk, consumer
 from tests.engine.namesrv.conftest import Desk
+from tests.engine.namesrv.test_bounds import register_static
 from tests.support.fakes import FakeConnection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bounds.md").read_text()
@@ -275,6 +276,22 @@ def topics_of_brokers(desk, names, monkeypatch):
         assert found.code == 0
 
 
+def mappings(desk, names, monkeypatch):
+    for module in (route_info, topic_table):
+        monkeypatch.setattr(module, "MOST_MAPPING_BYTES", 20_000)
+    monkeypatch.setattr(route_info, "FEW_MAPPING_BYTES", 500)
+
+    def add(one, name, size):
+        return register_static(names, ["T1", "T2"], ["T1"], name=name, peer=one, pad="x" * size).code == 0
+
+    for number, hog in enumerate(peers()):
+        size = 20_000
+        while size > 100 and not add(hog, f"h{number}", size):
+            size //= 2
+    assert names.namesrv.routes._topics.mapping_bytes["h0"] > 2000
+    assert [add(one, f"after{number}", 300) for number, one in enumerate(after())] == [True, True]
+
+
 #: The rows marked *shared*, and how one peer takes all there.
 SHARED = {
     "requests waiting in one pool": pools,
@@ -290,6 +307,7 @@ SHARED = {
     "questions to clients under way (223, 307, 309, 326)": questions,
     "brokers of a connection; in all; addresses of one": brokers,
     "topics of one 103; of all brokers": topics_of_brokers,
+    "mappings of static topics, of all brokers": mappings,
 }
 #: Bounds in common that are not shared, and why they keep no peer out.
 GIVES_WAY = {

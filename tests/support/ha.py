@@ -52,8 +52,8 @@ def manifest(version: str) -> dict[str, Any]:
 class PlayedSlave:
     """A connection to a master's replication port."""
 
-    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
-        self.sock = socket.create_connection((host, port), timeout=60)
+    def __init__(self, port: int, host: str = "127.0.0.1", source: str = "127.0.0.1") -> None:
+        self.sock = socket.create_connection((host, port), timeout=60, source_address=(source, 0))
         self.log = bytearray()
 
     def report(self, offset: int) -> None:

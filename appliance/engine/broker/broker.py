@@ -84,6 +84,8 @@ logger = logging.getLogger(__name__)
 
 #: A file in RocketBox's own directory; docs/formats/standing-queues.md.
 STANDING_QUEUES = "standing-queues.json"
+#: File of `Followed`, of a broker that is or was a plain slave.
+FOLLOWED = "followed.json"
 #: Period of `_scan_expired`: it closes silent connections and drops old filters and pull offsets.
 _SCAN_EXPIRED_S = 10.0
 #: The answer to a pull that comes after this broker has ended.
@@ -253,7 +255,14 @@ class Broker:
         from .slave_side import SlaveSide
 
         return SlaveSide(
-            self.store, self._config.store, self.registration, self.tables, self._loop, self.role, self.delays.settled
+            self.store,
+            self._config.store,
+            self.registration,
+            self.tables,
+            self._loop,
+            self.role,
+            self.delays.settled,
+            self.store.paths.own / FOLLOWED,
         )
 
     def _build_tables(self, network: Network) -> None:
@@ -341,8 +350,14 @@ class Broker:
         self._replays = LateReplays(store.paths.own / "replay", store.disk, self._make_replays)
         self.offset_resets = OffsetResets(store, tables, self.clients, self.pull.long_polling, loop)
         self.offset_resets.restore()
-        if self.role.kind is Kind.MASTER:  # after `restore`: a moved offset may lie behind the end of its queue as well
-            cut_offsets(store, self.offsets)
+        # After `restore`: a moved offset may lie behind the end of its queue as well.
+        if self.role.kind is Kind.MASTER:
+            if (store.paths.own / FOLLOWED).exists():
+                from .followed import settle_former_slave
+
+                settle_former_slave(store.paths.own / FOLLOWED, store, self.topics, self.offsets)
+            else:
+                cut_offsets(store, self.offsets)
 
     # --- what few brokers need, or only their administrators; loaded and made at the first use
 

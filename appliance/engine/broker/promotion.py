@@ -15,6 +15,7 @@ import msgspec
 
 from ..errors import QueueBroken, RefusedRequest
 from ..protocol.names import HALF_TOPIC, PERM_READ, PERM_WRITE, TIMER_TOPIC, topic_name_error
+from ..protocol.properties import OF_DELETED, find_property
 from ..protocol.record import FIXED_BYTES
 from ..store.dispatch import SCHEDULE_TOPIC
 from ..store.message_store import MessageStore
@@ -101,9 +102,10 @@ def _awaited(store: MessageStore, topics: TopicConfigManager, tables_end: int) -
 
 
 def _target(store: MessageStore, physical: int, size: int) -> Place | None:
-    """Return where a record that waits is to go; None if it cannot be read."""
+    """Return where a record that waits is to go; None if it cannot be read, or if its topic has been deleted."""
     try:
-        return target_of(read_properties(store.log, physical, size) or "")
+        properties = read_properties(store.log, physical, size) or ""
+        return None if find_property(properties, OF_DELETED) is not None else target_of(properties)
     except OSError as error:
         logger.error("promotion: the record at %d cannot be read: %s", physical, error)
         return None

@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from ..config import StoreConfig
 from ..remoting.event_loop import EventLoop
 from ..replication.follower import Follower, Master
 from ..replication.log_copy import CopySettings
 from ..store.message_store import MessageStore
 from .delays.settled import SettledDelays
+from .followed import Followed
 from .registration import Registration
 from .role import Role
 from .slave_sync import SlaveSync
 from .tables import Tables
+
+
+class _TablesOfMaster(SlaveSync):
+    """The thread `sync-from-master` of a plain slave, which notes how far the topics cover the log. followed: that
+    note."""
+
+    followed: Followed
+
+    def work(self, address: str) -> None:
+        end = self._store.log.written
+        super().work(address)
+        if self.failure is None and not self.stopped:
+            self.followed.covers(end)
+
+    def run(self) -> None:
+        super().run()
+        self.followed.save()
 
 
 class SlaveSide:
@@ -26,7 +46,9 @@ class SlaveSide:
         loop: EventLoop,
         role: Role,
         settled: SettledDelays,
+        followed: Path,
     ) -> None:
+        """followed: where the note for a later master is, see `Followed`."""
         # Constant after construction.
         self._registration = registration
         self._ha_address = config.ha_master_address
@@ -39,7 +61,7 @@ class SlaveSide:
             CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
             loop.clock,
         )
-        self.sync = SlaveSync(
+        self.sync = _TablesOfMaster(
             # The tables of a master with another log would remove entries that are needed to read this one.
             lambda: found.address if (found := self.master()) and self.follower.agrees else "",
             registration.register_all,
@@ -48,6 +70,7 @@ class SlaveSide:
             store,
             settled,
         )
+        self.sync.followed = Followed(followed, store, loop.clock)
         store.on_kept = self.follower.log_kept
         store.log.refuse(role.no_sends, "role")
 

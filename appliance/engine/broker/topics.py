@@ -35,6 +35,7 @@ from ..protocol.names import (
     is_legal_group,
     topic_name_error,
 )
+from ..shares import Rates
 from .config_table import ConfigTable, without_nulls
 from .topic_attributes import AttributeChange, alter_attributes
 from .topic_config import (
@@ -72,6 +73,11 @@ _SYS_FLAGS = 3
 MOST_TOPICS = 250_000
 _REVIVE_QUEUES = 8  # reviveQueueNum
 _DELAY_LEVELS = 18
+#: Shortest time between two changes of a retry topic's order flag by heartbeats, in seconds; and number of changes of
+#: all retry topics at once, after which one a second is made. Members that subscribe in different ways would change the
+#: flag with each heartbeat. A change is a journal entry and a registration, and every client's next heartbeat is read
+#: again.
+ORDER_FLAG_S, ORDER_FLAGS_AT_ONCE = 600, 100
 
 
 class TopicConfigManager(ConfigTable[TopicConfig]):
@@ -94,6 +100,9 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         self._config = config
         # Guarded by _lock: topics whose deletion is under way; they cannot be made again before it is done.
         self._closing: set[str] = set()
+        # Guarded by _lock: changes of retry topics' order flags, of each and of all.
+        self._flags_of_each = Rates(clock, ORDER_FLAG_S, 1)
+        self._flags_of_all = Rates(clock, ORDER_FLAGS_AT_ONCE, 1)
         topics = _topics_from_the_start(config)
         self.system_topics = _RESERVED | topics.keys()
         self.load(topics)
@@ -176,7 +185,8 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
         """Return the retry or dead letter topic of a group, made if it is not there; None if its name is illegal, or
         its deletion is under way.
 
-        An existing topic takes the order flag over. Durability and refusal as in `create_from_default`.
+        An existing topic takes the order flag over, but not more often than ORDER_FLAG_S says. Durability and refusal
+        as in `create_from_default`.
         """
         known = self._configs.get(topic)
         if known is not None and known.order == order:
@@ -189,12 +199,23 @@ class TopicConfigManager(ConfigTable[TopicConfig]):
                 return None
             if known is None:
                 config = new_topic(topic, max(1, queue_nums), perm, order, topic_sys_flag)
+            elif not self._may_flag(topic):
+                return known
             else:
                 config = msgspec.structs.replace(known, order=order)
             self._change_locked(topic, config)
         logger.info("topics: %s %s", "created" if known is None else "changed", config)
         self._announce([config])
         return config
+
+    def _may_flag(self, topic: str) -> bool:
+        """Count a change of a retry topic's order flag; False if it would be one too many."""
+        each = topic.encode()
+        if self._flags_of_each.used(each) or self._flags_of_all.used(b"") >= ORDER_FLAGS_AT_ONCE:
+            return False
+        self._flags_of_each.wait_s(each, ORDER_FLAG_S)
+        self._flags_of_all.wait_s(b"", 1)
+        return True
 
     # --- by an administrator, in the pool "admin"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 from ..errors import RefusedRequest
@@ -51,7 +52,8 @@ class Shelf(Generic[T]):
         self.in_use[text] = made
         self.kept[text] = made
         if len(self.kept) > self.most_kept:
-            self.kept.popitem(last=False)
+            with suppress(KeyError):  # another thread has dropped them all since
+                self.kept.popitem(last=False)
 
     def _taken(self, peer: bytes | None) -> LooseShares | None:
         """Count another expression for the peer, and return the shares it belongs to; None if the peer may not have

@@ -24,8 +24,10 @@ MOST_ENTRIES = 1_000_000
 FEW_ENTRIES = 2000
 #: 217 adds topics up to 1 / PART_OF_217 of what one broker, and all, may have: any client may send it for any broker.
 PART_OF_217 = 2
-#: Mappings of static topics, all together, in bytes. One takes a few hundred.
+#: Mappings of static topics, all together, in bytes. One takes a few hundred. They are shared by connection and
+#: address, and the brokers of a connection may always have a few: some forty.
 MOST_MAPPING_BYTES = 16 * 1024 * 1024
+FEW_MAPPING_BYTES = 16 * 1024
 #: A broker sends how long it may be silent (Apache's: 10 to 120 s). Without a bound it could stay for ever.
 LONGEST_TIMEOUT_MS = 3_600_000
 #: Length of a namespace or key, and of a value: the longest value is the queues of an ordered topic on all its brokers.

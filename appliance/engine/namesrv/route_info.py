@@ -14,7 +14,7 @@ Follows RocketMQ 5.3.3 RouteInfoManager; where it differs, the method says so.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..clock import Clock
 from ..errors import RefusedRequest
@@ -25,10 +25,12 @@ from ..shares import Shares, address_of, share
 from .bounds import (
     FEW_BROKERS,
     FEW_ENTRIES,
+    FEW_MAPPING_BYTES,
     MOST_ADDRESSES_OF_A_NAME,
     MOST_BROKERS,
     MOST_BROKERS_OF_A_CONNECTION,
     MOST_ENTRIES,
+    MOST_MAPPING_BYTES,
     refuse,
 )
 from .register_body import RegisterBody, TopicShape
@@ -146,19 +148,24 @@ class RouteInfoManager:
             raise refuse(f"one connection may register {MOST_BROKERS_OF_A_CONNECTION} brokers")
         if who.broker_id not in known and len(known) >= MOST_ADDRESSES_OF_A_NAME:
             raise refuse(f"a broker name may have {MOST_ADDRESSES_OF_A_NAME} addresses")
-        self._topics.check_room(who.broker_name, body.topics.keys(), body.mappings, self._room_of(peer))
+        room = self._room_of(peer, self._topics.counts, MOST_ENTRIES, FEW_ENTRIES)
+        self._topics.check_room(who.broker_name, body.topics.keys(), room)
+        if body.mappings:
+            room = self._room_of(peer, self._topics.mapping_bytes, MOST_MAPPING_BYTES, FEW_MAPPING_BYTES)
+            self._topics.check_room_of_mappings(who.broker_name, body.mappings, room)
 
-    def _room_of(self, peer: Peer) -> int:
-        """Return how many more topics the brokers of a connection may have. Counted each time: brokers are few."""
-        counts, address = self._topics.counts, address_of(peer.born_host)
+    def _room_of(self, peer: Peer, counts: Mapping[str, int], most: int, few: int) -> int:
+        """Return how many more topics, or bytes, the brokers of a connection may have. Counted each time: brokers are
+        few. counts: how many each broker has; most: what all may have; few: what a connection may have in any case."""
+        address = address_of(peer.born_host)
         own = of_address = 0
         for name, others in {live.broker_name: live.peer for live in self._live.values()}.items():
             if others is peer:
                 own += counts.get(name, 0)
             if address_of(others.born_host) == address:
                 of_address += counts.get(name, 0)
-        free = MOST_ENTRIES - sum(counts.values())
-        return max(FEW_ENTRIES - own, share(free - of_address, own), 0)
+        free = most - sum(counts.values())
+        return max(few - own, share(free - of_address, own), 0)
 
     def _take_topics(
         self, who: Registration, data: BrokerData, body: RegisterBody, replace: bool, delete_missing: bool
@@ -174,7 +181,7 @@ class RouteInfoManager:
             self._topics.remove_broker(who.broker_name, keep=body.topics)
         self._topics.put(who.broker_name, body.topics, replace=replace, mask=mask)
         if replace:
-            self._topics.put_mappings(who.broker_name, body.mappings)
+            self._topics.put_mappings(who.broker_name, body.mappings, body.topics)
 
     def is_unchanged(self, who: Registration, version: DataVersion | None, body_bytes: int) -> bool:
         """True if a whole table of this version and size was applied from this broker, and nothing was removed since.

@@ -4,8 +4,8 @@ The entries are tuples and are replaced whole: any thread may read a topic while
 table.
 
 Invariants, for that one thread: `_counts[broker]` is the number of topics with an entry of that broker, and is never 0;
-no topic has an empty tuple; a mapping belongs to a topic that is in the table; `_mapping_bytes` is the sum of all their
-texts.
+no topic has an empty tuple; a mapping belongs to a broker's queues that are in the table; `_mapping_bytes[broker]` is
+the sum of the texts of its mappings, and is never 0.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ class TopicTable:
         self._mappings: dict[str, dict[str, bytes]] = {}
         # Most topics have the same shape: (broker name, shape) -> the entry of a topic that only this broker has.
         self._alike: dict[tuple[str, TopicShape], tuple[QueueData, ...]] = {}
-        # Broker name -> number of topics with queues of it; and the bytes of all mappings.
+        # Broker name -> number of topics with queues of it; -> bytes of its mappings.
         self._counts: dict[str, int] = {}
-        self._mapping_bytes = 0
+        self._mapping_bytes: dict[str, int] = {}
         #: Grows whenever queues are removed: a broker's table that was applied before is no longer complete here.
         self.removals = 0
 
@@ -60,6 +60,11 @@ class TopicTable:
         """Broker name -> number of its topics."""
         return self._counts
 
+    @property
+    def mapping_bytes(self) -> Mapping[str, int]:
+        """Broker name -> bytes of its mappings."""
+        return self._mapping_bytes
+
     def check_room_of_217(self, broker_name: str, topic: str) -> None:
         """Refuse with 1 another topic added by 217, whose sender need not be the broker, if there are too many."""
         if any(data.broker_name == broker_name for data in self.queues(topic)):
@@ -68,11 +73,9 @@ class TopicTable:
         if count >= MAX_TOPICS // PART_OF_217 or total >= MOST_ENTRIES // PART_OF_217:
             raise refuse("there are too many topics for another one that no broker registers")
 
-    def check_room(
-        self, broker_name: str, shapes: Collection[str], mappings: dict[str, bytes], room: int = MOST_ENTRIES
-    ) -> None:
-        """Refuse with 1 topics and mappings that would make the table too large. Changes nothing. room: how many more
-        topics the registering connection may have."""
+    def check_room(self, broker_name: str, shapes: Collection[str], room: int = MOST_ENTRIES) -> None:
+        """Refuse with 1 topics that would make the table too large. Changes nothing. room: how many more topics the
+        registering connection may have."""
         count, total = self._counts.get(broker_name, 0), sum(self._counts.values())
         if count + len(shapes) > MAX_TOPICS or len(shapes) > room or total + len(shapes) > MOST_ENTRIES:
             new = sum(all(data.broker_name != broker_name for data in self._queues.get(topic, ())) for topic in shapes)
@@ -83,10 +86,16 @@ class TopicTable:
                     f"all brokers together would have {total + new} topics, at most {MOST_ENTRIES} are taken, and of "
                     "one address no more than it leaves free"
                 )
-        if mappings:
-            old = sum(len(self.mapping(topic).get(broker_name, b"")) for topic in mappings)
-            if self._mapping_bytes - old + sum(map(len, mappings.values())) > MOST_MAPPING_BYTES:
-                raise refuse(f"mappings of static topics may take {MOST_MAPPING_BYTES} bytes")
+
+    def check_room_of_mappings(self, broker_name: str, mappings: dict[str, bytes], room: int) -> None:
+        """Refuse with 1 mappings that would make the table too large. Changes nothing. room: how many more bytes the
+        registering connection may have."""
+        old = sum(len(self.mapping(topic).get(broker_name, b"")) for topic in mappings)
+        if sum(map(len, mappings.values())) - old > room:
+            raise refuse(
+                f"mappings of static topics may take {MOST_MAPPING_BYTES} bytes, those of one address as much as it "
+                "leaves free"
+            )
 
     def put(self, broker_name: str, shapes: dict[str, TopicShape], *, replace: bool, mask: int = ~0) -> None:
         """Add the queues of topics that this broker did not have; with `replace`, those of the others too.
@@ -115,13 +124,39 @@ class TopicTable:
             else:
                 table[topic] = others[:at] + alone + others[at + 1 :]
 
-    def put_mappings(self, broker_name: str, mappings: dict[str, bytes]) -> None:
-        """Keep the mappings of topics that are in the table, and only as long as those are."""
+    def put_mappings(self, broker_name: str, mappings: dict[str, bytes], topics: Container[str] = ()) -> None:
+        """Keep the mappings of topics that this broker has, and only as long as it has them.
+
+        topics: those of the table that the broker sent. If it has no others, that table was whole, and a mapping that
+        came without it is gone. Apache may send a whole table in parts, with all mappings in the last one only.
+        """
+        if broker_name in self._mapping_bytes:
+            own = [topic for topic, _, _ in self._of_broker(broker_name)]
+            if all(topic in topics for topic in own):
+                for topic in own:
+                    if topic not in mappings:
+                        self._drop_mapping(topic, broker_name)
         for topic, mapping in mappings.items():
-            if topic in self._queues:
-                known = self._mappings.get(topic, {})
-                self._mapping_bytes += len(mapping) - len(known.get(broker_name, b""))
-                self._mappings[topic] = known | {broker_name: mapping}
+            if any(data.broker_name == broker_name for data in self.queues(topic)):
+                self._drop_mapping(topic, broker_name)
+                self._mapping_bytes[broker_name] = self._mapping_bytes.get(broker_name, 0) + len(mapping)
+                self._mappings[topic] = self.mapping(topic) | {broker_name: mapping}
+
+    def _drop_mapping(self, topic: str, broker_name: str) -> None:
+        known = self.mapping(topic)
+        if broker_name not in known:
+            return
+        left = self._mapping_bytes[broker_name] - len(known[broker_name])
+        assert left >= 0, "every mapping was counted when it was added"
+        if left:
+            self._mapping_bytes[broker_name] = left
+        else:
+            del self._mapping_bytes[broker_name]
+        others = {name: text for name, text in known.items() if name != broker_name}
+        if others:
+            self._mappings[topic] = others
+        else:
+            del self._mappings[topic]
 
     def remove(self, topic: str, broker_name: str) -> None:
         """Remove one broker's queues of a topic; the topic goes with the last broker that has it."""
@@ -134,17 +169,11 @@ class TopicTable:
         assert self._counts[broker_name] >= 0, "every entry was counted when it was added"
         if not self._counts[broker_name]:
             del self._counts[broker_name]
-        self._mapping_bytes -= len(self.mapping(topic).get(broker_name, b""))
-        assert self._mapping_bytes >= 0, "every mapping was counted when it was added"
+        self._drop_mapping(topic, broker_name)
         if left:
             self._queues[topic] = left
         else:
             del self._queues[topic]
-        mappings = {name: text for name, text in self.mapping(topic).items() if name != broker_name}
-        if mappings:
-            self._mappings[topic] = mappings
-        else:
-            self._mappings.pop(topic, None)
 
     def remove_broker(self, broker_name: str, keep: Container[str] = ()) -> None:
         """Remove the queues of a broker from all topics but those to keep."""

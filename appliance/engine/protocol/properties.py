@@ -50,6 +50,9 @@ TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"  # and when the broker stored it then: wal
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"  # how often it was stored again while it waited
 TIMER_FIRST = "ROCKETBOX_TIMER_FIRST"  # RocketBox's, of such records and the first: ROLL_TIMES:QUEUE_OFFSET:STORED_MS
 TIMER_WAS_OUT_MS = "ROCKETBOX_TIMER_OUT_MS"  # RocketBox's, of a message whose time came: its TIMER_OUT_MS before
+# RocketBox's, of a message that waits and was stored again after its topic had been deleted: a new topic of that name
+# must not get it.
+OF_DELETED = "ROCKETBOX_OF_DELETED"
 TIMER_OF = "ROCKETBOX_TIMER_OF"  # RocketBox's, of a mark: queue offset of the first record of the message it removes
 REPLY_TO_CLIENT = "REPLY_TO_CLIENT"  # of a request and its reply: client id of the requester
 PUSH_REPLY_TIME = "PUSH_REPLY_TIME"  # of a pushed reply: the broker's wall ms

@@ -14,14 +14,15 @@ from typing import NamedTuple, Protocol
 from ..failover.set_state import EpochStart
 from ..protocol.ha_preamble import Answer, Hello, Reason, Refusal, set_hash
 from ..protocol.ha_stream import CHANGES, CONFIRM, pack_header
+from . import places
 from .in_sync_position import BoundStream, InSyncPosition
 
 #: Time between the heartbeats to a member.
 HEARTBEAT_S = 0.25
 #: Shortest time between two confirm offsets.
 CONFIRM_S = 0.05
-#: Most bound links at a time, most observers, and most connections that have not shown yet which of them they are.
-MAX_MEMBERS, MAX_OBSERVERS, MAX_SILENT = 8, 16, 8
+#: Most bound links at a time, and most observers.
+MAX_MEMBERS, MAX_OBSERVERS = 8, 16
 #: Most observers' hosts that are remembered.
 _MAX_HOSTS = 256
 
@@ -121,21 +122,16 @@ class Pulse:
         return min(beat, self._confirmed_at + CONFIRM_S) if self._confirmed < sent else beat
 
 
-class Link(BoundStream, Protocol):
+class Link(BoundStream, places.Link, Protocol):
     """A connection as the door sees it. member: its uuid once it is bound. observes: it has asked for the log without a
     preamble."""
 
     member: str
     observes: bool
 
-    @property
-    def host(self) -> str: ...
-
-    def request_stop(self) -> None: ...
-
 
 class Door:
-    """Lets links in. Called on the thread of the link in question, except `make_room`; `_lock` guards shared state."""
+    """Lets links in. Called on the thread of the link in question; `_lock` guards shared state."""
 
     def __init__(self, leading: Leading, links: Callable[[], tuple[Link, ...]], file_bytes: int) -> None:
         """links: returns those that are served now."""
@@ -179,7 +175,7 @@ class Door:
                     f"it has the log up to {asked}, and not from this leader: what lies behind {start}, where this "
                     "epoch began, may differ; empty its store to have it follow again"
                 )
-            if sum(one.observes for one in links) >= MAX_OBSERVERS:
+            if not places.take_place(link, [one for one in links if one.observes], MAX_OBSERVERS):
                 return f"{MAX_OBSERVERS} observers are connected already"
             link.observes = True
         return ""
@@ -194,13 +190,3 @@ class Door:
                 if len(self._fed) >= _MAX_HOSTS:
                     del self._fed[next(iter(self._fed))]
                 self._fed[link.host] = max(known, link.sent)
-
-    def make_room(self) -> str:
-        """Make room for one more connection, on the thread that accepts them: if too many are neither members nor
-        observers yet, the oldest of these are stopped, so that a member always finds a place. Return "", or why the new
-        one cannot be taken."""
-        silent = [one for one in self._links() if not one.member and not one.observes]
-        for one in silent[: len(silent) - MAX_SILENT + 1]:
-            one.request_stop()
-        limit = 4 * MAX_SILENT  # links that were asked to stop end soon
-        return f"{limit} are connected already that say nothing" if len(silent) >= limit else ""

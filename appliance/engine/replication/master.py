@@ -17,6 +17,7 @@ from ..clock import Clock
 from ..host_port import join_host_port
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
+from . import places
 from .acknowledged import ReplicatedPosition
 from .bound_link import Door, Leading
 from .slave_link import LinkSettings, LinkStatus, SlaveLink
@@ -24,8 +25,8 @@ from .slaves_seen import SlavesSeen
 
 logger = logging.getLogger(__name__)
 
-#: Most connections at a time.
-MAX_LINKS = 16
+#: Most slaves at a time of a master that leads no set.
+MAX_SLAVES = 16
 #: Time between two notes of the log's end, by which slaves' delay is shown in milliseconds.
 _LOOK_MS = 200
 #: Shortest time between two log lines about connections that were turned away.
@@ -119,6 +120,7 @@ class ReplicationServer(ServiceThread):
             self._log,
             self._sendable,
             self._settings,
+            self._admit,
             self._progress,
             self._forget,
             self.clock,
@@ -138,11 +140,21 @@ class ReplicationServer(ServiceThread):
         address = mapped or address
         if not address.is_loopback and not any(address in network for network in self._allowed):
             return "haSlaveAddresses does not name it"
-        if self._door is not None:
-            return self._door.make_room()
-        return f"{MAX_LINKS} are connected already" if len(self._links) >= MAX_LINKS else ""
+        silent = [one for one in self._links if not one.member and not one.observes]
+        return places.make_room(silent, host)
 
     # --- on the threads of links
+
+    def _admit(self, link: SlaveLink, asked: int) -> str:
+        """Take a connection that requests the log from offset `asked` on, without a preamble, as a slave; return "", or
+        why it is refused."""
+        if self._door is not None:
+            return self._door.observer(link, asked)
+        with self._lock:
+            if not places.take_place(link, [one for one in self._links if one.observes], MAX_SLAVES):
+                return f"{MAX_SLAVES} slaves are connected already"
+            link.observes = True
+        return ""
 
     def _progress(self) -> None:
         if self._replicated is not None:

@@ -77,12 +77,14 @@ class SlaveLink(ServiceThread):
         log: CommitLog,
         sendable: Callable[[], int],
         settings: LinkSettings,
+        admit: Callable[[SlaveLink, int], str],
         on_progress: Callable[[], None],
         on_end: Callable[[SlaveLink], None],
         clock: Clock,
         door: Door | None = None,
     ) -> None:
-        """sendable: returns the offset up to which the log may be sent. on_progress, on_end: called on this thread.
+        """sendable: returns the offset up to which the log may be sent. admit: takes it as a slave from an offset on,
+        and returns "" or why it is refused; on this thread. on_progress, on_end: called on this thread.
         door: of a set's leader."""
         super().__init__(f"replicate-{peer}", clock)
         # Constant after construction.
@@ -91,6 +93,7 @@ class SlaveLink(ServiceThread):
         self._log = log
         self._sendable = sendable
         self._settings = settings
+        self._admit = admit
         self._on_progress = on_progress
         self._on_end = on_end
         self._door = door
@@ -107,7 +110,7 @@ class SlaveLink(ServiceThread):
         #: of an older version, which does not report it, counts as having all.
         self.taken = -1
         self.pace = AckPace(settings.late_s)
-        # Written by the door.
+        # Written by the door, or by `admit`: its uuid if it is a member of the set; true of any other slave.
         self.member = ""
         self.observes = False
         # True while the thread is about to sleep; the next growth of the log wakes it once.
@@ -235,8 +238,8 @@ class SlaveLink(ServiceThread):
             return
         end = self._sendable()
         if self.sent < 0:
-            if self._door is not None and not self.member and (why := self._door.observer(self, offset)):
-                logger.error("replication: an observer is not served peer=%s: %s", self.peer, why)
+            if not self.member and (why := self._admit(self, offset)):
+                logger.error("replication: a slave is not served peer=%s: %s", self.peer, why)
                 raise _Ended(why)
             self.sent = self._begin(offset, end)
             logger.info("replication: slave follows peer=%s from=%d asked=%d", self.peer, self.sent, offset)

@@ -4,6 +4,8 @@ import shutil
 
 import pytest
 
+from appliance.engine.protocol.message_id import decode_offset_id
+from tests.engine.broker.transactions.test_transactions import COMMIT, ROLL_BACK, end
 from tests.support.engine import RunningEngine, pull_fields, records, send_fields
 from tests.support.waiting import wait_for
 
@@ -23,6 +25,22 @@ def send(peer, *bodies, topic="T", queue=0):
 
 def pull(peer, offset, topic="T", queue=0):
     return peer.ask(PULL, pull_fields(topic, queue, offset))
+
+
+def send_half(peer, key, more="", topic="T"):
+    """Send a half message; return the fields of the request that ends it."""
+    properties = f"{more}TRAN_MSG\x01true\x02PGROUP\x01PG\x02UNIQ_KEY\x01{key}\x02"
+    answer = peer.ask(SEND, send_fields(topic, 0, properties, f=4), key.encode())
+    assert answer.code == 0, answer
+    place = decode_offset_id(answer.ext_fields["msgId"])[2]
+    return {
+        "producerGroup": "PG",
+        "tranStateTableOffset": answer.ext_fields["queueOffset"],
+        "commitLogOffset": str(place),
+        "msgId": key,
+        "transactionId": key,
+        "fromTransactionCheck": "false",
+    }
 
 
 def delete(running, topic="T"):
@@ -145,3 +163,47 @@ def test_the_retries_of_a_group_that_is_called_like_another_group_with_the_topic
     assert peer.ask(36, retry).code == 0
     delete(running, "orders")
     wait_for(lambda: running.engine.broker.store.max_offset("%RETRY%billing_orders", 0) == 1, "the retry")
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_messages_that_wait_for_a_deleted_topic_do_not_come_into_the_next_one(running, restarts):
+    """At a delay level, for a time of their own, or for their producer's decision."""
+    peer = running.peer()
+
+    def send_all(key):
+        assert peer.ask(SEND, send_fields("T", 0, "DELAY\x011\x02"), b"level " + key).code == 0
+        assert peer.ask(SEND, send_fields("T", 0, "TIMER_DELAY_MS\x01800\x02"), b"time " + key).code == 0
+        return send_half(peer, key.decode(), topic="T")
+
+    old_half = send_all(b"old")
+    delete(running)
+    if restarts:
+        running.restart()
+        peer = running.peer()
+    new_half = send_all(b"new")
+    refused = end(peer, old_half, COMMIT)
+    assert (refused.code, "was deleted after" in refused.remark) == (1, True)
+    assert end(peer, new_half, COMMIT).code == 0
+    assert end(peer, old_half, ROLL_BACK).code == 0
+
+    def found():
+        answer = pull(running.peer(), 0, queue=0)
+        first = answer.ext_fields["nextBeginOffset"] if answer.code == 21 else 0
+        answer = pull(running.peer(), int(first), queue=0)
+        return sorted(record.body for record in records(answer.body)) if answer.code == 0 else []
+
+    wait_for(lambda: {b"level new", b"time new"} <= set(found()), "the new topic's own messages")
+    broker = running.engine.broker
+    wait_for(lambda: broker.delays.deliver.given_up["no topic"] == 1, "the old delayed message is given up")
+    wait_for(lambda: broker.timers.deliver.given_up["no topic"] == 1, "the old timed message is given up")
+    assert found() == [b"level new", b"new", b"time new"]
+
+
+def test_a_mark_of_deleted_topics_that_a_client_sends_is_removed(running):
+    peer = running.peer()
+    mark = "ROCKETBOX_OF_DELETED\x011\x02"
+    assert peer.ask(SEND, send_fields("T", 0, mark + "DELAY\x011\x02"), b"level").code == 0
+    assert peer.ask(SEND, send_fields("T", 0, mark + "TIMER_DELAY_MS\x01500\x02"), b"time").code == 0
+    half = send_half(peer, "K", mark, topic="T")
+    assert end(peer, half, COMMIT).code == 0
+    wait_for(lambda: len(records(pull(running.peer(), 0).body or b"")) == 3, "all three")

@@ -10,7 +10,7 @@ import pytest
 from appliance.engine.broker import config_table
 from appliance.engine.broker.topic_attributes import parse_attributes
 from appliance.engine.broker.topic_config import TopicConfig
-from appliance.engine.broker.topics import MAX_QUEUE_NUMS
+from appliance.engine.broker.topics import MAX_QUEUE_NUMS, ORDER_FLAG_S, ORDER_FLAGS_AT_ONCE
 from appliance.engine.errors import RefusedRequest, StartError
 from tests.support.golden import GOLDEN
 from tests.support.waiting import wait_for
@@ -163,6 +163,30 @@ def test_a_retry_topic_is_made_once_and_takes_the_order_flag_over(desk):
     changed = desk.topics.create_retry_topic("%RETRY%g", 5, 4, order=True)
     assert changed.order
     assert changed.read_queue_nums == 2
+
+
+def test_heartbeats_that_flip_a_groups_order_flag_change_it_once_in_a_while(desk, clock):
+    desk.topics.create_retry_topic("%RETRY%g", 1, 6)
+    generation = desk.topics.generation
+    for _ in range(5):
+        desk.topics.create_retry_topic("%RETRY%g", 1, 6, order=True)
+        desk.topics.create_retry_topic("%RETRY%g", 1, 6)
+    assert desk.topics.generation == generation + 1, "one change, of which other clients' heartbeats are read again"
+    assert desk.topics.get("%RETRY%g").order
+    clock.advance(ms=ORDER_FLAG_S * 1000)
+    assert not desk.topics.create_retry_topic("%RETRY%g", 1, 6).order
+
+
+def test_order_flags_of_many_groups_change_so_many_at_once_and_no_more(desk, clock):
+    names = [f"%RETRY%g{n}" for n in range(ORDER_FLAGS_AT_ONCE + 5)]
+    for order in (False, True):
+        for name in names:
+            desk.topics.create_retry_topic(name, 1, 6, order)
+    assert sum(desk.topics.get(name).order for name in names) == ORDER_FLAGS_AT_ONCE
+    clock.advance(ms=2000)
+    for name in names:
+        desk.topics.create_retry_topic(name, 1, 6, order=True)
+    assert sum(desk.topics.get(name).order for name in names) == ORDER_FLAGS_AT_ONCE + 2
 
 
 def test_options_shape_the_topics_of_the_start(open_desk):

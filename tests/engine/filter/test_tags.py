@@ -1,6 +1,7 @@
 """Tag expressions as Apache's clients write them, and the filters made of them."""
 
 import gc
+from collections import OrderedDict
 
 import pytest
 
@@ -60,3 +61,19 @@ def test_what_is_long_and_new_is_not_made_on_the_loop():
     assert quick_filter("TAG", text) is made
     for short in ("A", "", None, "*"):
         assert quick_filter(None, short) is tag_filter(short)
+
+
+def test_an_expression_is_kept_while_another_thread_drops_all_that_are_kept():
+    class Raced(OrderedDict):
+        """Kept filters that another thread drops between the look at their number and the removal of one."""
+
+        def popitem(self, last=True):
+            self.clear()
+            return super().popitem(last)
+
+    shelf = Shelf(1 << 30, 1, 8, 1)
+    shelf.kept = Raced()
+    made = {name: make_filter("TAG", long_expression(name)) for name in ("a", "b", "c")}
+    for name, one in made.items():
+        shelf.keep(name, one, None)
+    assert set(shelf.in_use) == made.keys()

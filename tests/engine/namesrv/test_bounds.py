@@ -144,22 +144,48 @@ def test_the_counts_follow_whatever_comes_and_goes(desk):
     for _ in range(2):
         assert desk.ask(RequestCode.REGISTER_BROKER, json.dumps(body).encode(), **fields).code == 0
         assert table._counts == {"b": 3}
-        assert table._mapping_bytes == sum(map(len, table.mapping("T1").values())) > 0
+        assert table._mapping_bytes == {"b": len(table.mapping("T1")["b"])}
         assert table.mapping("Unknown") == {}, "a mapping leaves with its topic, so it needs one"
     desk.ask(216, topic="T1")
-    assert (table._counts, table._mapping_bytes) == ({"b": 2}, 0)
+    assert (table._counts, table._mapping_bytes) == ({"b": 2}, {})
     desk.hang_up(desk.peer)
     assert (table._counts, len(table)) == ({}, 0)
 
 
+def register_static(desk, topics, mapped, version=(1, 1), name="b", peer=None, pad="x"):
+    """Register a broker that has a mapping for each topic of `mapped`; return the answer."""
+    body = json.loads(register_body(topics, version))
+    mappings = {topic: {"topic": topic, "bname": name, "pad": pad} for topic in mapped}
+    body["topicConfigSerializeWrapper"]["topicQueueMappingInfoMap"] = mappings
+    fields = {"brokerName": name, "brokerAddr": f"{name}:1", "clusterName": "c", "brokerId": 0}
+    return desk.ask(RequestCode.REGISTER_BROKER, json.dumps(body).encode(), peer=peer or desk.peer, **fields)
+
+
 def test_mappings_take_so_much_and_no_more(desk, monkeypatch):
+    monkeypatch.setattr(route_info, "MOST_MAPPING_BYTES", 1000)
     monkeypatch.setattr(topic_table, "MOST_MAPPING_BYTES", 1000)
-    body = json.loads(register_body(["T1", "T2"], (1, 1)))
-    body["topicConfigSerializeWrapper"]["topicQueueMappingInfoMap"] = {"T1": {"topic": "T1", "bname": "x" * 2000}}
-    fields = {"brokerName": "b", "brokerAddr": "h:1", "clusterName": "c", "brokerId": 0}
-    answer = desk.ask(RequestCode.REGISTER_BROKER, json.dumps(body).encode(), **fields)
+    monkeypatch.setattr(route_info, "FEW_MAPPING_BYTES", 100)
+    answer = register_static(desk, ["T1", "T2"], ["T1"], pad="x" * 2000)
     assert (answer.code, "may take 1000 bytes" in answer.remark) == (1, True)
     assert desk.topics() == set()
+
+
+def test_a_mapping_goes_when_its_brokers_whole_table_has_none(desk):
+    table = desk.namesrv.routes._topics
+    for name in ("b", "b2"):
+        assert register_static(desk, ["T1", "T2", "T3"], ["T1", "T2"], name=name).code == 0
+    assert register_static(desk, ["T3", "T4"], [], version=(1, 2)).code == 0
+    assert table.mapping("T1").keys() == {"b", "b2"}, "a part of a table does not show which others are gone"
+    assert register_static(desk, ["T1", "T2", "T3", "T4"], ["T2"], version=(1, 3)).code == 0
+    assert (table.mapping("T1").keys(), table.mapping("T2").keys()) == ({"b2"}, {"b", "b2"})
+    assert register_static(desk, ["T1", "T2", "T3", "T4"], [], version=(1, 4)).code == 0
+    assert (table.mapping("T2").keys(), table._mapping_bytes.keys()) == ({"b2"}, {"b2"})
+
+
+def test_a_mapping_for_a_topic_that_only_another_broker_has_is_not_kept(desk):
+    assert register_static(desk, ["T1", "T2"], [], name="b").code == 0
+    assert register_static(desk, ["T3", "T4"], ["T1"], name="b2").code == 0
+    assert desk.namesrv.routes._topics.mapping("T1") == {}
 
 
 def test_a_broker_that_would_be_silent_for_ever_has_an_hour(desk):

@@ -8,7 +8,8 @@ import pytest
 
 from appliance.engine.protocol.ha_preamble import Answer, Hello, Reason, Refusal, pack, set_hash
 from appliance.engine.protocol.ha_stream import pack_taken
-from appliance.engine.replication.bound_link import MAX_MEMBERS, MAX_OBSERVERS, MAX_SILENT
+from appliance.engine.replication.bound_link import MAX_MEMBERS, MAX_OBSERVERS
+from appliance.engine.replication.places import MAX_SILENT
 from tests.support.bound import LeaderBox, PlayedMember
 from tests.support.engine import RunningEngine, send_fields
 from tests.support.ha import PlayedSlave

@@ -8,7 +8,9 @@ import pytest
 
 from appliance.engine.config import EngineConfig, StoreConfig
 from appliance.engine.errors import StartError
-from appliance.engine.replication.master import MAX_LINKS
+from appliance.engine.replication import places
+from appliance.engine.replication.master import MAX_SLAVES
+from appliance.engine.replication.places import MAX_SILENT
 from tests.support.engine import RunningEngine
 from tests.support.ha import PlayedSlave
 from tests.support.ports import reserve_port
@@ -74,18 +76,53 @@ def test_it_starts_where_the_slave_was_cut_off(master):
 
 
 def test_strangers_are_bounded_and_garbage_is_let_go(master):
-    sockets = [socket.create_connection(("127.0.0.1", master.ha_port)) for _ in range(MAX_LINKS + 5)]
+    sockets = [socket.create_connection(("127.0.0.1", master.ha_port)) for _ in range(3 * MAX_SILENT)]
     server = master.engine.broker.replication
-    wait_for(lambda: len(server.slaves) == MAX_LINKS, "the bound")
+    wait_for(lambda: len(server.slaves) == MAX_SILENT, "the bound")
     for sock in sockets:
         sock.settimeout(60)
-    assert [sock.recv(1) for sock in sockets[MAX_LINKS:]] == [b""] * 5
-    sockets[0].sendall(b"GET / HTTP/1.1\r\n\r\n")
-    assert sockets[0].recv(1) == b""
+    assert [sock.recv(1) for sock in sockets[:-MAX_SILENT]] == [b""] * 2 * MAX_SILENT
+    sockets[-1].sendall(b"GET / HTTP/1.1\r\n\r\n")
+    assert sockets[-1].recv(1) == b""
     master.put("Orders", b"goes on")
     for sock in sockets:
         sock.close()
     wait_for(lambda: not server.slaves, "all of them to go")
+
+
+def test_a_slave_connects_while_others_hold_connections_and_send_nothing(master):
+    silent = [socket.create_connection(("127.0.0.1", master.ha_port)) for _ in range(2 * MAX_SLAVES)]
+    master.put("Orders", b"1")
+    end = master.engine.broker.store.log.written
+    slave = PlayedSlave(master.ha_port)
+    slave.report(0)
+    assert slave.copy_to(end) == log_of(master, end)
+    for sock in silent:
+        sock.close()
+
+
+def test_slaves_of_one_address_leave_a_place_to_another_address(master, monkeypatch):
+    master.put("Orders", b"1")
+    end = master.engine.broker.store.log.written
+    many = []
+    for _ in range(MAX_SLAVES):
+        many.append(PlayedSlave(master.ha_port))
+        many[-1].report(0)
+        many[-1].copy_to(end)
+    one_more = PlayedSlave(master.ha_port)
+    one_more.report(0)
+    assert one_more.is_closed(), "an address that has all places gets no further one"
+    for slave in many[1:]:
+        slave.report(end)
+    server = master.engine.broker.replication
+    wait_for(lambda: sum(one.acknowledged == end for one in server.slaves) == MAX_SLAVES - 1, "their reports")
+    monkeypatch.setattr(places, "address_of", lambda peer: peer[:4])
+    other = PlayedSlave(master.ha_port, source="127.0.0.2")
+    other.report(0)
+    assert other.copy_to(end) == log_of(master, end)
+    assert many[0].is_closed(), "the slave with the least of the log gave way"
+    for slave in [*many, other]:
+        slave.close()
 
 
 def test_only_this_machine_is_let_in_unless_others_are_named(master):

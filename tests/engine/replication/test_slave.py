@@ -232,6 +232,31 @@ def test_no_acknowledged_message_of_a_topic_made_again_with_more_queues_is_missi
     assert read_everything(slave.engine.broker_address, topics) == content
 
 
+def test_a_slave_that_people_make_the_master_has_the_topics_of_the_last_moment(pair, tmp_path):
+    """The log comes at once, the topics seconds later; the master is lost in between."""
+    master = pair[0]()
+    fill(master, 8)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
+    wait_for(lambda: (slave.data_dir / "rocketbox" / "followed.json").exists(), "the note")
+    slave.engine.broker.follower.sync.stop()
+    with closing(master.peer()) as peer:
+        send(peer, "Later", 1, *(b"%d" % n for n in range(4)))
+    wait_same(master, slave)
+    assert slave.engine.broker.topics.get("Later") is None
+    master.stop()
+    slave.stop()
+    alone = start_master(tmp_path / "slave", reserve_port())
+    try:
+        assert alone.engine.broker.topics.get("Later").write_queue_nums == 2
+        content = read_everything(alone.engine.broker_address, {"Orders": 4, "Later": 2})
+        assert len(content.records) == 12
+        assert not (alone.data_dir / "rocketbox" / "followed.json").exists()
+    finally:
+        alone.stop()
+
+
 def test_delayed_messages_are_delivered_by_the_master_alone(pair):
     master = pair[0]()
     slave = pair[1](master)

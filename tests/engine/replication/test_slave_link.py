@@ -34,7 +34,7 @@ class Rig:
             slave = PlayedSlave(server.getsockname()[1])
             sock = server.accept()[0]
         self.link = SlaveLink(
-            sock, "slave", self.log, lambda: self.end, self.settings,
+            sock, "slave", self.log, lambda: self.end, self.settings, lambda link, asked: "",
             lambda: self.progress.append(self.link.acknowledged), self.ended.append, Clock(),
         )  # fmt: skip
         self.link.start()

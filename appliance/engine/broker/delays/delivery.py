@@ -10,7 +10,8 @@ No message holds up its level for ever, and none is lost silently:
 
     the log takes nothing now, or cannot be read    tried again, for as long as it takes
     one record cannot be read, others can           given up after a minute
-    expired, damaged, no topic or one of batches    given up: logged, and counted by reason
+    expired, damaged, no topic or one of batches,
+    or its topic was deleted and made again         given up: logged, and counted by reason
     its queue is gone, its topic is there           another queue of the topic, always the same
 
 Source: RocketMQ 5.3.3 `ScheduleMessageService` (which skips what it cannot read and stores for topics that are gone).
@@ -570,7 +571,8 @@ class DeliverDelayed(ServiceThread):
         if isinstance(found, Missing):
             self._look_at_missing(level, queue, entry, found)
         assert isinstance(found, StoredRecord)
-        return due_copy(found, Place(SCHEDULE_TOPIC, queue.queue_id), self._find_topic)
+        place = Place(SCHEDULE_TOPIC, queue.queue_id)
+        return due_copy(found, place, self._find_topic, self._store.files.deleted_topics)
 
     def _look_at_missing(self, level: _Level, queue: ConsumeQueue, entry: int, why: Missing) -> None:
         """Raise GivenUp; NotNow if the record may be read later, or no readable message waits behind it."""

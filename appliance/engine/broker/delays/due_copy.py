@@ -23,9 +23,10 @@ from ...protocol.properties import (
 )
 from ...protocol.record import body_crc, hosts
 from ...store.record_reader import Missing, StoredRecord
+from ...store.retention.deleted_topics import DeletedTopics
 from ..sending.own_appends import OwnMessage, copy_of
 from ..topic_config import TopicConfig, refuse_batch_queues
-from .levels import Place, queue_for, target_of
+from .levels import Place, is_of_deleted, queue_for, target_of
 
 logger = logging.getLogger(__name__)
 
@@ -82,7 +83,13 @@ def arrived_properties(text: str) -> str:
     return without_properties(text, _OF_WAITING)
 
 
-def due_copy(found: StoredRecord, waits_in: Place, find_topic: FindTopic, properties: str | None = None) -> OwnMessage:
+def due_copy(
+    found: StoredRecord,
+    waits_in: Place,
+    find_topic: FindTopic,
+    deleted: DeletedTopics,
+    properties: str | None = None,
+) -> OwnMessage:
     """Return the copy of a message that waited, for where it is to go. waits_in: the place its record must be from.
     properties: of the copy, the `arrived_properties` if None. Raises GivenUp."""
     record = found.record
@@ -95,6 +102,8 @@ def due_copy(found: StoredRecord, waits_in: Place, find_topic: FindTopic, proper
         raise GivenUp("damaged", "it does not say where it is to go")
     if target.topic == HALF_TOPIC:
         raise GivenUp("transaction", f"its topic is {target.topic}")
+    if is_of_deleted(record, target.topic, deleted):
+        raise GivenUp("no topic", f"topic[{target.topic}] was deleted after the message was sent")
     return copy_of(
         record,
         hosts(found.data)[0],

@@ -36,7 +36,7 @@ from ..sending.own_appends import OwnAppends, OwnMessage, copy_of
 from ..topic_config import TopicConfig
 from .due_copy import arrived_properties
 from .early_batch import Cannot, Chosen, Claimed, EarlyBatches, EarlyWork, Ended, Fate
-from .levels import Place, queue_for, queue_of_level, target_of
+from .levels import Place, is_of_deleted, queue_for, queue_of_level, target_of
 from .settled import Claim, How, Settled, SettledDelays
 
 logger = logging.getLogger(__name__)
@@ -139,7 +139,7 @@ class EarlyActs(EarlyBatches):
         if how is How.DROPPED:
             return EarlyDelay(one, unique_key, None, record)
         if how is How.DELIVERED:
-            target = self._target(record.properties)
+            target = self._target(record)
             text = arrived_properties(record.properties)
             return EarlyDelay(one, unique_key, early_copy(record, target, text, unique_key), record)
         topic = properties.get(REAL_TOPIC, "")
@@ -157,15 +157,17 @@ class EarlyActs(EarlyBatches):
         copy = early_copy(record, target, encode_properties(properties), unique_key)
         return EarlyDelay(one, unique_key, copy, record)
 
-    def _target(self, properties: str) -> Place:
+    def _target(self, record: Record) -> Place:
         """Return the place where delivery would store the message."""
-        target = target_of(properties)
+        target = target_of(record.properties)
         if target is None:
             raise Cannot(Fate.NO_TOPIC, "it does not say where it is to go")
         config = self._find_topic(target.topic)
         queue_id = None if config is None else queue_for(target, config)
         if queue_id is None or target.topic in NO_SEND_TOPICS:
             raise Cannot(Fate.NO_TOPIC, f"topic[{target.topic}] not exist")
+        if is_of_deleted(record, target.topic, self._store.files.deleted_topics):
+            raise Cannot(Fate.NO_TOPIC, f"topic[{target.topic}] was deleted after the message was sent")
         return Place(target.topic, queue_id)
 
     # --- storing and settling

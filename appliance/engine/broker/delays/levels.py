@@ -20,7 +20,9 @@ from ...named_tuple import NamedTuple
 from ...protocol.codes import ResponseCode
 from ...protocol.fields import I32_MAX, I32_MIN
 from ...protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC
-from ...protocol.properties import DELAY_TIME_LEVEL, REAL_QUEUE_ID, REAL_TOPIC, find_property
+from ...protocol.properties import DELAY_TIME_LEVEL, OF_DELETED, REAL_QUEUE_ID, REAL_TOPIC, find_property
+from ...protocol.record import Record
+from ...store.retention.deleted_topics import DeletedTopics
 from ..topic_config import TopicConfig
 
 #: Texts that Java's Integer.parseInt takes.
@@ -64,6 +66,7 @@ class DelayLevels:
 
 def make_wait(properties: dict[str, str], level: int, target: Place) -> None:
     """Write into a message's properties that it waits at `level` and then goes to `target`."""
+    properties.pop(OF_DELETED, None)  # a client's
     properties[DELAY_TIME_LEVEL] = str(level)
     properties[REAL_TOPIC] = target.topic
     properties[REAL_QUEUE_ID] = str(target.queue_id)
@@ -76,6 +79,12 @@ def target_of(properties: str) -> Place | None:
     if topic is None or topic in (SCHEDULE_TOPIC, TIMER_TOPIC) or _NUMBER.match(queue_id) is None:
         return None
     return Place(topic, int(queue_id))
+
+
+def is_of_deleted(record: Record, topic: str, deleted: DeletedTopics) -> bool:
+    """True if a message that waits is for a topic of this name that was deleted: one that was made since must not get
+    it. record: the one that waits."""
+    return record.physical_offset < deleted.below(topic) or find_property(record.properties, OF_DELETED) is not None
 
 
 def queue_for(target: Place, config: TopicConfig) -> int | None:

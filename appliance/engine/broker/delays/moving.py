@@ -15,6 +15,7 @@ from ...errors import QueueBroken
 from ...protocol.names import TIMER_TOPIC
 from ...protocol.properties import (
     DELAY_TIME_LEVEL,
+    OF_DELETED,
     TIMER_FIRST,
     TIMER_NAMES,
     TIMER_OF,
@@ -32,7 +33,7 @@ from ..topic_config import TopicConfig
 from .delivery import DeliverDelayed
 from .early import EarlyActs, EarlyDelay, early_copy
 from .early_batch import MOST_MESSAGES, Cannot, Chosen, Fate
-from .levels import Place, queue_of_level, target_of
+from .levels import Place, is_of_deleted, queue_of_level, target_of
 from .settled import How, SettledDelays
 
 #: Messages due within this time are left to delivery.
@@ -129,10 +130,13 @@ class MoveDelayed(EarlyActs):
     def _work(self, how: How, one: Chosen, make: bool = True) -> EarlyDelay:
         work = super()._work(How.DROPPED, one)
         found = decode_properties(work.record.properties)
-        if target_of(work.record.properties) is None:
+        target = target_of(work.record.properties)
+        if target is None:
             raise Cannot(Fate.GONE, "it does not say where it is to go")
         for name in _NOT_OF_A_NEW_ONE:
             found.pop(name, None)
+        if is_of_deleted(work.record, target.topic, self._store.files.deleted_topics):
+            found[OF_DELETED] = "1"
         due_ms = self._clock.wall_ms() + max(0, round(self._left_ms[one.level, one.queue_offset]))
         # A multiple of 10 ms could be taken for a time that Apache rounded.
         found[TIMER_OUT_MS] = str(due_ms - 1 if (due_ms - 1) % 10 else due_ms)

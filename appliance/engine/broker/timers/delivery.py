@@ -28,6 +28,7 @@ from ...protocol.codes import ResponseCode
 from ...protocol.names import TIMER_TOPIC
 from ...protocol.properties import (
     MAX_PROPERTIES_BYTES,
+    OF_DELETED,
     TIMER_DEQUEUE_MS,
     TIMER_ENQUEUE_MS,
     TIMER_FIRST,
@@ -571,7 +572,7 @@ class DeliverTimers(ServiceThread):
             raise _Aside(key, timed.out_ms)
         try:
             properties = with_times(record, timed, self.clock.wall_ms())
-            message = due_copy(found, _PLACE, self._find_topic, properties)
+            message = due_copy(found, _PLACE, self._find_topic, self._store.files.deleted_topics, properties)
         except BaseException:
             self.claims.leave(key, timed.out_ms)
             raise
@@ -693,13 +694,16 @@ def with_times(record: Record, timed: Timed, now_ms: int) -> str:
     return text
 
 
-def rolled_properties(record: Record, timed: Timed, now_ms: int) -> str:
+def rolled_properties(record: Record, timed: Timed, now_ms: int, of_deleted: bool = False) -> str:
     """Return the properties of the copy of a record that is rolled: as Apache's roll has them, and the first record. As
-    they are if there is no room for more: then the message comes twice if its older record is still there."""
+    they are if there is no room for more: then the message comes twice if its older record is still there. of_deleted:
+    see `is_of_deleted`; the copy's place no longer shows it."""
     found = decode_properties(record.properties)
     found[TIMER_ROLL_TIMES] = str(timed.roll_times + 1 if timed.roll_times < 1 << 30 else 1 << 30)
     found[TIMER_ENQUEUE_MS] = str(record.store_time_ms)
     found[TIMER_DEQUEUE_MS] = str(now_ms)
     found[TIMER_FIRST] = first_text(timed, record.queue_offset, record.store_time_ms)
+    if of_deleted:
+        found[OF_DELETED] = "1"
     text = encode_properties(found)
     return text if len(text.encode()) <= MAX_PROPERTIES_BYTES else record.properties

@@ -153,7 +153,8 @@ class EarlyTimerActs(EarlyBatches):
 
     def _copy(self, found: StoredRecord, timed: Timed) -> OwnMessage:
         try:
-            return due_copy(found, _PLACE, self._find_topic, with_times(found.record, timed, self._clock.wall_ms()))
+            properties = with_times(found.record, timed, self._clock.wall_ms())
+            return due_copy(found, _PLACE, self._find_topic, self._store.files.deleted_topics, properties)
         except GivenUp as error:
             raise Cannot(Fate.NO_TOPIC if error.reason == "no topic" else Fate.GONE, str(error)) from None
 

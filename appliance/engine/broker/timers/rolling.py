@@ -24,13 +24,13 @@ from concurrent.futures import Future
 from ...errors import CorruptFile, QueueBroken, Unavailable
 from ...named_tuple import NamedTuple
 from ...protocol.names import TIMER_TOPIC
-from ...protocol.properties import UNIQUE_KEY, find_property
+from ...protocol.properties import REAL_TOPIC, UNIQUE_KEY, find_property
 from ...protocol.record import hosts
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ENTRY_BYTES, ConsumeQueue, unpack_entries
 from ...store.record_reader import Missing
 from ...store.time_search import Boundary, TimeSearch
-from ..delays.levels import Place
+from ..delays.levels import Place, is_of_deleted
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage, copy_of
 from .delivery import DeliverTimers, rolled_properties
@@ -276,6 +276,8 @@ class RollTimers:
         timed = timed_of(record.properties, self._delivery.precision_ms())
         if timed is None:
             return None
+        topic = find_property(record.properties, REAL_TOPIC) or ""
+        of_deleted = is_of_deleted(record, topic, self._store.files.deleted_topics)
         copy = _Copy(
             entries_of(timed, record.properties, offset, physical, size)[-1],
             timed.out_ms,
@@ -284,7 +286,7 @@ class RollTimers:
                 record,
                 hosts(found.data)[0],
                 _PLACE,
-                rolled_properties(record, timed, self._clock.wall_ms()),
+                rolled_properties(record, timed, self._clock.wall_ms(), of_deleted),
                 find_property(record.properties, UNIQUE_KEY) or "",
                 record.reconsume_times,
             ),

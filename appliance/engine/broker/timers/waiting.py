@@ -29,6 +29,7 @@ from ...protocol.codes import ResponseCode
 from ...protocol.names import TIMER_TOPIC
 from ...protocol.properties import (
     DELAY_TIME_LEVEL,
+    OF_DELETED,
     REAL_QUEUE_ID,
     REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
@@ -53,7 +54,7 @@ _I64 = 1 << 63
 ADDED_BYTES = 256
 #: Properties that only a broker sets on a waiting message. A client's values are removed: by them the record of another
 #: message would no longer count.
-_BROKERS_OWN = (TIMER_ROLL_TIMES, TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_FIRST, TIMER_OF)
+_BROKERS_OWN = (TIMER_ROLL_TIMES, TIMER_ENQUEUE_MS, TIMER_DEQUEUE_MS, TIMER_FIRST, TIMER_OF, OF_DELETED)
 
 
 class TimerRules(NamedTuple):

@@ -32,12 +32,12 @@ from ...protocol.record import SYS_COMMIT, SYS_TRANSACTION_MASK, body_crc, hosts
 from ...store.dispatch import properties_tag_code
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ENTRY
-from ..delays.levels import Place, queue_for
+from ..delays.levels import Place, is_of_deleted, queue_for
 from ..sending.admission import topic_field
 from ..sending.outcome import PutOutcome, ReplyTo, store_unavailable
 from ..sending.own_appends import OwnAppends, copy_of
 from ..timers.waiting import WaitingPlaces
-from .half import DISCARDED_TOPIC, HALF_QUEUE, Half, earlier_offsets, offset_in, put_back_text, with_checks
+from .half import DISCARDED_TOPIC, HALF_QUEUE, Half, earlier_offsets, offset_in, put_back_text, with_checks, with_mark
 from .op_runs import OpRuns
 from .open_halves import OpenHalves
 from .rebuild import Found, Moved
@@ -124,8 +124,8 @@ class Decisions:
     # --- the three ends
 
     def commit(self, half: Half, reply_to: ReplyTo, by: By = By.PRODUCER, host: bytes = b"") -> None:
-        """Commit a half. Refuses with 1 one that was decided before; also one that is damaged, or whose topic is gone,
-        and leaves it open. by, host: who decides, see `resolved.Resolved`."""
+        """Commit a half. Refuses with 1 one that was decided before; also one that is damaged, or whose topic is gone
+        or was deleted since, and leaves it open. by, host: who decides, see `resolved.Resolved`."""
         self._refuse_decided(half)
         record = half.record
         if record.body and body_crc(record.body) != record.body_crc:
@@ -134,6 +134,11 @@ class Decisions:
         queue_id = None if config is None else queue_for(half.target, config)
         if queue_id is None:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"topic[{half.target.topic}] not exist")
+        if self._is_of_deleted(half):
+            raise RefusedRequest(
+                ResponseCode.SYSTEM_ERROR,
+                f"topic[{half.target.topic}] was deleted after the half message was sent: it can be rolled back only",
+            )
         place, text = self._waiting_place(record.properties, Place(half.target.topic, queue_id))
         if self._stage(half, place, text, record.sys_flag & ~SYS_TRANSACTION_MASK | SYS_COMMIT, reply_to):
             self._end(half, How.COMMITTED, by, host)
@@ -179,6 +184,8 @@ class Decisions:
         queue = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
         offset = queue.next_offset
         text = put_back_text(half, checks)
+        if self._is_of_deleted(half):
+            text = with_mark(text)
         with store.log.freeing():
             is_staged = self._stage(half, Place(HALF_TOPIC, HALF_QUEUE), text, record.sys_flag, NOBODY)
         if not is_staged:
@@ -202,12 +209,18 @@ class Decisions:
             self._moves.append(old)
         self._moved[old] = now
 
+    def _is_of_deleted(self, half: Half) -> bool:
+        return is_of_deleted(half.record, half.target.topic, self._store.files.deleted_topics)
+
     def place_of(self, half: Half) -> Half:
         """Return the half where it lies now: it may have been put back since its producer received its offset."""
         now = self._moved.get(half.record.queue_offset)
         if now is None or self.halves.checks(half.record.queue_offset) is not None:
             return half
-        return half._replace(record=half.record._replace(queue_offset=now[0], physical_offset=now[1]))
+        record = half.record._replace(queue_offset=now[0], physical_offset=now[1])
+        if self._is_of_deleted(half):  # the new place does not show it
+            record = record._replace(properties=with_mark(record.properties))
+        return half._replace(record=record)
 
     def require_real(self, half: Half) -> None:
         """Refuse with 1 bytes within a body that look like an open half message, or like one that was put back: the

@@ -24,6 +24,7 @@ from ...protocol.names import HALF_TOPIC
 from ...protocol.properties import (
     CHECK_IMMUNITY_TIME,
     MAX_PROPERTIES_BYTES,
+    OF_DELETED,
     PREPARED_QUEUE_OFFSET,
     PRODUCER_GROUP,
     REAL_QUEUE_ID,
@@ -45,8 +46,8 @@ HALF_QUEUE = 0
 DISCARDED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 #: Room that a half message's properties leave free: for TRANSACTION_CHECK_TIMES with three digits, ROCKETBOX_FIRST_HALF
-#: with nineteen, and their separators.
-CHECKS_ROOM_BYTES = 72
+#: with nineteen, ROCKETBOX_OF_DELETED with one, and their separators.
+CHECKS_ROOM_BYTES = 96
 #: Property of a half that RocketBox put back at the end of its queue: the offset where it lay first. It is not Apache's
 #: TRAN_PREPARED_QUEUE_OFFSET, since an op message for that offset says that its copies are decided.
 FIRST_HALF = "ROCKETBOX_FIRST_HALF"
@@ -73,7 +74,7 @@ class Half(NamedTuple):
 def make_half(properties: dict[str, str], target: Place) -> None:
     """Write into a message's properties that it is a half message, to go to `target`. Properties that brokers add to
     halves are removed: a producer may send what it once received (from TRANS_CHECK_MAX_TIME_TOPIC, say)."""
-    for name in (TRANSACTION_CHECK_TIMES, PREPARED_QUEUE_OFFSET, FIRST_HALF):
+    for name in (TRANSACTION_CHECK_TIMES, PREPARED_QUEUE_OFFSET, FIRST_HALF, OF_DELETED):
         properties.pop(name, None)
     properties[TRANSACTION_ID] = properties[UNIQUE_KEY]
     properties[REAL_TOPIC] = target.topic
@@ -130,6 +131,11 @@ def put_back_text(half: Half, checks: int) -> str:
     if checks:
         found[TRANSACTION_CHECK_TIMES] = str(checks)
     return encode_properties(found)
+
+
+def with_mark(properties: str) -> str:
+    """Return the properties of a half whose topic was deleted, see `is_of_deleted`."""
+    return encode_properties(decode_properties(properties) | {OF_DELETED: "1"})
 
 
 def with_checks(properties: str, checks: int) -> str:

@@ -72,6 +72,10 @@ class DeletedTopics:
         found = self._read()
         return {} if found is None else found[0]
 
+    def below(self, topic: str) -> int:
+        """Return the same for one topic, 0 if it was not deleted; without a look at the file. Recovery has read it."""
+        return self._known[1].get(topic, 0)
+
     def load_ends(self) -> Ends:
         return self.load_all()[1]
 

@@ -10,6 +10,7 @@ from appliance.engine.broker.delays.settled import NAME, Claim, How, Settled, Se
 from appliance.engine.broker.topic_config import new_topic
 from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.names import TIMER_TOPIC
+from appliance.engine.store.retention.deleted_topics import Deletion
 from tests.support.delays import TARGET, Delays
 from tests.support.store import FailingDisk, StoreUnderTest
 from tests.support.timers import Timers
@@ -106,6 +107,21 @@ def test_what_waits_at_a_level_does_not_go_with_its_log_file(both, clock):
     assert both.delays.arrived() == [b"second", b"minute", b"hour", b"hour too"]
     assert sum(both.delays.delivery.given_up.values()) == 0
     assert both.delays.delivery.waiting(3) == 0
+
+
+def test_what_was_moved_after_its_topic_was_deleted_does_not_come_into_the_next_one(both, clock):
+    deleted = both.store.files.deleted_topics
+    both.delays.delay(3, b"old")
+    deleted.remember([Deletion(TARGET, both.store.log.written, {})], 0)
+    both.delays.delay(3, b"new")
+    fill(both)
+    both.until_gone(both.store.log.segments[1].end)
+    assert both.moves.moved == 2
+    deleted.remember([], both.store.log.min_offset)
+    assert deleted.below(TARGET) == 0, "all records of the old topic have left the log"
+    both.pass_time(3_700_000, 300_000)
+    assert both.delays.arrived() == [b"new"]
+    assert both.timers.delivery.given_up["no topic"] == 1
 
 
 def test_what_is_moved_is_due_when_it_was_whatever_the_clock_was_set_to(both, clock):

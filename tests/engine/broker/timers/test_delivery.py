@@ -18,6 +18,7 @@ from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.store.retention.deleted_topics import Deletion
 from tests.support.store import FailingDisk, StoreUnderTest
 from tests.support.timers import TARGET, Timers
 
@@ -321,6 +322,25 @@ def test_rolled_it_comes_once(under_test, timers, clock):
     assert int(copy["TIMER_ENQUEUE_MS"]) == rolled.store_time_ms
     assert copy["ROCKETBOX_TIMER_OUT_MS"] == found["TIMER_OUT_MS"]
     assert not copy.keys() & {"ROCKETBOX_TIMER_FIRST", "TIMER_OUT_MS", "TIMER_DELAY_MS"}
+    timers.close()
+
+
+def test_what_was_rolled_after_its_topic_was_deleted_does_not_come_into_the_next_one(under_test, timers, clock):
+    store = under_test.store
+    timers.wait(b"old, rolled", DAY_MS)
+    timers.rounds()
+    store.files.deleted_topics.remember([Deletion(TARGET, store.log.written, {})], 0)
+    timers.wait(b"new, rolled", DAY_MS)
+    timers.rounds()
+    timers.roll.keep(store.log.written)
+    timers.roll_on()
+    assert timers.roll.rolled == 2
+    store.files.deleted_topics.remember([], store.log.written)  # its records have left the log
+    assert store.files.deleted_topics.below(TARGET) == 0
+    timers = again(under_test, timers)
+    timers.pass_time(2 * DAY_MS, DAY_MS)
+    assert timers.arrived() == [b"new, rolled"]
+    assert timers.delivery.given_up["no topic"] == 1
     timers.close()
 
 

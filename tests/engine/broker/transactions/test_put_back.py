@@ -99,6 +99,30 @@ def test_it_is_ended_once_by_either_place(running: RunningEngine, by: str, decis
     assert len(stored(peer, TOPIC, 2)) == (decision == COMMIT)
 
 
+def test_one_that_is_put_back_after_its_topic_was_deleted_is_not_committed_into_the_next_one(
+    running: RunningEngine,
+) -> None:
+    peer = running.peer()
+    half = send_half(peer, "K")
+    running.window.topic_commands.delete(TOPIC, force=True)
+    edge = leave(running)
+    running.put(TOPIC, b"new", queue=2)
+    [_, copy] = stored(peer, HALF)
+    for where in ({}, place(copy)):
+        refused = end(peer, half | where, COMMIT)
+        assert (refused.code, "was deleted after" in str(refused.remark)) == (1, True)
+    assert decode_properties(copy.properties)["ROCKETBOX_OF_DELETED"] == "1"
+    assert running.engine.broker is not None
+    deleted = running.engine.broker.store.files.deleted_topics
+    deleted.remember([], edge)
+    assert deleted.below(TOPIC) == 0, "all records of the old topic have left the log"
+    refused = end(peer, half | place(copy), COMMIT)
+    assert (refused.code, "was deleted after" in str(refused.remark)) == (1, True)
+    assert end(peer, half, ROLL_BACK).code == 0
+    answer = peer.ask(11, pull_fields(TOPIC, 2, 0, j=0))
+    assert (answer.code, answer.ext_fields["maxOffset"]) == (0, "1")
+
+
 def test_its_file_goes_only_when_it_lies_elsewhere(running: RunningEngine) -> None:
     peer = running.peer()
     halves = [send_half(peer, f"K{number}") for number in range(200)]

@@ -1,6 +1,8 @@
 """The language for message searches."""
 
+import gc
 import json
+import weakref
 
 import pytest
 
@@ -121,6 +123,26 @@ def test_of_bodies_that_are_too_long_nothing_is_claimed(text, body, whole):
     with pytest.raises(Undecided):
         compile_query(text).matches(message(body=body, whole=whole))
     assert compile_query(f"tag = 'paid' OR {text}").matches(message(body=body, whole=whole))
+
+
+@pytest.mark.parametrize(
+    "text", ["body('$.n') = 10", "body('$.none') IS NULL", "body CONTAINS 'c d'", "body('$.zz') = 1 OR key = 'c-9'"]
+)
+def test_a_body_goes_with_the_message_that_was_judged(text):
+    """A cycle would keep it for good, since old objects are never collected: pages would leave gigabytes."""
+
+    def open_body():
+        return json.dumps(BODY).encode(), True
+
+    query = compile_query(text)
+    candidate, held = Candidate(encode_properties(PROPERTIES), open_body), weakref.ref(open_body)
+    gc.disable()
+    try:
+        assert query.matches(candidate)
+        del candidate, open_body
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 @pytest.mark.parametrize("body", [b"", b"no JSON", b"[" * 100_000, b'{"a": \xff}', b'{"a": 1', b"\xff\xfe\x00", b"nul"])
