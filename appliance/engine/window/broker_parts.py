@@ -58,6 +58,7 @@ from .replicas.replica_set import ReplicaSet
 from .replicas.views import ReplicationView
 from .topics.clean_ups import CleanUps
 from .topics.commands import TopicCommands
+from .topics.purge import TopicPurges
 from .topics.views import TopicViews
 from .transactions.commands import TransactionCommands
 from .transactions.stuck import StuckTransactions
@@ -83,6 +84,7 @@ class BrokerParts:
     look_ahead: LookAhead
     topics: TopicViews
     topic_commands: TopicCommands
+    topic_purges: TopicPurges
     groups: GroupViews
     group_now: GroupNow
     group_commands: GroupCommands
@@ -248,6 +250,7 @@ def build(
         topic_commands=TopicCommands(
             topics, broker.topic_service, pool, sampler.index, lag, _forget_routes(namesrv, pools)
         ),
+        topic_purges=TopicPurges(topics, broker.topic_service, store, pool, sampler.index, lag),
         groups=group_views,
         group_now=GroupNow(
             store,

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
     from .replicas.views import ReplicationView
     from .topics.clean_ups import CleanUps
     from .topics.commands import TopicCommands
+    from .topics.purge import TopicPurges
     from .topics.views import TopicViews
     from .transactions.commands import TransactionCommands
     from .transactions.views import TransactionViews
@@ -209,6 +210,10 @@ class Window:
     @property
     def topic_commands(self) -> TopicCommands:
         return self._changing().topic_commands
+
+    @property
+    def topic_purges(self) -> TopicPurges:
+        return self._changing().topic_purges
 
     @property
     def groups(self) -> GroupViews:
