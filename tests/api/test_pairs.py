@@ -80,6 +80,7 @@ ALONE = {
 # (operation, guard) -> why the page's guard differs.
 DIFFERENT = {
     ("DELETE api/v1/topics/<topic>", "typed name"): "its address is the name, and no button stands beside another",
+    ("POST api/v1/topics/<topic>/purge", "typed name"): "its address is the name, and no button stands beside another",
     ("DELETE api/v1/groups/<group>", "typed name"): "its address is the name, and no button stands beside another",
     ("DELETE api/v1/wire-users/<name>", "typed name"): "its address is the name, and no button stands beside another",
 }
@@ -271,6 +272,11 @@ ACTS = {
     "DELETE api/v1/topics/<topic>": Act(
         lambda client, name: client.post(reverse("topic_delete", args=[name]), {"name": name}),
         lambda caller, name: caller.delete(f"/topics/{name}"),
+        named=True,
+    ),
+    "POST api/v1/topics/<topic>/purge": Act(
+        lambda client, name: client.post(reverse("topic_purge", args=[name]), {"name": name}),
+        lambda caller, name: caller.post(f"/topics/{name}/purge", {}),
         named=True,
     ),
     "POST api/v1/topics/<topic>/messages": Act(
