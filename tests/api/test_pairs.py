@@ -283,6 +283,10 @@ ACTS = {
         lambda client, name: client.post(reverse("send_message"), {"topic": name, "body": "x"}),
         lambda caller, name: caller.post(f"/topics/{name}/messages", {"body": {"data": "x"}}),
     ),
+    "POST api/v1/topics/<topic>/copies": Act(
+        lambda client, name: client.post(reverse("message_copy"), {"topic": name, "to": "TBW102"}),
+        lambda caller, name: caller.post(f"/topics/{name}/copies?dry_run=true", {"to": "TBW102"}),
+    ),
     "POST api/v1/topics/<topic>/exports": Act(
         lambda client, name: client.post(reverse("message_export"), {"topic": name, "format": "ndjson", "whole": "on"}),
         lambda caller, name: caller.post(f"/topics/{name}/exports", {"bodies": True}),

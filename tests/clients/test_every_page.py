@@ -134,6 +134,7 @@ PAGES: dict[str, list[str]] = {
     "connect": ["/connect/", "/connect/?topic=orders&language=go"],
     "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
     "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
+    "message_copy": ["/messages/copy/", "/messages/copy/?topic=orders&filter=tag+%3D+%27a%27"],
     "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
     "replication": ["/replication/"],
