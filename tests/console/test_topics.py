@@ -171,6 +171,7 @@ def test_a_topic_is_purged_when_its_name_was_typed_and_unread_messages_were_acce
     page = client.get(address)
     revision = page.context["change"].revision
     form = {"name": topic, "revision": revision}
+    assert "3 messages would no longer be shown." in " ".join(page.content.decode().split())
     assert client.post(address, form | {"name": "other"}).status_code == 422
     assert client.get(address, {"before": "no time"}).status_code == 422
     assert broker.topics.detail(topic).row.messages == 3

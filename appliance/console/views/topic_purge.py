@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +16,9 @@ from ..audit import audit
 from ..recent_login import recent_login_required
 from .changes import before_and_after, failure_audited, is_forced
 from .window import asks_the_engine, refusal_text, time_asked
+
+if TYPE_CHECKING:
+    from ...engine.window.snapshots import Change
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -34,6 +37,7 @@ def topic_purge(request: HttpRequest, name: str) -> HttpResponse:
     def page(status: int = 200) -> HttpResponse:
         if "change" not in context:
             context["change"] = runtime.window().topic_purges.purge(name, before_ms=before_ms, dry_run=True)
+        context["goes"], context["stays"] = _counts(context["change"])
         return render(request, "topics/purge.html", context, status=status)
 
     if "time_error" in context:
@@ -62,3 +66,12 @@ def topic_purge(request: HttpRequest, name: str) -> HttpResponse:
     audit(request, "topic.purge", name, before, after | {"force": force})
     messages.success(request, _("Topic %(name)s purged.") % {"name": name})
     return redirect("topic", name)
+
+
+def _counts(change: Change) -> tuple[int, int | None]:
+    """Return the numbers of messages that go and stay; (0, None) if none would go."""
+    for one in change.differences:
+        if one.field == "messages":
+            before, after = int(one.before or 0), int(one.after or 0)
+            return before - after, after
+    return 0, None
