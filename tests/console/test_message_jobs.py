@@ -497,6 +497,8 @@ def test_a_copy_that_was_killed_goes_on_and_sends_nothing_twice(broker, topic, m
             runner.run_waiting()
     broker.sender.send(topic, b"later")
     again = jobs.Board(jobs.board().directory)
+    if place != "while it collects":  # lines keep their numbers, although some originals may have expired meanwhile
+        monkeypatch.setattr(message_copy, "line_of", None)
     assert runner.run_waiting(again) == 1
     done = again.get(job.id)
     assert (done.state, done.counts["sent"], done.result["found"]) == ("done", 80, 80), done.why

@@ -11,6 +11,7 @@ from appliance.engine.disk import Disk
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.queues.consume_queue import ENTRY, HOLE_SIZE
 from appliance.engine.store.results import GetStatus
+from appliance.engine.store.retention.clean_service import CleanService
 from appliance.engine.store.retention.purged_queues import NAME, PurgedQueues, behind_place, decode, encode
 from appliance.engine.store_tools.offline_store import find_store
 from appliance.engine.store_tools.problems import Problems
@@ -69,6 +70,14 @@ def test_it_does_so_after_a_restart(store, how):
     assert after.bodies("T", 1) == [b"other queue"]
     after.write("T", 0, b"later")
     assert after.bodies("T", 0) == [b"7", b"8", b"9", b"later"]
+
+
+@pytest.mark.parametrize("how", ["killed", "rebuilt", "without a position"])
+def test_recovery_alone_hides_it_before_the_first_read(store, monkeypatch, how):
+    purge(store[0], 7)
+    monkeypatch.setattr(CleanService, "start", lambda self: self._prepare())
+    assert again(store, how).store.find_queue("T", 0).min_offset == 7
+    monkeypatch.undo()
 
 
 def test_a_queue_that_is_purged_whole_goes_on_at_its_offset(store):
