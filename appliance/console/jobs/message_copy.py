@@ -17,7 +17,7 @@ from django.utils.translation import gettext_noop
 
 from ...engine.errors import InvalidInput
 from ..models import now_ms
-from ..roles import OPERATOR
+from ..users.roles import OPERATOR
 from .message_export import GENTLE, SLICE_MS
 from .message_import import IMPORT_WORDS, Import
 from .message_lines import BadLine, item_of, line_of
