@@ -21,6 +21,7 @@ from ..engine.window.snapshots import (
 )
 from .offset_schemas import OffsetResetOut
 from .schemas import In, OfTuple, Out, PageOut, SentenceOut, Text, not_given
+from .times import Moment
 
 Kind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"]
 
@@ -183,6 +184,12 @@ class GroupIn(In):
     consume_message_orderly: bool = False
     retry_queue_nums: int = 1
     retry_max_times: int = 16
+
+
+class PurgeIn(In):
+    """Which messages of a topic to purge. before_ms: those stored before that time; null: all so far."""
+
+    before_ms: Moment | None = None
 
 
 class CleanUpIn(In):

@@ -55,6 +55,7 @@ BODIES = {
     "POST api/v1/system/backups": {},
     "POST api/v1/system/definitions": {"text": "rocketbox: 1"},
     "POST api/v1/topics": {"name": "no-such-topic"},
+    "POST api/v1/topics/<topic>/copies": {"to": "no-such-topic"},
     "POST api/v1/topics/<topic>/exports": {},
     "POST api/v1/topics/<topic>/imports": {},
     "POST api/v1/topics/<topic>/messages": {"body": {"encoding": "text", "data": "x"}},

@@ -52,6 +52,24 @@ def test_what_was_exported_is_imported_again(person, running, topic):
     assert running.window.messages.body_bytes(running.window.messages.page(topic).rows[0].offset_id) == b"three"
 
 
+def test_messages_are_copied_to_another_topic(person, viewer, running, topic):
+    running.put(topic, b"one", b"two", properties="KEYS\x01k\x02TAGS\x01t\x02")
+    to = f"{topic}-to"
+    running.window.topic_commands.create(to)
+    asks = {"to": to, "filter": "body = 'two'"}
+    checked = finished(person, person.post(f"/topics/{topic}/copies?dry_run=true", asks))
+    assert (checked["result"]["valid"], checked["result"]["other"]) == (1, 1)
+    assert running.window.messages.page(to).total == 0
+    done = finished(person, person.post(f"/topics/{topic}/copies", asks | {"rate": 100}))
+    assert (done["state"], done["counts"]["sent"]) == ("done", 1)
+    [row] = running.window.messages.page(to).rows
+    assert (running.window.messages.body_bytes(row.offset_id), row.tags, row.keys) == (b"two", "t", ("k",))
+    assert running.window.messages.page(topic).total == 2
+    problem_of(person.post(f"/topics/{topic}/copies", {"to": topic}), 422, "invalid_input")
+    problem_of(person.post(f"/topics/{topic}/copies", {"to": "no-such-topic"}), 404, "topic_not_found")
+    problem_of(viewer.post(f"/topics/{topic}/copies", {"to": to}), 403, "forbidden")
+
+
 def test_who_may_not_read_bodies_gets_none_and_may_not_ask_about_them(viewer, running, topic):
     running.put(topic, b"the-secret")
     problem_of(viewer.post(f"/topics/{topic}/exports", {"bodies": True}), 403, "forbidden")

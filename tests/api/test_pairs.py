@@ -82,6 +82,7 @@ ALONE = {
 # (operation, guard) -> why the page's guard differs.
 DIFFERENT = {
     ("DELETE api/v1/topics/<topic>", "typed name"): "its address is the name, and no button stands beside another",
+    ("POST api/v1/topics/<topic>/purge", "typed name"): "its address is the name, and no button stands beside another",
     ("DELETE api/v1/groups/<group>", "typed name"): "its address is the name, and no button stands beside another",
     ("DELETE api/v1/wire-users/<name>", "typed name"): "its address is the name, and no button stands beside another",
 }
@@ -283,9 +284,18 @@ ACTS = {
         lambda caller, name: caller.delete(f"/topics/{name}"),
         named=True,
     ),
+    "POST api/v1/topics/<topic>/purge": Act(
+        lambda client, name: client.post(reverse("topic_purge", args=[name]), {"name": name}),
+        lambda caller, name: caller.post(f"/topics/{name}/purge", {}),
+        named=True,
+    ),
     "POST api/v1/topics/<topic>/messages": Act(
         lambda client, name: client.post(reverse("send_message"), {"topic": name, "body": "x"}),
         lambda caller, name: caller.post(f"/topics/{name}/messages", {"body": {"data": "x"}}),
+    ),
+    "POST api/v1/topics/<topic>/copies": Act(
+        lambda client, name: client.post(reverse("message_copy"), {"topic": name, "to": "TBW102"}),
+        lambda caller, name: caller.post(f"/topics/{name}/copies?dry_run=true", {"to": "TBW102"}),
     ),
     "POST api/v1/topics/<topic>/exports": Act(
         lambda client, name: client.post(reverse("message_export"), {"topic": name, "format": "ndjson", "whole": "on"}),

@@ -120,6 +120,22 @@ def test_a_topic_in_use_is_not_deleted_unless_forced(admin, running, topic):
     assert results == [("topic.delete", "done"), ("topic.delete", "refused")]
 
 
+def test_a_topic_is_purged_as_the_preview_said(admin, running, topic):
+    running.put(topic, b"unread", b"unread, too")
+    running.window.group_commands.create("Slow")
+    running.commit("Slow", topic, 0, 1)
+    preview = admin.post(f"/topics/{topic}/purge?dry_run=true", {})
+    assert answer_of(preview)["blockers"][0]["code"] == "group_unread"
+    etag = preview.headers["ETag"]
+    problem_of(admin.post(f"/topics/{topic}/purge", {}, if_match=etag), 409, "blocked")
+    problem_of(admin.post(f"/topics/{topic}/purge?force=true", {}, if_match='"0-0"'), 412, "revision_mismatch")
+    done = answer_of(admin.post(f"/topics/{topic}/purge?force=true", {}, if_match=etag))
+    assert done["applied"]
+    assert [(one["field"], one["before"], one["after"]) for one in done["differences"]] == [("messages", "2", "0")]
+    assert answer_of(admin.get(f"/topics/{topic}/queues"))["items"][0]["min_offset"] == 2
+    problem_of(admin.post(f"/topics/{topic}/purge", {"before_ms": "soon"}), 422, "invalid_input")
+
+
 def test_a_delete_asks_a_session_for_the_password_again(client_as, topic, running):
     from tests.console.conftest import age_login
 

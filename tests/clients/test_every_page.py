@@ -59,6 +59,7 @@ PAGES: dict[str, list[str]] = {
     "topic_create": ["/create/topic/"],
     "topic_edit": ["/topics/orders/edit/"],
     "topic_delete": ["/topics/orders/delete/", "/topics/never-used/delete/"],
+    "topic_purge": ["/topics/orders/purge/", "/topics/orders/purge/?before=10:00", "/topics/never-used/purge/"],
     "groups": ["/groups/", "/groups/?system=on", "/groups/?online=yes", "/groups/?q=no-such"],
     "group": [
         *(f"/groups/{group}/{tab}" for group in MEMBERS for tab in ("", "?tab=clients", "?tab=subscriptions")),
@@ -133,6 +134,7 @@ PAGES: dict[str, list[str]] = {
     "connect": ["/connect/", "/connect/?topic=orders&language=go"],
     "message_tail": ["/messages/tail/", "/messages/tail/?topic=orders&tags=a"],
     "message_export": ["/messages/export/", "/messages/export/?topic=orders&filter=tag+%3D+%27a%27"],
+    "message_copy": ["/messages/copy/", "/messages/copy/?topic=orders&filter=tag+%3D+%27a%27"],
     "message_import": ["/messages/import/", "/messages/import/?topic=orders"],
     "search": ["/search/", "/search/?q=second", "/search/?q=no-such-key", "/search/?q=text-1&topic=orders"],
     "replication": ["/replication/"],

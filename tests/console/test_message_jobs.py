@@ -10,7 +10,7 @@ import pytest
 from django.core.files.uploadedfile import SimpleUploadedFile
 
 from appliance.console import jobs
-from appliance.console.jobs import message_export, message_import, message_lines, runner
+from appliance.console.jobs import message_copy, message_export, message_import, message_lines, runner
 from appliance.console.models import AuditEntry, User, now_ms
 from tests.support.engine import Peer, send_fields
 
@@ -222,7 +222,7 @@ def test_an_import_that_was_killed_goes_on_and_sends_nothing_twice(broker, topic
             raise Killed
 
     with monkeypatch.context() as patched:
-        real_send, real_keep = message_import._Import._send, message_import._Import._keep
+        real_send, real_keep = message_import.Import._send, message_import.Import._keep
 
         def send(self, items, numbers):
             if place == "before the batch":
@@ -237,8 +237,8 @@ def test_an_import_that_was_killed_goes_on_and_sends_nothing_twice(broker, topic
             if place == "in keep":
                 counted()
 
-        patched.setattr(message_import._Import, "_send", send)
-        patched.setattr(message_import._Import, "_keep", keep)
+        patched.setattr(message_import.Import, "_send", send)
+        patched.setattr(message_import.Import, "_keep", keep)
         with pytest.raises(Killed):
             runner.run_waiting()
     again = jobs.Board(jobs.board().directory)
@@ -261,14 +261,14 @@ def test_an_import_that_was_killed_does_not_believe_ids_that_a_stranger_made(bro
     job = new(message_import.NAME, data, topic=topic, rate=10_000)
     monkeypatch.setattr(message_import, "BATCH_LINES", 10)
     with monkeypatch.context() as patched:
-        real = message_import._Import._send
+        real = message_import.Import._send
 
         def send(self, items, numbers):
             if numbers[0] > 20:
                 raise Killed
             return real(self, items, numbers)
 
-        patched.setattr(message_import._Import, "_send", send)
+        patched.setattr(message_import.Import, "_send", send)
         with pytest.raises(Killed):
             runner.run_waiting()
     peer = Peer(broker.system().broker_address)
@@ -292,13 +292,13 @@ def test_an_import_that_is_killed_twice_within_one_batch_sends_nothing_twice(bro
     monkeypatch.setattr(message_import, "BATCH_LINES", 20)
     for part in (7, 5):  # of a batch the log has a part when the process dies
         with monkeypatch.context() as patched:
-            real = message_import._Import._send
+            real = message_import.Import._send
 
             def send(self, items, numbers, real=real, part=part):
                 real(self, items[:part], numbers[:part])
                 raise Killed
 
-            patched.setattr(message_import._Import, "_send", send)
+            patched.setattr(message_import.Import, "_send", send)
             with pytest.raises(Killed):
                 runner.run(jobs.board().take_next(), jobs.board())
         job_now = jobs.Board(jobs.board().directory)
@@ -328,14 +328,14 @@ def test_an_import_whose_traces_have_expired_says_what_is_in_doubt(broker, topic
 def test_a_cancelled_import_says_how_far_it_came(broker, topic, monkeypatch):
     monkeypatch.setattr(message_import, "BATCH_LINES", 5)
     job = new(message_import.NAME, b"\n".join([GOOD] * 50), topic=topic)
-    real = message_import._Import._handle
+    real = message_import.Import._handle
 
     def handle(self, *arguments):
         real(self, *arguments)
         if self._line == 20:
             self._work.job.cancel_asked_by = "somebody"
 
-    monkeypatch.setattr(message_import._Import, "_handle", handle)
+    monkeypatch.setattr(message_import.Import, "_handle", handle)
     runner.run_waiting()
     assert (job.state, job.counts, job.done) == ("cancelled", {"sent": 20, "failed": 0, "skipped": 0}, 20)
     assert broker.messages.page(topic).total == 20
@@ -427,3 +427,105 @@ def test_a_line_of_an_export_is_what_an_import_reads(broker, topic):
     [copy] = all_of(broker, topic)
     item = message_lines.item_of(json.dumps(message_lines.line_of(copy)).encode())
     assert (item["body"], item["tags"], item["keys"], item["queue_id"]) == (b"x", "t", ["a", "b"], 2)
+
+
+# --- copies to another topic
+
+
+def copied(broker, topic, **more):
+    """A job that copies, and its target."""
+    to = f"{topic}-to"
+    broker.topic_commands.create(to)
+    parameters = message_copy.parameters_of(broker, topic, to, None, None, now_ms() + 1, None)
+    return new(message_copy.NAME, **(parameters | {"rate": 10_000} | more)), to
+
+
+def test_messages_are_checked_and_copied_by_a_filter_and_the_originals_stay(broker, topic):
+    for number in range(30):
+        broker.sender.send(topic, b"%d" % number, tags="even" if number % 2 == 0 else "odd", keys=f"k{number}")
+    job, to = copied(broker, topic, filter="tag = 'even'")
+    checked = ran(message_copy.CHECK, **job.parameters)
+    done = jobs.board().get(job.id)
+    assert checked.state == done.state == "done", (checked.why, done.why)
+    assert (checked.result["valid"], checked.result["failed"], checked.result["found"]) == (15, 0, 15)
+    assert (done.counts["sent"], done.result["found"], done.result["other"]) == (15, 15, 15)
+    originals = {one.body: one.row for one in all_of(broker, topic)}
+    copies = all_of(broker, to)
+    assert len(originals) == 30
+    assert sorted(int(one.body) for one in copies) == list(range(0, 30, 2))
+    for one in copies:
+        before = originals[one.body]
+        assert (one.row.tags, one.row.keys, one.row.queue_id) == (before.tags, before.keys, before.queue_id)
+        assert one.row.unique_id != before.unique_id
+    assert not jobs.board().folder(job.id).input.exists()
+    assert done.files == []
+
+
+@pytest.mark.parametrize("after", [0, 1, 3])
+@pytest.mark.parametrize("place", ["before the batch", "behind the batch", "while it collects"])
+def test_a_copy_that_was_killed_goes_on_and_sends_nothing_twice(broker, topic, monkeypatch, place, after):
+    for number in range(80):
+        broker.sender.send(topic, b"%d" % number)
+    monkeypatch.setattr(message_import, "BATCH_LINES", 20)
+    job, to = copied(broker, topic)
+    left = [after]
+
+    def counted():
+        left[0] -= 1
+        if left[0] < 0:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        real_send, real_line = message_import.Import._send, message_copy.line_of
+
+        def send(self, items, numbers):
+            if place == "before the batch":
+                counted()
+            found = real_send(self, items, numbers)
+            if place == "behind the batch":
+                counted()
+            return found
+
+        def line(row):
+            if place == "while it collects":
+                counted()
+            return real_line(row)
+
+        patched.setattr(message_import.Import, "_send", send)
+        patched.setattr(message_copy, "line_of", line)
+        with pytest.raises(Killed):
+            runner.run_waiting()
+    broker.sender.send(topic, b"later")
+    again = jobs.Board(jobs.board().directory)
+    if place != "while it collects":  # lines keep their numbers, although some originals may have expired meanwhile
+        monkeypatch.setattr(message_copy, "line_of", None)
+    assert runner.run_waiting(again) == 1
+    done = again.get(job.id)
+    assert (done.state, done.counts["sent"], done.result["found"]) == ("done", 80, 80), done.why
+    assert sorted(int(one.body) for one in all_of(broker, to)) == list(range(80))
+
+
+def test_the_page_checks_first_and_copies_what_was_checked(client_as, broker, topic):
+    broker.sender.send(topic, b"one")
+    to = f"{topic}-to"
+    broker.topic_commands.create(to)
+    client = client_as("operator")
+    form = {"topic": topic, "to": to, "since": "", "until": "", "queue": "", "filter": ""}
+    for wrong in ({"to": topic}, {"to": "no-such"}, {"topic": "no-such"}, {"queue": "x"}, {"filter": "tag ="}):
+        assert client.post("/messages/copy/", form | wrong).status_code == 422, wrong
+    assert client.post("/messages/copy/", form | {"filter": "body = 'one'"}).status_code == 422
+    address = client.post("/messages/copy/", form).headers["Location"]
+    runner.run_waiting()
+    check = address.strip("/").rpartition("/")[2]
+    assert f"/messages/copy/?checked={check}" in client.get(address).content.decode()
+    assert all_of(broker, to) == ()
+    broker.sender.send(topic, b"after the check")
+    confirm = f"/messages/copy/?checked={check}"
+    assert f"{topic} → {to}" in client.get(confirm).content.decode()
+    assert client.post(confirm, {"rate": 0}).status_code == 422
+    address = client.post(confirm, {"rate": 100}).headers["Location"]
+    runner.run_waiting()
+    assert [one.body for one in all_of(broker, to)] == [b"one"]
+    page = client_as("admin").get(address).content.decode()
+    assert f"/topics/{topic}/purge/?before=" in page
+    assert client_as("viewer").get("/messages/copy/").status_code == 403

@@ -163,6 +163,24 @@ def test_the_password_is_asked_for_again_before_a_topic_goes(client_as, broker, 
     assert broker.topics.settings(topic)
 
 
+def test_a_topic_is_purged_when_its_name_was_typed_and_unread_messages_were_accepted(client_as, broker, topic):
+    for _ in range(3):
+        broker.sender.send(topic, b"x", queue_id=0)
+    client, address = client_as("admin"), f"/topics/{topic}/purge/"
+    assert client_as("operator").get(address).status_code == 403
+    page = client.get(address)
+    revision = page.context["change"].revision
+    form = {"name": topic, "revision": revision}
+    assert "3 messages would no longer be shown." in " ".join(page.content.decode().split())
+    assert client.post(address, form | {"name": "other"}).status_code == 422
+    assert client.get(address, {"before": "no time"}).status_code == 422
+    assert broker.topics.detail(topic).row.messages == 3
+    assert client.post(address, form | {"revision": "0-0"}).status_code == 409
+    assert client.post(address, form).headers["Location"] == f"/topics/{topic}/"
+    assert broker.topics.detail(topic).row.messages == 0
+    assert (entry().action, entry().before, entry().after["messages"]) == ("topic.purge", {"messages": "3"}, "0")
+
+
 def test_the_systems_topics_are_not_deleted(client_as, broker):
     response = client_as("admin").post("/topics/TBW102/delete/", {"name": "TBW102"})
     assert response.status_code == 400

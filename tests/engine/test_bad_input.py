@@ -157,6 +157,7 @@ def test_a_store_from_before_the_mark_is_ours(data_dir):
         "rocketbox/config.journal",
         "rocketbox/options.json",
         "rocketbox/deleted-topics.json",
+        "rocketbox/purged-queues.json",
         "rocketbox/format",
         "rocketbox/queue-ledger-00000001",
         "rocketbox/settled-delays",

@@ -7,13 +7,14 @@ from ninja import Query, Router
 
 from ... import runtime
 from ...console import jobs
+from ...console.jobs import message_copy as copies
 from ...console.jobs import message_export as exports
 from ...console.jobs import message_import as imports
 from ...engine.errors import InvalidInput
 from .. import auth
 from ..job_answers import IdempotencyKey, accepted
 from ..job_schemas import JobOut
-from ..message_job_schemas import ExportIn
+from ..message_job_schemas import CopyIn, ExportIn
 
 router = Router(tags=["messages"])
 
@@ -74,4 +75,29 @@ def import_messages(
         request,
         idempotency_key,
         lambda: jobs.start(request, kind, parameters, target=topic, names=(topic,), given=data),
+    )
+
+
+@router.post("/topics/{topic}/copies", response={202: JobOut})
+def copy_messages(
+    request: HttpRequest,
+    topic: str,
+    body: CopyIn,
+    idempotency_key: IdempotencyKey,
+    dry_run: bool = Query(False, description="Only count the messages, and those that the target would refuse."),
+) -> HttpResponse:
+    """Copy the messages that a filter finds to another topic, as a job; the originals stay, and can be purged then.
+
+    Copies get ids and times of their own. After a restart the job goes on and sends nothing twice. A filter on bodies
+    needs the right to read them."""
+    auth.require_topics(request, topic, body.to)
+    if runtime.window().messages.filter_reads_bodies(body.filter):
+        auth.require_bodies(request)
+    parameters = copies.parameters_of(
+        runtime.window(), topic, body.to, body.queue_id, body.from_ms, body.to_ms, body.filter or None
+    )
+    kind = copies.CHECK if dry_run else copies.NAME
+    given = parameters if dry_run else parameters | {"rate": body.rate}
+    return accepted(
+        request, idempotency_key, lambda: jobs.start(request, kind, given, target=topic, names=(topic, body.to))
     )

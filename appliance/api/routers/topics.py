@@ -13,7 +13,7 @@ from .. import auth
 from ..changes import DryRun, Force, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
-from ..topic_schemas import Kind, ProducerList, QueueList, TopicGroupList, TopicIn, TopicPage, TopicPatch
+from ..topic_schemas import Kind, ProducerList, PurgeIn, QueueList, TopicGroupList, TopicIn, TopicPage, TopicPatch
 
 router = Router(tags=["topics"])
 
@@ -94,6 +94,33 @@ def delete_topic(
         request, response, "topic.delete", topic,
         lambda: runtime.window().topic_commands.delete(
             topic, revision=revision, force=force, dry_run=dry_run, by=by(request)
+        ),
+    )  # fmt: skip
+
+
+@router.post("/topics/{topic}/purge", response=Change)
+def purge_topic(
+    request: HttpRequest,
+    response: HttpResponse,
+    topic: str,
+    if_match: IfMatch,
+    dry_run: DryRun,
+    force: Force,
+    body: PurgeIn | None = None,
+) -> Any:
+    """Show a topic's messages no longer: all so far, or those stored before a time. The queues begin behind them, over
+    restarts and at all members of a set; their records stay on disk until the log's files expire. If-Match: the ETag of
+    a dry run, whose time then counts, so that later messages stay; 412 when others would go by now. 409 with blockers
+    while groups have not read all of them."""
+    auth.require_topics(request, topic)
+    if not dry_run:
+        auth.require_recent_login(request)
+    revision = expected_revision(if_match)
+    return make_change(
+        request, response, "topic.purge", topic,
+        lambda: runtime.window().topic_purges.purge(
+            topic, before_ms=None if body is None else body.before_ms, revision=revision, force=force, dry_run=dry_run,
+            by=by(request),
         ),
     )  # fmt: skip
 

@@ -45,6 +45,11 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST topics/<topic>/imports", "message import TOPIC",
              "Send the messages of an NDJSON file (--file, or standard input), as a job.", takes=UPLOAD,
              query="rate:int", dry_run=True, shape="lines", waits="job")]),
+    Act("messages.copy_views.message_copy", "messages/copy/", OPERATOR, takes=FORM, master=True, calls=[
+        Call("POST topics/<topic>/copies", "message copy TOPIC",
+             "Copy its messages to another topic (--to), as a job; the originals stay.", takes=SETTINGS,
+             body="to from_ms=from:time to_ms=until:time queue_id=queue:int filter rate:int", dry_run=True,
+             waits="job")]),
     # --- dead letters
     Act("dead_letters.views.dead_letter_groups", "dead-letters/", VIEWER, names=LIST, curl="q sort", calls=[
         Call("GET dead-letters", "dlq list", "Groups that have dead letters.", query=f"q sort {PAGE}",

@@ -29,6 +29,11 @@ ROWS: tuple[Act | Also, ...] = (
     Act("topics.views.topic_delete", "topics/<name:name>/delete/", ADMIN, takes=FORM, names=TOPIC, master=True, calls=[
         Call("DELETE topics/<topic>", "topic delete NAME", "Delete a topic and what nobody can read then.", takes=WORD,
              dry_run=True, force=True, ask_first=True)]),
+    Act("topics.purge_views.topic_purge", "topics/<name:name>/purge/", ADMIN, takes=FORM, names=TOPIC, master=True,
+        calls=[
+        Call("POST topics/<topic>/purge", "topic purge NAME",
+             "Show its messages no longer: all so far, or those stored before a time.", takes=WORD,
+             body="before_ms=before:time", dry_run=True, force=True, ask_first=True)]),
     Act("topics.clean_up_views.clean_up", "clean-up/", ADMIN, takes=FORM, master=True, calls=[
         Call("POST clean-ups", "topic clean", "Delete topics that nobody uses: no messages, offsets, subscribers.",
              takes=SETTINGS, body=_CLEAN, fixed="kind=topics", dry_run=True, ask_first=True)]),

@@ -43,32 +43,38 @@ _TRIES, _TRY_S = 30, 1.0
 _OF_JOB, _OF_LINE, _OF_DIGEST = 8, 8, 16
 _HEX = re.compile(r"[0-9A-F]{32}\Z")
 
-_WORDS = {
+IMPORT_WORDS = {
     "lines": _("lines"), "sent": _("sent"), "valid": _("valid"), "failed": _("failed"), "skipped": _("skipped (empty)"),
 }  # fmt: skip
 
 
-@kind(CHECK, title=_("Check messages for import"), start=OPERATOR, words=_WORDS, bad=("failed",), about="topic")
+@kind(CHECK, title=_("Check messages for import"), start=OPERATOR, words=IMPORT_WORDS, bad=("failed",), about="topic")
 def check(work: Work) -> None:
-    _Import(work, True).run()
+    Import(work, True).run()
 
 
-@kind(NAME, title=_("Import messages"), start=OPERATOR, words=_WORDS, bad=("failed",), goes_on=True, about="topic")
+@kind(
+    NAME, title=_("Import messages"), start=OPERATOR, words=IMPORT_WORDS, bad=("failed",), goes_on=True, about="topic"
+)
 def send(work: Work) -> None:
-    _Import(work, False).run()
+    Import(work, False).run()
 
 
-class _Import:
-    def __init__(self, work: Work, dry_run: bool) -> None:
+class Import:
+    """Sends or checks the lines of a job's input. topic: by default that of the job's parameters."""
+
+    def __init__(self, work: Work, dry_run: bool, topic: str | None = None) -> None:
         self._work = work
         self._dry_run = dry_run
         self._good = "valid" if dry_run else "sent"
-        self._topic: str = work.parameters["topic"]
+        self._topic: str = topic or work.parameters["topic"]
         self._rate: int = work.parameters.get("rate", DEFAULT_RATE)
         self._by = f"{work.job.who} (job {work.job.id})"
         kept = work.kept
         #: "" in a job that an older version began: its ids consist of the job's digits and the line's number only.
-        self._secret: str = kept.get("secret", "") if kept else secrets.token_hex(16)
+        self._secret: str = kept.get("secret", "") if "mark" in kept else secrets.token_hex(16)
+        #: Counts of the messages that the job itself collected before.
+        self._collected: dict[str, int] = kept.get("collected", {})
         of_job = _OF_JOB if self._secret else 20
         self._unique = hashlib.sha256(work.job.id.encode()).hexdigest()[:of_job].upper()
         self._at: int = kept.get("at", 0)
@@ -104,7 +110,7 @@ class _Import:
         if self._problems is not None:
             self._problems.close()
         work.result(
-            {"read": self._line, **self._counts, "topic": self._topic, "bytes": size}
+            {"read": self._line, **self._collected, **self._counts, "topic": self._topic, "bytes": size}
             | ({"properties_left_out": " ".join(sorted(self._left_out))} if self._left_out else {})
             | ({"first_problems": "; ".join(self._shown)} if self._shown else {})
         )
@@ -213,6 +219,7 @@ class _Import:
                 "problems_end": self._problems_end, "left_out": sorted(self._left_out), "shown": self._shown,
                 "secret": self._secret,
             }
+            | ({"collected": self._collected} if self._collected else {})
         )  # fmt: skip
 
     def _sent_before_the_restart(self) -> set[int]:

@@ -33,7 +33,7 @@ _REPORTS_LEFT_OUT = {"runs", "scratch"}
 _OWN_LEFT_OUT_PATTERN = re.compile(r"queue-ledger-|.*\.tmp\Z|.*\.damaged\Z|.*\.sqlite3-(wal|shm|journal)\Z|\.")
 #: Files that do no harm ahead of the log; if they were behind it, messages would have no topic.
 _AFTER_THE_END = re.compile(
-    r"rocketbox/(config\.journal|options\.json|deleted-topics\.json|namesrv/.*|format)\Z"
+    r"rocketbox/(config\.journal|options\.json|deleted-topics\.json|purged-queues\.json|namesrv/.*|format)\Z"
     r"|store/config/(topics|subscriptionGroup|consumerFilter|topicQueueMapping|subscriptionGroupFork)\.json(\.bak)?\Z"
 )
 #: Messages that delivery skips come before the progress of delivery, so that a cancelled message never comes back.

@@ -28,6 +28,7 @@ from ..replication.log_clock import LogClock
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
 from ..store.retention.deleted_topics import Begin, Deletion
+from ..store.retention.purged_queues import Places
 from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.settled import SettledDelays
@@ -100,6 +101,8 @@ class SlaveSync(ServiceThread):
         # Number of this master's notes of deletions that are known, -1: none. _ends: where its log ended, and the ends
         # of queues that have no message here; None before they were asked for.
         self._seen = -1
+        #: The number of the purges that are done here as well, -1: none.
+        self._purged = -1
         #: Where the last answer about delayed messages ended; and one that waits for this log, with the end of the
         #: master's.
         self._settled_to = "0:0"
@@ -182,7 +185,8 @@ class SlaveSync(ServiceThread):
     def _take_topics(self, address: str) -> None:
         """Copy the topics; from a RocketBox master also their deletions, which go first: no table contains them."""
         code, store = RequestCode.ROCKETBOX_TOPIC_PLACES, self._store
-        answer = self._invoke(address, RemotingCommand(code, ext_fields={"seen": str(self._seen)}))
+        known = {"seen": str(self._seen), "purged": str(self._purged)}
+        answer = self._invoke(address, RemotingCommand(code, ext_fields=known))
         if answer.code != ResponseCode.SUCCESS:  # an Apache broker
             self._take_table(self._topics, loads(self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
             return
@@ -204,12 +208,31 @@ class SlaveSync(ServiceThread):
         self._seen = told.seen
         self._take_table(self._topics, told.topics)
         self._topics.make_durable()
+        has_purged = self._take_purged(told.purged)
         has_settled = self._take_settled(address)
         if self.not_deleted:
             return  # this broker shows less than the master until the queues are there again
         names = [config.topic_name for config in self._topics.all()]
-        if (not told.log_begin or self._take_ends(address, names)) and has_settled:
+        if (not told.log_begin or self._take_ends(address, names)) and has_settled and has_purged:
             self.on_taken(told.changes)
+
+    def _take_purged(self, told: tuple[int, Places] | None) -> bool:
+        """Purge what the master has purged. True if none of that is missing.
+
+        A note waits until this log has the purged messages: were it made before, and the log went on without the
+        master's, it would hide others.
+        """
+        if told is None:
+            return True
+        number, places = told
+        end = max((place for queues in places.values() for place in queues.values()), default=0)
+        if not self._comes_to(end, lambda: self._store.published):
+            return False
+        if places:
+            self._store.cleaner.purge(places)
+            logger.info("replication: purged queues of %d topics as at the master", len(places))
+        self._purged = number
+        return True
 
     def _take_settled(self, address: str) -> bool:
         """Copy which delayed messages the master handled before they were due: delivery steps over them here, should

@@ -1,9 +1,9 @@
 """The request of one RocketBox broker to another for what its log does not show: its topics, those deleted, where
 queues go on, and which delayed messages were handled before they were due.
 
-    request   field `seen`: of the last answer, -1 at first
+    request   fields `seen`: of the last answer, -1 at first; `purged`: of the last answer that had it, -1 at first
     answer    {"changes": 7, "seen": 8403, "begin": the log's, "deleted": {"T": [below, {"0": [10, 12345]}]},
-               "topics": as 21}
+               "purged": [a number, {"T": {"0": 12345}}], "topics": as 21}
 
     request   a body ["T", ...]
     answer    {"end": the log's, "ends": {"T": {"0": 10}}}
@@ -15,7 +15,8 @@ queues go on, and which delayed messages were handled before they were due.
 changes: number of changes by administrators that the answer contains. seen: number of notes of deletions that it
 contains, counted from a random one at each start: who asks what was there before does not step over notes of this one.
 deleted: as `store/retention/deleted_topics.py`
-has it, all notes at first, then the new ones. ends: behind the last message of each queue, which lies before `end` in
+has it, all notes at first, then the new ones. purged: all notes of `store/retention/purged_queues.py`, where these
+differ from those that are known. ends: behind the last message of each queue, which lies before `end` in
 the log, as do the copies of what was handled early. Apache's brokers answer 3.
 """
 
@@ -35,6 +36,7 @@ from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher
 from ..store.message_store import MessageStore
 from ..store.retention.deleted_topics import Begin, Deletion
+from ..store.retention.purged_queues import Places, read_places
 
 #: Not "admin": changes there wait for the members that ask here.
 POOL = "pull-cold"
@@ -47,13 +49,15 @@ _NAME_BYTES = 1024
 
 
 class TopicPlaces(NamedTuple):
-    """An answer to `seen`. topics: the document of 21."""
+    """An answer to `seen`. topics: the document of 21. purged: a number and the notes; None if they are known, or the
+    broker is of an older version."""
 
     changes: int
     seen: int
     log_begin: int
     deletions: tuple[Deletion, ...]
     topics: Any
+    purged: tuple[int, Places] | None = None
 
 
 class TopicPlacesProcessor:
@@ -108,7 +112,11 @@ class TopicPlacesProcessor:
         below, ends = deleted.load_all() if names is None or names else ({}, {})
         names = below.keys() | ends.keys() if names is None else names
         said = {name: [below.get(name, 0), ends.get(name, {})] for name in sorted(names)}
-        head = {"changes": changes, "seen": self._first + seen, "begin": log.min_offset, "deleted": said}
+        head: dict[str, Any] = {"changes": changes, "seen": self._first + seen, "begin": log.min_offset}
+        head["deleted"] = said
+        purged = self._store.files.purged_queues.state
+        if (request.ext_fields or {}).get("purged", str(purged[0])) != str(purged[0]):
+            head["purged"] = purged
         return json.dumps(head).encode()[:-1] + b',"topics":' + self._topics() + b"}"
 
     def _ends(self, names: Any) -> bytes:
@@ -141,7 +149,12 @@ def decode_places(body: bytes) -> TopicPlaces:
         )
         for topic, (below, ends) in found["deleted"].items()
     )
-    return TopicPlaces(int(found["changes"]), int(found["seen"]), int(found["begin"]), deletions, found["topics"])
+    purged = None
+    if "purged" in found:
+        number, places = found["purged"]
+        purged = int(number), read_places(places)
+    changes, seen, begin = int(found["changes"]), int(found["seen"]), int(found["begin"])
+    return TopicPlaces(changes, seen, begin, deletions, found["topics"], purged)
 
 
 def decode_ends(body: bytes) -> tuple[int, dict[str, dict[int, int]]]:

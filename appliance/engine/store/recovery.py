@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from functools import partial
 
 from ..clock import Clock
 from ..named_tuple import NamedTuple
@@ -29,6 +30,7 @@ from .queues.queue_inspector import QueueInspector
 from .queues.queue_ledger import LedgerPlace, QueueLedger
 from .queues.queue_order import QueueOrder
 from .retention.deleted_topics import Begin, Deletion
+from .retention.purged_queues import behind_place
 from .store_files import StoreFiles
 
 logger = logging.getLogger(__name__)
@@ -93,8 +95,10 @@ class Parts(NamedTuple):
 
 def recover(parts: Parts) -> Recovered:
     """Find the log's end, fill the queue table and sync everything that was found."""
+    parts.files.purged_queues.load()
     found = _recover(parts)
     parts.files.deleted_topics.limit(found.end)
+    parts.files.purged_queues.limit(found.end)
     return found
 
 
@@ -260,6 +264,7 @@ class _Recovery:
             lost = queues.find(*key)
             if lost is not None:
                 lost.broken = True
+        self._empty_purged(end)
         self._touched |= self._dispatched  # entries without room are written by the first round that has it
         waits = bool(self._dispatched)
         if waits:
@@ -287,6 +292,19 @@ class _Recovery:
             self._raised[queue] = None
         self._write_tails()
 
+    def _empty_purged(self, end: int) -> None:
+        """Raise the minimum offsets of queues that were purged. The ledger may be of a moment before, or not count."""
+        for topic, places in self._small_files.purged_queues.places.items():
+            for queue_id, place in places.items():
+                queue = self._queues.find(topic, queue_id)
+                if queue is None or queue.broken:
+                    continue
+                read = partial(self._entry, queue)
+                first = behind_place(read, queue.min_offset, queue.max_offset, min(place, end))
+                if first > queue.min_offset:
+                    queue.min_offset = first
+                    self._raised[queue] = None
+
     def _take_back(self, topic: str, queue_id: int, begin: Begin) -> None:
         """Remove a queue's beginning: the log has a smaller offset behind the place that was noted with it."""
         logger.warning("recovery: %s-%d began anew, and not at %d", topic, queue_id, begin.offset)
@@ -296,14 +314,16 @@ class _Recovery:
 
     def _physical(self, queue: ConsumeQueue, offset: int) -> int:
         """Return the physical offset of the record at a queue offset; -1 if there is none."""
-        if offset < queue.min_offset:
-            entry = b""
-        elif offset >= queue.tail_base:
-            entry = queue.tail_entries(offset, 1)
-        else:
-            entry = self._files.read(queue.topic, queue.queue_id, offset, 1)
+        entry = self._entry(queue, offset)
         physical, size, _ = ENTRY.unpack(entry) if len(entry) == ENTRY_BYTES else (-1, 0, 0)
         return int(physical) if 0 < size < HOLE_SIZE else -1
+
+    def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
+        if offset < queue.min_offset:
+            return b""
+        if offset >= queue.tail_base:
+            return queue.tail_entries(offset, 1)
+        return self._files.read(queue.topic, queue.queue_id, offset, 1)
 
     def _sync_names(self) -> None:
         """Sync names of the files just written, which a process that died may have left unsynced."""

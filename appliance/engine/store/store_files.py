@@ -1,7 +1,7 @@
 """The small files that say which process uses a store, how it was left, and what damage was found in it.
 
     lock abort checkpoint                              Apache's
-    recovery-position deleted-topics.json quarantine/findings.jsonl          RocketBox's
+    recovery-position deleted-topics.json purged-queues.json quarantine/findings.jsonl     RocketBox's
 
 The lock is taken first, then the state is read. `abort` is written last, after recovery, and removed only by a stop
 that left nothing unsaved.
@@ -19,6 +19,7 @@ from .checkpoint import Checkpoint, RecoveryPositionFile
 from .findings import Finding, Findings
 from .paths import StorePaths
 from .retention.deleted_topics import DeletedTopics
+from .retention.purged_queues import PurgedQueues
 
 logger = logging.getLogger(__name__)
 
@@ -35,6 +36,7 @@ class StoreFiles:
         self._disk = disk
         self._now_ms = now_ms
         self.deleted_topics = DeletedTopics(paths, disk)
+        self.purged_queues = PurgedQueues(paths, disk)
         self._lock_fd = -1
         self.left_clean = True
         self._findings = Findings(paths, disk)

@@ -15,7 +15,7 @@ from ..store.checkpoint import SLOT_BYTES, RecoveryPosition, RecoveryPositionFil
 from ..store.findings import Finding, Findings
 from ..store.index import index_recovery
 from ..store.queues.queue_ledger import PREFIX, LedgerPlace, ledger_matches
-from ..store.retention import deleted_topics
+from ..store.retention import deleted_topics, purged_queues
 from .offline_store import OfflineStore
 from .problems import Problems
 
@@ -107,6 +107,7 @@ class SmallFilesCheck:
         self._checkpoint()
         self._recovery_position()
         self._deleted_topics()
+        self._purged_queues()
         self._index_position()
         self._config()
         self._journal()
@@ -176,6 +177,16 @@ class SmallFilesCheck:
             text = f"it cannot be read, so messages of deleted topics may appear again: {error}"
             self._problems.damage("deleted-topics", f"rocketbox/{deleted_topics.NAME}", -1, text)
 
+    def _purged_queues(self) -> None:
+        name = f"rocketbox/{purged_queues.NAME}"
+        try:
+            purged_queues.decode((self._store.paths.own / purged_queues.NAME).read_bytes())
+        except FileNotFoundError:
+            pass
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            text = f"it cannot be read, so purged messages may appear again: {error}"
+            self._problems.damage("purged-queues", name, -1, text)
+
     def _index_position(self) -> None:
         name = index_recovery.NAME
         file = index_recovery.IndexPositionFile(self._store.paths, self._store.disk)
@@ -219,7 +230,7 @@ class SmallFilesCheck:
 
     def _options(self) -> None:
         for path in sorted(self._store.paths.own.glob("**/*.json")) if self._store.paths.own.is_dir() else ():
-            if path.name == deleted_topics.NAME:
+            if path.name in (deleted_topics.NAME, purged_queues.NAME):
                 continue
             self._parse(path, f"rocketbox/{path.relative_to(self._store.paths.own)}")
 

@@ -55,6 +55,7 @@ from .replicas.replica_set import ReplicaSet
 from .replicas.views import ReplicationView
 from .topics.clean_ups import CleanUps
 from .topics.commands import TopicCommands
+from .topics.purge import TopicPurges
 from .topics.views import TopicViews
 from .transactions.commands import TransactionCommands
 from .transactions.stuck import StuckTransactions
@@ -220,6 +221,7 @@ class BrokerParts:
         self.topic_commands = TopicCommands(
             topics, broker.topic_service, pool, sampler.index, lag, _forget_routes(namesrv, pools)
         )
+        self.topic_purges = TopicPurges(topics, broker.topic_service, store, pool, sampler.index, lag)
         self.groups = group_views
         self.group_now = GroupNow(
             store,

@@ -408,6 +408,13 @@ TEMPLATES: dict[str, str | Plural] = {
     "topic_has_messages": ngettext_lazy(
         "%(count)d message can no longer be read.", "%(count)d messages can no longer be read."
     ),
+    "purged_stay_on_disk": _(
+        "They stay on disk until the log's files expire. Until then they are found by message id and by key, and an "
+        "Apache broker that opens this store would show them."
+    ),
+    "unread_would_go": _("Groups have not read all messages of %(name)s."),
+    "purge_failed": _("The purge cannot be written down: %(reason)s. Nothing is promised; try again."),
+    "purge_unknown": _("Queue %(queue)d of %(topic)s cannot be read just now. Try again later."),
     "queues_taken_away": ngettext_lazy(
         "Queues %(first)d to %(last)d can no longer be read, and %(count)d message is in them.",
         "Queues %(first)d to %(last)d can no longer be read, and %(count)d messages are in them.",

@@ -177,6 +177,7 @@ class Window:
     look_ahead = Question(lambda parts: parts.look_ahead)
     topics = Question(lambda parts: parts.topics)
     topic_commands = Command(lambda parts: parts.topic_commands)
+    topic_purges = Command(lambda parts: parts.topic_purges)
     groups = Question(lambda parts: parts.groups)
     group_now = Question(lambda parts: parts.group_now)
     group_commands = Command(lambda parts: parts.group_commands)

@@ -79,7 +79,8 @@ def test_a_slave_that_knows_notes_of_an_earlier_start_gets_all_of_this_one() -> 
 
     def asked(deleted: list[str], seen: int) -> TopicPlaces:
         notes = SimpleNamespace(changed=deleted, load_all=lambda: (dict.fromkeys(deleted, 1000), {}))
-        store = SimpleNamespace(log=SimpleNamespace(min_offset=0), files=SimpleNamespace(deleted_topics=notes))
+        files = SimpleNamespace(deleted_topics=notes, purged_queues=SimpleNamespace(state=(0, {})))
+        store = SimpleNamespace(log=SimpleNamespace(min_offset=0), files=files)
         processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}", NOTHING)  # type: ignore[arg-type]
         request = RemotingCommand(1, ext_fields={"seen": str(seen)})
         return decode_places(bytes(processor.handle(request, None).body))  # type: ignore[arg-type]
@@ -87,6 +88,36 @@ def test_a_slave_that_knows_notes_of_an_earlier_start_gets_all_of_this_one() -> 
     before = asked(["A"], -1)
     again = asked(["B", "C"], before.seen)
     assert [deletion.topic for deletion in again.deletions] == ["B", "C"]
+
+
+def test_a_slave_purges_what_its_master_has_purged_once_its_log_has_it() -> None:
+    files = SimpleNamespace(
+        deleted_topics=SimpleNamespace(changed=[], load_all=lambda: ({}, {})),
+        purged_queues=SimpleNamespace(state=(77, {"T": {0: 500}})),
+    )
+    master = SimpleNamespace(log=SimpleNamespace(min_offset=0), files=files)
+    processor = TopicPlacesProcessor(master, lambda: 0, lambda: b"{}", NOTHING)  # type: ignore[arg-type]
+
+    def told(known: int) -> Any:
+        request = RemotingCommand(1, ext_fields={"seen": "-1", "purged": str(known)})
+        return decode_places(bytes(processor.handle(request, None).body)).purged  # type: ignore[arg-type]
+
+    assert told(-1) == (77, {"T": {0: 500}})
+    assert told(77) is None
+    purged: list[Any] = []
+    store = SimpleNamespace(
+        published=499, cleaner=SimpleNamespace(purge=purged.append), paths=SimpleNamespace(root=None), disk=None
+    )
+    sync = SlaveSync(lambda: "", lambda: None, NO_TABLES, INLINE, store)  # type: ignore[arg-type]
+    sync._comes_to = lambda end, position: position() >= end  # type: ignore[method-assign]
+    assert not sync._take_purged(told(sync._purged))
+    assert purged == []
+    store.published = 500
+    assert sync._take_purged(told(sync._purged))
+    assert purged == [{"T": {0: 500}}]
+    assert sync._purged == 77
+    assert sync._take_purged(told(sync._purged))
+    assert len(purged) == 1
 
 
 def a_store_with(created: str) -> Any:

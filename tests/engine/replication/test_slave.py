@@ -257,6 +257,28 @@ def test_a_slave_that_people_make_the_master_has_the_topics_of_the_last_moment(p
         alone.stop()
 
 
+def test_a_purge_comes_to_the_slave_and_stays_there_without_its_master(pair):
+    master = pair[0]()
+    slave = pair[1](master)
+    fill(master, 8)
+    wait_same(master, slave)
+    wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
+    store, copy = master.engine.broker.store, slave.engine.broker.store
+    assert master.window.topic_purges.purge("Orders").applied
+    ends = {queue.queue_id: queue.max_offset for queue in store.queues.of_topic("Orders")}
+    assert {queue.queue_id: queue.min_offset for queue in store.queues.of_topic("Orders")} == ends
+    wait_for(
+        lambda: {queue.queue_id: queue.min_offset for queue in copy.queues.of_topic("Orders")} == ends, "the purge"
+    )
+    assert copy.files.purged_queues.places == store.files.purged_queues.places
+    fill(master, 4)
+    wait_same(master, slave)
+    topics = {"Orders": 4}
+    content = read_everything(master.engine.broker_address, topics)
+    assert len(content.records) == 4
+    assert read_everything(slave.engine.broker_address, topics) == content
+
+
 def test_delayed_messages_are_delivered_by_the_master_alone(pair):
     master = pair[0]()
     slave = pair[1](master)

@@ -212,11 +212,13 @@ def test_files_of_ours_are_checked(ours):
     own = ours / "rocketbox"
     (own / "config.journal").write_bytes(b'3082f583 {"table":"topics"}\n')
     change(own / "deleted-topics.json", 14, b"9")
+    (own / "purged-queues.json").write_bytes(b'{"queues": {"T": {"0": 12345}}, "crc32": 1}')
     change(own / "blocks" / f"{65536:020d}", 40, b"\x11\x22")
     found = {(p.kind, p.file) for p in damage(ours)}
     assert found >= {
         ("journal", "rocketbox/config.journal"),
         ("deleted-topics", "rocketbox/deleted-topics.json"),
+        ("purged-queues", "rocketbox/purged-queues.json"),
         ("blocks", f"rocketbox/blocks/{65536:020d}"),
     }
 

@@ -20,6 +20,7 @@ from ..queues.consume_queue_table import ConsumeQueueTable
 from ..queues.flush_queues import FlushConsumeQueueService
 from ..record_reader import RecordReader
 from ..time_search import Boundary, TimeSearch
+from .purged_queues import Places, behind_place
 
 logger = logging.getLogger(__name__)
 
@@ -136,6 +137,34 @@ class QueueTrimmer:
                 continue
             looked_at.append(queue)
         return self._delete_files(looked_at, file_pause_s)
+
+    def follow_places(self, places: Places, end: int) -> bool:
+        """Raise queues that administrators purged; False if some could not be read and have to be tried again.
+
+        end: of the published log. What is raised here was wanted: it is not among `take_raised`. Noted in the ledger
+        when it returns True. No file is deleted before the log's are. Raises OSError.
+        """
+        whole = True
+        raised = []
+        for topic, queues in places.items():
+            for queue_id, place in queues.items():
+                queue = self._queues.find(topic, queue_id)
+                if queue is None or queue.min_offset >= queue.max_offset:
+                    continue
+                try:
+                    low, high = queue.min_offset, queue.max_offset
+                    first = behind_place(partial(self._entry, queue), low, high, min(place, end))
+                except QueueBroken:
+                    whole = False
+                    continue
+                if first > queue.min_offset:
+                    logger.info("consume queue: %s-%d was purged and begins at %d now", topic, queue_id, first)
+                    queue.min_offset = first
+                    self._first_physical.pop(queue, None)
+                    raised.append(queue)
+        if raised and not self._writer.record(raised, lambda: self._pause(0.0)):
+            return False
+        return whole
 
     def _entry(self, queue: ConsumeQueue, offset: int) -> bytes:
         return self._queues.read_entries(queue, offset, 1, self._files)

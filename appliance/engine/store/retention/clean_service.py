@@ -12,6 +12,8 @@ Source: RocketMQ `DefaultMessageStore.CleanCommitLogService`, `CleanConsumeQueue
 from __future__ import annotations
 
 import logging
+import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 
 from ...clock import Clock
@@ -31,6 +33,7 @@ from ..settings import Scheduler
 from ..store_files import StoreFiles
 from .clean_queues import QueueTrimmer, Raised
 from .clean_rules import HOUR_MS, AgeClock, Watermarks, is_cleaning_hour, watermarks
+from .purged_queues import Places
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +45,8 @@ REQUESTED_ROUNDS = 20
 KEPT_S = 5.0
 #: If a file's times lie in the future, the times of this many files behind it are tried instead.
 _FILES_BEHIND = 64
+#: Longest wait for a purge: a round may be deleting files.
+PURGE_S = 30.0
 #: Interval between looks at topics with a retention time of their own.
 TOPICS_EVERY_S = 60.0
 
@@ -64,6 +69,15 @@ class CleanStatus(NamedTuple):
     deleted_at_ms: int = -1
     clock_ahead_ms: int = 0
     log_files_forced: int = 0
+
+
+class Purge:
+    """Places to be noted and followed, by `clean-store`. error: of the attempt; None if the notes are durable."""
+
+    def __init__(self, places: Places) -> None:
+        self.places = places
+        self.done = threading.Event()
+        self.error: OSError | None = None
 
 
 class CleanService(ServiceThread):
@@ -108,6 +122,7 @@ class CleanService(ServiceThread):
         #: Topic -> hours that its messages are kept, where that is shorter than fileReservedTime.
         self.topic_hours: Callable[[], Mapping[str, int]] = dict
         # Written by any thread, processed by this one.
+        self._purges: deque[Purge] = deque()
         self._rounds = 0
         self._no_room = False
         self._all_queues = False
@@ -125,6 +140,8 @@ class CleanService(ServiceThread):
         self._log_begin = self._told_begin = -1
         self._topics_at = 0.0
         self._topics: Mapping[str, int] = {}
+        #: True while a queue may begin before the place up to which it was purged.
+        self._follow_purges = True
         self._started = 0.0
         log.on_no_room = self.no_room
 
@@ -150,6 +167,17 @@ class CleanService(ServiceThread):
         """Check every queue's minimum offset and files in the next round."""
         self._all_queues = True
         self.wakeup()
+
+    def purge(self, places: Places, seconds: float = PURGE_S) -> None:
+        """Show the records of queues no longer that begin before these places; durable when it returns. Any thread but
+        this one and remoting-io. Raises OSError; if that is a TimeoutError, it may still be done."""
+        purge = Purge(places)
+        self._purges.append(purge)
+        self.wakeup()
+        if not purge.done.wait(seconds):
+            raise TimeoutError("the thread clean-store has not come to it; it may still do it")
+        if purge.error is not None:
+            raise purge.error
 
     def no_room(self) -> None:
         """Note that the next log file could not be made, and wake the thread."""
@@ -184,6 +212,7 @@ class CleanService(ServiceThread):
         """Do one round."""
         failure = None
         deleted = queue_files = 0
+        self._look_at_purges()
         try:
             self._log.check_place()
             stages = watermarks(self.options)
@@ -212,6 +241,26 @@ class CleanService(ServiceThread):
             deleted_at_ms=self.clock.wall_ms() if deleted else old.deleted_at_ms,
             clock_ahead_ms=self._ages.ahead_ms,
         )
+
+    def _look_at_purges(self) -> None:
+        """Note what is to be purged and raise these queues, and those that could not be read before."""
+        waiting = []
+        while self._purges:
+            waiting.append(self._purges.popleft())
+        for purge in waiting:
+            try:
+                self._files.purged_queues.remember(purge.places, self._log.min_offset)
+                self._follow_purges = True
+            except OSError as error:
+                purge.error = error
+        if self._follow_purges:
+            try:
+                places = self._files.purged_queues.places
+                self._follow_purges = not self._trimmer.follow_places(places, self._publication.published)
+            except OSError as error:  # the notes are durable: the next round tries again, and any start does it
+                logger.error("cleaner: purged queues are not raised yet: %s", error)
+        for purge in waiting:
+            purge.done.set()
 
     def _tell_of_raised(self) -> None:
         raised = self._trimmer.take_raised()

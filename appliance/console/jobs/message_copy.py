@@ -1,0 +1,141 @@
+"""Jobs that copy the messages an expression selects in a topic to another topic, or only check them.
+
+A copy job first collects the messages as lines in a file of its own, durably, and sends nothing before. Then it sends
+that file as an import does (`message_import`): with a mark in the log before each batch and ids of its own, so that
+after a kill no message is sent twice and none is left out. The originals stay.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import gettext_noop
+
+from ...engine.errors import InvalidInput
+from ..models import now_ms
+from ..users.roles import OPERATOR
+from .message_export import GENTLE, SLICE_MS
+from .message_import import IMPORT_WORDS, Import
+from .message_lines import BadLine, item_of, line_of
+from .registry import kind
+from .work import Cancelled, JobFailed, Work
+
+if TYPE_CHECKING:
+    from ...engine.window.window import Window
+
+NAME, CHECK = "message-copy", "message-copy-check"
+
+_WORDS = IMPORT_WORDS | {
+    "messages": _("messages"), "found": _("found"), "other": _("not wanted"), "unreadable": _("unreadable or expired"),
+    "undecided": _("not judged"),
+}  # fmt: skip
+_BAD = ("failed", "unreadable", "undecided")
+
+
+def parameters_of(
+    window: Window,
+    topic: str,
+    to: str,
+    queue_id: int | None,
+    from_ms: int | None,
+    to_ms: int | None,
+    filter_text: str | None,
+) -> dict[str, Any]:
+    """Return the parameters of a job. Raises InvalidInput or NotFound if it could not begin. to_ms: None for now."""
+    if to == topic:
+        raise InvalidInput("to", gettext_noop("Choose another topic: the messages are in this one."))
+    to_ms = now_ms() if to_ms is None else to_ms
+    window.messages.page(topic, queue_id=queue_id, from_ms=from_ms, to_ms=to_ms, limit=1, filter_text=filter_text)
+    window.imports.send(to, (), dry_run=True)
+    return {"topic": topic, "to": to, "queue_id": queue_id, "from_ms": from_ms, "to_ms": to_ms, "filter": filter_text}
+
+
+@kind(CHECK, title=_("Check messages for copying"), start=OPERATOR, words=_WORDS, bad=_BAD, about="topic")
+def check(work: Work) -> None:
+    """Count the messages, and those that the target would refuse."""
+    collected = _Collected()
+    valid = failed = 0
+    reason = ""
+    for lines in collected.read(work):
+        items = []
+        for line in lines:
+            try:
+                items.append(item_of(line))
+            except BadLine as error:
+                failed, reason = failed + 1, reason or str(error.told)
+        for outcome in work.window.imports.send(work.parameters["to"], items, dry_run=True) if items else ():
+            if outcome.status == "failed":
+                failed, reason = failed + 1, reason or str(outcome.reason)
+            else:
+                valid += 1
+    work.result(
+        {"valid": valid, "failed": failed, **collected.counts, "bytes": collected.size}
+        | ({"first_problem": reason[:300]} if reason else {})
+    )
+
+
+@kind(NAME, title=_("Copy messages"), start=OPERATOR, words=_WORDS, bad=_BAD, goes_on=True, about="topic")
+def copy(work: Work) -> None:
+    """Collect the messages, then send them. What was collected goes with the end of the job, but not with a stop."""
+    try:
+        _copy(work)
+    except (JobFailed, Cancelled):
+        work.input.unlink(missing_ok=True)
+        raise
+    work.input.unlink(missing_ok=True)
+
+
+def _copy(work: Work) -> None:
+    if "collected" not in work.kept:
+        collected = _Collected()
+        handle = os.open(work.input, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with open(handle, "wb") as file:
+            for lines in collected.read(work):
+                file.write(b"".join(line + b"\n" for line in lines))
+                if file.tell() > work.file_bytes_left:
+                    raise JobFailed(
+                        gettext_noop("The messages take more than %(limit_bytes)d bytes. Copy them in parts."),
+                        limit_bytes=work.file_bytes_left,
+                    )
+            file.flush()
+            os.fsync(file.fileno())
+        work.keep({"collected": collected.counts})
+    Import(work, False, topic=work.parameters["to"]).run()
+
+
+class _Collected:
+    """The messages that a job's parameters select. counts, size: of those read so far."""
+
+    def __init__(self) -> None:
+        self.counts = dict.fromkeys(("found", "other", "unreadable", "undecided"), 0)
+        self.size = 0
+
+    def read(self, work: Work) -> Iterator[list[bytes]]:
+        """Yield the lines of each page, oldest first, and report progress."""
+        asked, counts = work.parameters, self.counts
+        cursor: Any = None
+        passed = 0
+        while True:
+            page = work.window.messages.copies(
+                asked["topic"], queue_id=asked.get("queue_id"), from_ms=asked.get("from_ms"), to_ms=asked.get("to_ms"),
+                newest_first=False, cursor=cursor, limit=500, filter_text=asked.get("filter"), budget_ms=SLICE_MS,
+                gentle=GENTLE,
+            )  # fmt: skip
+            lines = [msgspec.json.encode(line_of(row)) for row in page.rows]
+            self.size += sum(len(line) + 1 for line in lines)
+            yield lines
+            counts["found"] += len(page.rows)
+            counts["unreadable"] += page.skipped
+            counts["undecided"] += page.undecided
+            passed += page.scanned
+            cursor = page.next_cursor
+            if cursor is None:  # retention deleted the rest meanwhile, so no page counted it
+                counts["unreadable"] += max(0, page.total - passed)
+            counts["other"] = max(0, page.seen - sum(counts[name] for name in ("found", "unreadable", "undecided")))
+            work.progress(page.seen, page.total, "messages", **counts)
+            if cursor is None:
+                return
