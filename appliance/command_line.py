@@ -396,16 +396,21 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
 
 def _set_up_for_tests(settings: Settings) -> Path | None:
     """Fill in the defaults of a server for tests; return its directory if it gets a temporary one."""
-    from .serve_for_tests import DEFAULTS, ORIGIN, temporary_directory
+    from .serve_for_tests import DEFAULTS, ORIGIN, pair_in, temporary_directory
 
     for name, value in DEFAULTS.items():
         settings.setdefault(name, (value, ORIGIN))
     if "console" in _taken(settings, "roles", _roles):
         raise StartError("--test serves without a console: leave console out of --roles.")
-    if "dataDir" in settings:
-        return None
-    settings["dataDir"] = (temporary_directory(), ORIGIN)
-    return Path(settings["dataDir"][0])
+    own = None
+    if "dataDir" not in settings:
+        settings["dataDir"] = (temporary_directory(), ORIGIN)
+        own = Path(settings["dataDir"][0])
+    if _taken(settings, "broker.tlsMode", str, "disabled") != "disabled" and "broker.tlsCertFile" not in settings:
+        directory = _taken(settings, "dataDir", _path)
+        for name, file in zip(("broker.tlsCertFile", "broker.tlsKeyFile"), pair_in(directory), strict=True):
+            settings[name] = (str(file), ORIGIN)
+    return own
 
 
 def _check_member(config: EngineConfig, is_named: bool) -> tuple[str, ...]:
