@@ -124,6 +124,8 @@ class Engine:
             from .window.replicas.member import OwnReplicaSet
 
             window.take_set(OwnReplicaSet(self._membership, self.options, self.broker_address, self.ha_address))
+        if self._door is not None:
+            window.watch_certificate("certificate", self._door.certificate)
         if self._access is not None:
             from .window.access.users import WireUsers
 
