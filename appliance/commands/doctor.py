@@ -67,8 +67,9 @@ def examine(arguments: Sequence[str]) -> Diagnosis:
         running = store is not None and store.lock_holder() is not None
         look_at_place(found, config, running)
         look_at_ports(found, config, options, running)
-        if config.broker.tls_mode != "disabled":
-            look_at_certificate(found, config.broker.tls_cert_file, config.broker.tls_key_file)
+        served = config.broker.tls_mode != "disabled" and (config.broker.tls_cert_file, config.broker.tls_key_file)
+        for pair in dict.fromkeys(one for one in (served, options.https) if one):
+            look_at_certificate(found, *pair)
         if store is not None:
             look_at_store(found, store, config)
         if "broker" in config.roles:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from .failover.membership import Membership
     from .namesrv.namesrv import NameServer
     from .seat import Seat
+    from .tls.certificate import Certificate
     from .tls.door import Door
     from .window.process.system import Addresses
     from .window.window import Window
@@ -152,6 +153,11 @@ class Engine:
             self._broker_gone = False
             if self._window is not None:
                 self._window.broker_there(broker, self.namesrv, self._pools)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate of the ports; None without TLS."""
+        return None if self._door is None else self._door.certificate
 
     @property
     def broker(self) -> Broker | None:

@@ -16,9 +16,9 @@ logger = logging.getLogger(__name__)
 
 #: Longest PEM file that is read for the fingerprint.
 _MOST_BYTES = 1 << 20
-#: X509_V_FLAG_NO_CHECK_TIME of OpenSSL (x509_vfy.h), which Python has no name for.
-_NO_CHECK_TIME = 0x200000
-_FIRST_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+#: X509_V_FLAGNO_CHECK_TIME of OpenSSL (x509_vfy.h), which Python has no name for.
+NO_CHECK_TIME = 0x200000
+FIRST_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
 class Pair(NamedTuple):
@@ -142,7 +142,7 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
     """Return the context and the certificate in DER. Raises ValueError with the reason."""
     text = _read("tlsCertFile", certificate_file)
     _read("tlsKeyFile", key_file)
-    first = _FIRST_CERTIFICATE.search(text)
+    first = FIRST_CERTIFICATE.search(text)
     if first is None:
         raise ValueError(f"tlsCertFile={certificate_file} has no certificate in PEM form")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -170,7 +170,7 @@ def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float 
     """
     checking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     checking.check_hostname = False
-    checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+    checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
     checking.load_verify_locations(cadata=der)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = checking.wrap_bio(to_client, to_server)
