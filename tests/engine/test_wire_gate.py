@@ -58,6 +58,8 @@ class Ear:
 class Conn:
     """Takes answers as a connection does."""
 
+    relayed = False
+
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.born_host = encode_host(host, 4711)
         self.remote_host = host
