@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 HANDSHAKE_S = 5.0
 #: Time that a peer has to confirm the end of a connection.
 SHUTDOWN_S = 2.0
-#: Bytes of an answer that wait, encrypted or not, before no more are made.
+#: Bytes of an answer that wait, encrypted or not, before the answer pauses.
 _SEND_BYTES = 64 * 1024
 
 

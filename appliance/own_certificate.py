@@ -1,4 +1,4 @@
-"""How a command trusts the console on its own machine: by the file that is served, and by nothing else."""
+"""The trust of commands in the console on their machine: the file that is served, and nothing else."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ tlsCertFile and tlsKeyFile of the options of serve, else rocketbox.pem and rocke
 --replace is given. It is valid for 365 days unless --days says otherwise.
 show prints the first certificate of a file, without a name that of tlsCertFile."""
 
-#: Certificates for longer are refused: nobody remembers them, and some clients do not take them.
+#: Certificates for longer are refused: they are forgotten, and some clients do not take them.
 _MOST_DAYS = 3650
 _VALUES = ("--cert", "--key", "--days")
 #: Names in one certificate.

@@ -106,7 +106,7 @@ class WireGate:
         return _Witness(self, act, conn.born_host)
 
     def takes_from(self, born_host: bytes, relayed: bool = False) -> bool:
-        """relayed: a balancer told the address, which then is never this machine's: it may say what it likes."""
+        """relayed: the address is from a balancer's header, and never counts as this machine's."""
         return self._policy == ALL or (self._policy == LOOPBACK and is_loopback(born_host) and not relayed)
 
     def _reason(self, born_host: bytes) -> str:

@@ -1,4 +1,4 @@
-"""An official Java client through a balancer that sends PROXY headers: its own address is what the broker knows."""
+"""An official Java client through a balancer that sends PROXY headers: the broker knows it by its own address."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.own
 
-#: Where clients connect, where the balancer connects from, and what it says that clients have.
+#: The addresses of the balancer for clients, and towards the broker; and the one that it tells for all clients.
 FRONT, BALANCER, CLIENT = "127.0.0.3", "127.0.0.2", "10.77.0.9"
 
 
 class Balancer:
-    """Forwards a port of FRONT to the same one of 127.0.0.1, behind a header. client: the address that it tells."""
+    """Forwards a port of FRONT to the same one of 127.0.0.1, behind a header. client: the address in its headers."""
 
     def __init__(self, port: int) -> None:
         self.client = CLIENT

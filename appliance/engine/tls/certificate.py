@@ -52,7 +52,7 @@ class Certificate:
         self._files = certificate_file, key_file
         # Owned by the thread that calls `look`; any thread may read the two.
         self._seen = self._stamps()
-        #: Why the files, as they are now, are not used; None if they are.
+        #: The reason for which the files, as they are now, are not used; None if they are.
         self.failure: str | None = None
         try:
             self.pair = self._take()

@@ -113,8 +113,12 @@ def test_a_header_that_does_not_come_in_time_is_closed(rig, caplog, monkeypatch)
     assert "its PROXY header is late" in caplog.text
     wait_for(lambda: is_idle(rig), "they are forgotten")
     monkeypatch.undo()
-    whole = Through(rig, binary())
-    assert whole.ask(ECHO).code == 0, "its deadline is over"
+    whole = Through(rig, binary()[:20])
+    wait_for(lambda: rig.proxy._waiting, "it waits")
+    [arriving] = rig.proxy._waiting
+    whole.sock.sendall(binary()[20:])
+    assert whole.ask(ECHO).code == 0
+    assert arriving.deadline.cancelled
 
 
 def test_a_check_of_the_port_is_no_fault(rig, caplog):

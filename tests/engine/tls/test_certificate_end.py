@@ -1,4 +1,4 @@
-"""The end of a certificate is told beforehand: as a check, a need and a metric of the pair that is served now."""
+"""The end of a certificate is reported beforehand: as a check, a need and a metric of the pair that is served now."""
 
 import os
 import time

@@ -14,7 +14,7 @@ _DAY_S = 86_400
 
 
 class Pair(Protocol):
-    """As `tls.certificate.Pair`."""
+    """The part of `tls.certificate.Pair` that is judged."""
 
     @property
     def end_s(self) -> float | None: ...
