@@ -58,6 +58,8 @@ class ServeOptions:
     # For tests of other programs (`serve_for_tests`); own_directory: to be removed at the end, None without one.
     for_tests: bool = False
     own_directory: Path | None = None
+    # PEM files of certificate and key if the console speaks HTTPS on `http_port`; None: HTTP.
+    https: tuple[str, str] | None = None
 
 
 # Option -> (placeholder, help, the setting it sets). A setting is "<table>.<RocketMQ's name>", or RocketBox's own name.
@@ -69,6 +71,9 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "--broker-port": ("N", "broker port; uses N-2 and N+1, too; 0 picks one (10911)", "brokerPort"),
     "--namesrv-port": ("N", "name server port; 0 picks one (9876)", "namesrvPort"),
     "--http-port": ("N", "console port; 0 picks one (8080)", "httpPort"),
+    "--https-port": ("N", "serve the console by HTTPS, on this port alone; 0 picks one", "httpsPort"),
+    "--https-cert": ("FILE", "PEM certificate of the console, and those that signed it (tlsCertFile)", "httpsCertFile"),
+    "--https-key": ("FILE", "PEM key of that certificate (tlsKeyFile)", "httpsKeyFile"),
     "--roles": ("LIST", "which of broker,namesrv,console to run (all)", "roles"),
     "--broker-name": ("S", "brokerName (the host name)", "broker.brokerName"),
     "--broker-id": ("N", "brokerId (0)", "broker.brokerId"),
@@ -106,6 +111,9 @@ _SETTING_OF_UPSTREAM = {
     "namesrv": {"listenPort": "namesrvPort", "bindAddress": "bind"},
     "console": {
         "httpPort": "httpPort",
+        "httpsPort": "httpsPort",
+        "httpsCertFile": "httpsCertFile",
+        "httpsKeyFile": "httpsKeyFile",
         "publicUrl": "console.publicUrl",
         "environment": "console.environment",
         "definitions": "console.definitions",
@@ -378,10 +386,12 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
     definitions = _taken(settings, "console.definitions", _path, None)
     if definitions is not None and "console" not in roles:
         raise StartError(f"{settings['console.definitions'][1]} needs the console: add it to --roles.")
+    https = _https(settings, config) if "console" in roles else None
     return config, ServeOptions(
         console="console" in roles,
         bind=bind,
-        http_port=_taken(settings, "httpPort", _port, 8_080),
+        http_port=_taken(settings, "httpPort" if https is None else "httpsPort", _port, 8_080),
+        https=https,
         ready_file=ready_file and Path(os.path.abspath(ready_file)),
         notices=tuple(notices),
         public_url=public_url,
@@ -394,18 +404,46 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
     )
 
 
+def _https(settings: Settings, config: EngineConfig) -> tuple[str, str] | None:
+    """Return the files of the console's certificate and key; None if it speaks HTTP. Raises StartError."""
+    given = [settings[name][1] for name in ("httpsCertFile", "httpsKeyFile") if name in settings]
+    if "httpsPort" not in settings:
+        if given:
+            raise StartError(f"{given[0]} needs httpsPort, the port on which the console speaks HTTPS.")
+        return None
+    origin = settings["httpsPort"][1]
+    if "httpPort" in settings:
+        raise StartError(f"{origin} and {settings['httpPort'][1]} do not go together: the console has one port.")
+    if len(given) == 1:
+        raise StartError(f"{given[0]} is given alone: certificate and key go together.")
+    if given:
+        certificate, key = (_taken(settings, name, _path) for name in ("httpsCertFile", "httpsKeyFile"))
+        return os.path.abspath(certificate), os.path.abspath(key)
+    if not config.broker.tls_cert_file or not config.broker.tls_key_file:
+        raise StartError(
+            f"{origin} needs a certificate: httpsCertFile and httpsKeyFile, or tlsCertFile and tlsKeyFile of [broker]. "
+            "rocketbox certificate make makes one."
+        )
+    return config.broker.tls_cert_file, config.broker.tls_key_file
+
+
 def _set_up_for_tests(settings: Settings) -> Path | None:
     """Fill in the defaults of a server for tests; return its directory if it gets a temporary one."""
-    from .serve_for_tests import DEFAULTS, ORIGIN, temporary_directory
+    from .serve_for_tests import DEFAULTS, ORIGIN, pair_in, temporary_directory
 
     for name, value in DEFAULTS.items():
         settings.setdefault(name, (value, ORIGIN))
     if "console" in _taken(settings, "roles", _roles):
         raise StartError("--test serves without a console: leave console out of --roles.")
-    if "dataDir" in settings:
-        return None
-    settings["dataDir"] = (temporary_directory(), ORIGIN)
-    return Path(settings["dataDir"][0])
+    own = None
+    if "dataDir" not in settings:
+        settings["dataDir"] = (temporary_directory(), ORIGIN)
+        own = Path(settings["dataDir"][0])
+    if _taken(settings, "broker.tlsMode", str, "disabled") != "disabled" and "broker.tlsCertFile" not in settings:
+        directory = _taken(settings, "dataDir", _path)
+        for name, file in zip(("broker.tlsCertFile", "broker.tlsKeyFile"), pair_in(directory), strict=True):
+            settings[name] = (str(file), ORIGIN)
+    return own
 
 
 def _check_member(config: EngineConfig, is_named: bool) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from . import __version__, runtime
 from .command_line import ServeOptions
@@ -22,6 +23,9 @@ from .engine.config import EngineConfig
 from .engine.engine import Engine
 from .engine.errors import StartError
 from .engine.host_port import EVERYWHERE, host_of, join_host_port
+
+if TYPE_CHECKING:
+    from .engine.tls.certificate import Certificate
 
 logger = logging.getLogger(__name__)
 
@@ -38,17 +42,41 @@ class EngineProcess:
         self.options = options
         # Owned by the main thread.
         self._engine: Engine | None = None
+        #: The console's certificate if it speaks HTTPS; it may be the one of the other ports.
+        self.certificate: Certificate | None = None
 
     def start(self) -> None:
         """Start the engine; it accepts connections on return. Raises StartError with one sentence."""
         ready_file = self.options.ready_file
         if ready_file is not None:
             _withdraw(ready_file)
+        own = self._own_certificate()
         engine = Engine(self.config)
         engine.start()
+        self.certificate = own or engine.certificate
         if self.options.console:
-            _ = engine.window  # keeps the log's lines from now on
+            window = engine.window  # keeps the log's lines from now on
+            if own is not None:
+                window.watch_certificate("console_certificate", own)
         self._engine = engine
+
+    def _own_certificate(self) -> Certificate | None:
+        """Load the console's certificate, unless the engine serves the same files. Raises StartError."""
+        files, broker = self.options.https, self.config.broker
+        if files is None or (broker.tls_mode != "disabled" and files == (broker.tls_cert_file, broker.tls_key_file)):
+            return None
+        from .engine.tls.certificate import Certificate
+
+        return Certificate(*files)
+
+    def look_at_certificate(self) -> None:
+        """Serve the console's certificate anew if its files have changed; the engine looks at its own. One thread."""
+        if (
+            self.certificate is not None
+            and self._engine is not None
+            and self.certificate is not self._engine.certificate
+        ):
+            self.certificate.look()
 
     def show(self, http_port: int | None) -> str | None:
         """Make the engine the one that pages see; return the console's `host:port`, None without one."""
@@ -100,7 +128,7 @@ class EngineProcess:
             print(json.dumps(ready), flush=True)
 
     def _console_url(self, http_address: str | None) -> str:
-        return self.options.public_url or f"http://{http_address}"
+        return self.options.public_url or f"{'http' if self.options.https is None else 'https'}://{http_address}"
 
     def _http_address(self, engine: Engine, port: int) -> str:
         """Return `host:port` of the console; with the host that the engine advertises if it listens on all

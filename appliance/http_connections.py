@@ -15,7 +15,7 @@ import resource
 import socket
 from collections import Counter
 from itertools import chain
-from typing import Any
+from typing import Any, Protocol
 
 from gunicorn.asgi.protocol import ASGIProtocol
 
@@ -59,6 +59,16 @@ _GOING_AWAY = b"\x88\x02\x03\xe9"
 _SAID_TOO_MUCH = b"\x88\x02\x03\xf0"
 
 
+class Counted(Protocol):
+    """What counts for its address: a connection, or one that still shakes hands."""
+
+    def drop(self) -> None: ...
+
+    def hang_up(self) -> None: ...
+
+    def say_goodbye(self) -> None: ...
+
+
 class Connections:
     """All connections. Owned by the event loop's thread."""
 
@@ -67,17 +77,17 @@ class Connections:
         self._limit = limit
         self._each = each
         # Address of each open connection.
-        self._open: dict[BoundedProtocol, str] = {}
+        self._open: dict[Counted, str] = {}
         self._by_address: Counter[str] = Counter()
         # Those without a complete request, the longest silent one first.
-        self._waiting: dict[BoundedProtocol, None] = {}
+        self._waiting: dict[Counted, None] = {}
         # Those that do not take their answer, the longest stalled one first.
-        self._stalled: dict[BoundedProtocol, None] = {}
+        self._stalled: dict[Counted, None] = {}
 
     def __len__(self) -> int:
         return len(self._open)
 
-    def admit(self, one: BoundedProtocol, address: str) -> bool:
+    def admit(self, one: Counted, address: str) -> bool:
         """True if a new connection may stay; another one may be closed for it."""
         if self._by_address[address] >= self._each and not self._send_away(address):
             return False
@@ -88,25 +98,25 @@ class Connections:
         self._waiting[one] = None
         return True
 
-    def waits(self, one: BoundedProtocol) -> None:
+    def waits(self, one: Counted) -> None:
         """Note that a connection waits for its peer's request."""
         if one in self._open:
             self._waiting[one] = None
 
-    def works(self, one: BoundedProtocol) -> None:
+    def works(self, one: Counted) -> None:
         """Note that a connection has a complete request."""
         self._waiting.pop(one, None)
 
-    def stalls(self, one: BoundedProtocol) -> None:
+    def stalls(self, one: Counted) -> None:
         """Note that a connection's peer does not take its answer."""
         if one in self._open:
             self._stalled[one] = None
 
-    def flows(self, one: BoundedProtocol) -> None:
+    def flows(self, one: Counted) -> None:
         """Note that a connection's peer takes its answer again."""
         self._stalled.pop(one, None)
 
-    def left(self, one: BoundedProtocol) -> None:
+    def left(self, one: Counted) -> None:
         """Forget a connection that is closed, or soon will be."""
         self._waiting.pop(one, None)
         self._stalled.pop(one, None)
@@ -152,7 +162,7 @@ def connections() -> Connections:
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = min(CONNECTIONS, max(descriptors // DESCRIPTOR_SHARE, 16))
     # Behind a proxy all callers have the same address.
-    each = limit if runtime.place().public_url else min(CONNECTIONS_EACH, limit)
+    each = limit if runtime.place().is_behind_proxy else min(CONNECTIONS_EACH, limit)
     return Connections(limit, each)
 
 

@@ -95,7 +95,9 @@ class ConsoleServer(BaseApplication):
         self.setup_path: str | None = None
         # The console's own threads, beside those of requests.
         self._threads: list[ServiceThread] = []
-        self._place = Place(config.data_dir, options.bind, options.public_url, options.sign_in)
+        self._place = Place(
+            config.data_dir, options.bind, options.public_url, options.sign_in, https=options.https is not None
+        )
         super().__init__()
 
     def load_config(self) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+from collections.abc import Callable
+from itertools import count
 from typing import Any
 
 from gunicorn.asgi import protocol
@@ -15,6 +17,9 @@ from .http_connections import BoundedProtocol, Connections, connections
 
 # Time after the start when memory that its imports freed goes back; pages and sends are served already.
 SETTLED_S = 2.0
+
+# Seconds between two looks if the console's certificate has changed.
+LOOK_S = 5
 
 # gunicorn keeps the text of every chunk length up to 16 KiB, 2 MB, and makes missing ones when needed.
 getattr(protocol, "_CHUNK_PREFIXES", {}).clear()
@@ -54,11 +59,10 @@ class EngineWorker(ASGIWorker):
         self._serving = asyncio.current_task()
         tasks = [asyncio.create_task(self._announce()), asyncio.create_task(self._give_back())]
         self._connections = connections()
+        served = self._served()
         try:
             for listener in self.sockets:
-                server = await self.loop.create_server(
-                    lambda: BoundedProtocol(self, self._connections), sock=listener.sock
-                )
+                server = await self.loop.create_server(served, sock=listener.sock)
                 self.servers.append(server)
             await self._wait_for_the_end()
             await self._shutdown()
@@ -67,10 +71,22 @@ class EngineWorker(ASGIWorker):
                 task.cancel()
             self._serving = None  # the loop closes next
 
+    def _served(self) -> Callable[[], asyncio.Protocol]:
+        """Return what makes the protocol of a new connection: with HTTPS, one that shakes hands first."""
+        process = self.app.process
+        if process.options.https is None:
+            return lambda: BoundedProtocol(self, self._connections)
+        from .https_connections import Handshake
+
+        return lambda: Handshake(self, self._connections, lambda: process.certificate.context)
+
     async def _wait_for_the_end(self) -> None:
         try:
+            looks = count()
             while self.alive and self.ppid == os.getppid():
                 self.notify()
+                if next(looks) % LOOK_S == 0 and self.app.process.options.https is not None:
+                    await self.loop.run_in_executor(None, self.app.process.look_at_certificate)
                 await asyncio.sleep(1.0)
         except asyncio.CancelledError:
             pass  # `_wake`

@@ -29,6 +29,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox openapi             print the REST API's description (OpenAPI 3.1)
        rocketbox user reset-password NAME [--data-dir DIR]
        rocketbox audit check|accept [--data-dir DIR]     check the audit log for tampering
+       rocketbox certificate make|show     make a self-signed certificate for TLS, or show one
        rocketbox health [options]    is the server with these options ready?
        rocketbox doctor [options]    check the whole installation, and say what to do
        rocketbox store inspect|verify|export DIR     read a store without a broker
@@ -76,7 +77,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _openapi()
     if command in REMOTE and not set(_BESIDE.get(command, ())) & set(arguments[1:2]):
         return _run_small("remote.run", arguments[1:], command)
-    if command in ("user", "audit", "health", "doctor", "store", "backup", "restore", "bundle"):
+    if command in ("user", "audit", "certificate", "health", "doctor", "store", "backup", "restore", "bundle"):
         return _run_small(command, arguments[1:])
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)
@@ -123,10 +124,12 @@ def serve(arguments: Sequence[str]) -> int:
     process = EngineProcess(config, options)
     lease = None
     if options.for_tests:
-        from .serve_for_tests import Lease
+        from .serve_for_tests import Lease, make_certificate
 
         lease = Lease(options.own_directory)
     try:
+        if lease is not None:
+            make_certificate(config)
         process.start()
     except RocketBoxError:
         if lease is not None:

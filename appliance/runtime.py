@@ -32,13 +32,25 @@ class Place:
     """The place of the console's data, and the console's address; known before Django's settings are read.
 
     public_url: the console's address behind a reverse proxy, like `https://mq.example.org/rocketbox`; None without one.
-    sign_in: ways to sign in besides name and password.
+    sign_in: ways to sign in besides name and password. https: the console's own port speaks TLS.
     """
 
     data_dir: Path
     bind: str = "127.0.0.1"
     public_url: str | None = None
     sign_in: SignInOptions = SignInOptions()
+    https: bool = False
+
+    @property
+    def is_behind_proxy(self) -> bool:
+        """True if the addresses of callers are in X-Forwarded-For. With TLS of its own the console may have a public
+        address without a proxy, so then one is there only if its addresses are configured."""
+        return self.public_url is not None and (not self.https or self.sign_in.proxy is not None)
+
+    @property
+    def is_secure(self) -> bool:
+        """True if browsers reach the console by HTTPS."""
+        return urlsplit(self.public_url).scheme == "https" if self.public_url else self.https
 
     @property
     def directory(self) -> Path:

@@ -2,7 +2,7 @@
 
 It prints the content of the ready file as one line on standard output, and ends when its standard input does: the
 program that started it holds that pipe, so it ends with its tests, also when they are killed. Without --data-dir its
-directory is a temporary one, which is removed at the end.
+directory is a temporary one, which is removed at the end. With `tlsMode` and no certificate it makes one of its own.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ import signal
 import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .engine.config import EngineConfig
 
 logger = logging.getLogger(__name__)
 
@@ -41,6 +45,24 @@ DEFAULTS = {
 def temporary_directory() -> str:
     """Return a name for a directory that does not exist yet."""
     return str(Path(tempfile.gettempdir()) / f"rocketbox-test-{secrets.token_hex(8)}")
+
+
+def pair_in(directory: Path) -> tuple[Path, Path]:
+    """Return the places of the certificate and the key of a server for tests."""
+    return Path(os.path.abspath(directory)) / "rocketbox-test.pem", Path(
+        os.path.abspath(directory)
+    ) / "rocketbox-test.key"
+
+
+def make_certificate(config: EngineConfig) -> None:
+    """Make the pair of `pair_in` if the settings name it and it is not there yet. Raises StartError."""
+    certificate, key = pair_in(config.data_dir)
+    if config.broker.tls_cert_file != str(certificate) or certificate.exists():
+        return
+    from .engine.tls.self_signed import make_pair
+
+    config.data_dir.mkdir(parents=True, exist_ok=True)
+    make_pair(certificate, key, list(dict.fromkeys(["localhost", "127.0.0.1", config.bind])), days=30)
 
 
 class Lease:

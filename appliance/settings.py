@@ -93,7 +93,7 @@ _PUBLIC = urlsplit(_PLACE.public_url or "")
 FORCE_SCRIPT_NAME = _PLACE.base_path or None
 CSRF_TRUSTED_ORIGINS = [f"{_PUBLIC.scheme}://{_PUBLIC.netloc}"] if _PLACE.public_url else []
 _COOKIE_PATH = _PLACE.base_path + "/"
-_SECURE = _PUBLIC.scheme == "https"
+_SECURE = _PLACE.is_secure
 
 # Own names, since cookies do not distinguish ports, and other programs on this host may use Django, too.
 SESSION_COOKIE_NAME = "rocketbox_session"

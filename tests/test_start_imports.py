@@ -127,7 +127,8 @@ RARE = LATER | {
     "sqlite3", "http", "email", "appliance.engine.broker.replay", "appliance.engine.filter.sql92",
     "appliance.engine.broker.delays.early_batch", "appliance.engine.broker.clean_up",
     "appliance.engine.broker.deliveries.history", "appliance.engine.broker.slave_side",
-    "appliance.engine.broker.master_side", "appliance.engine.tls",
+    "appliance.engine.broker.master_side", "appliance.engine.tls", "appliance.engine.remoting.proxy_door",
+    "appliance.engine.protocol.proxy_header",
 }  # fmt: skip
 
 

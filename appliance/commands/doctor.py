@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from ..doctor.audit import look_at_audit_log
 from ..doctor.backups import look_at_backups
+from ..doctor.certificates import look_at_certificate
 from ..doctor.diagnosis import FAIL, WARN, Diagnosis
 from ..doctor.machine import look_at_machine
 from ..doctor.place import existing, look_at_place, look_at_ports
@@ -19,9 +20,9 @@ from ..engine.errors import StartError
 USAGE = """\
 usage: rocketbox doctor [--json] [options of serve, as --data-dir DIR or -c FILE]
 
-Checks configuration, directories, disk, ports, kernel, clock, store, audit log and what reports need, and says what to
-do about each problem. Changes nothing. Exit status: 0 a broker can run, 1 it cannot or something is damaged, 2 the
-command is wrong."""
+Checks configuration, directories, disk, ports, certificates, kernel, clock, store, audit log and what reports need, and
+says what to do about each problem. Changes nothing. Exit status: 0 a broker can run, 1 it cannot or something is
+damaged, 2 the command is wrong."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -66,6 +67,9 @@ def examine(arguments: Sequence[str]) -> Diagnosis:
         running = store is not None and store.lock_holder() is not None
         look_at_place(found, config, running)
         look_at_ports(found, config, options, running)
+        served = config.broker.tls_mode != "disabled" and (config.broker.tls_cert_file, config.broker.tls_key_file)
+        for pair in dict.fromkeys(one for one in (served, options.https) if one):
+            look_at_certificate(found, *pair)
         if store is not None:
             look_at_store(found, store, config)
         if "broker" in config.roles:

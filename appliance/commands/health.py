@@ -8,9 +8,13 @@ import os
 import socket
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ..engine.host_port import local_host
 from ..engine.plain_text import plain
+
+if TYPE_CHECKING:
+    from ..command_line import ServeOptions
 
 LIMIT_S = 4.0
 
@@ -23,7 +27,7 @@ def run(arguments: Sequence[str]) -> int:
     host = local_host(options.bind)
     try:
         if options.console:
-            problem = _problem(host, options.http_port)
+            problem = _problem(_connection(host, options))
         else:
             port = config.broker_port if "broker" in config.roles else config.namesrv_port
             socket.create_connection((host, port), LIMIT_S).close()
@@ -36,9 +40,16 @@ def run(arguments: Sequence[str]) -> int:
     return 1 if problem else 0
 
 
-def _problem(host: str, port: int) -> str:
+def _connection(host: str, options: ServeOptions) -> http.client.HTTPConnection:
+    if options.https is None:
+        return http.client.HTTPConnection(host, options.http_port, timeout=LIMIT_S)
+    from ..own_certificate import trusting
+
+    return http.client.HTTPSConnection(host, options.http_port, timeout=LIMIT_S, context=trusting(options.https[0]))
+
+
+def _problem(connection: http.client.HTTPConnection) -> str:
     """Return the failed checks of /readyz, "" if there are none."""
-    connection = http.client.HTTPConnection(host, port, timeout=LIMIT_S)
     connection.request("GET", "/readyz", headers={"Host": "localhost"})
     response = connection.getresponse()
     found = json.loads(response.read(65_536))

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC
 from functools import partial
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import urlencode, urlsplit
 
 from django.contrib.sessions.middleware import SessionMiddleware
 from django.db import DatabaseError, transaction
@@ -36,6 +36,8 @@ CONTENT_SECURITY_POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; object-src 'none'"
 )
 API_PREFIX = "/api/"
+# A year, for the public address alone: on other names of this machine other servers may speak HTTP.
+STRICT_TRANSPORT = "max-age=31536000"
 
 _READING = ("GET", "HEAD", "OPTIONS")
 _OF_NOBODY = ("/healthz", "/readyz", "/static/")
@@ -64,6 +66,9 @@ class Outermost:
         response.headers.setdefault("Content-Security-Policy", CONTENT_SECURITY_POLICY)
         response.headers.setdefault("Cache-Control", "no-store")
         response.headers.setdefault("X-Request-Id", request.request_id)
+        public = urlsplit(runtime.place().public_url or "")
+        if public.scheme == "https" and request.headers.get("host", "").lower() == public.netloc.lower():
+            response.headers.setdefault("Strict-Transport-Security", STRICT_TRANSPORT)
         return response
 
 

@@ -72,8 +72,14 @@ def parse_hours(text: str) -> frozenset[int]:
     return frozenset(map(int, words))
 
 
+def parse_balancers(text: str) -> None:
+    """Check `proxyProtocolFrom`; ValueError as in parse_option."""
+    if text.strip() == "all" or any(not network.prefixlen for network in parse_networks(text)):
+        raise ValueError("must name the addresses of balancers: from everywhere, anybody could tell any address")
+
+
 def parse_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:
-    """Return the networks of `haSlaveAddresses`, as in "10.0.0.7;10.1.0.0/16"; ValueError as in parse_option."""
+    """Return the networks of an option, as in "10.0.0.7;10.1.0.0/16"; ValueError as in parse_option."""
     if text.strip() == "all":
         text = "0.0.0.0/0;::/0"
     words = [word.strip() for word in re.split("[;,]", text)]
@@ -308,6 +314,8 @@ class BrokerConfig:
     tls_mode: str = _option("tlsMode", "disabled", choices=("disabled", "permissive", "enforcing"))
     tls_cert_file: str = _option("tlsCertFile", "")
     tls_key_file: str = _option("tlsKeyFile", "")
+    # Ours: addresses and networks of balancers, whose connections begin with a PROXY header (docs/operations.md).
+    proxy_protocol_from: str = _option("proxyProtocolFrom", "", check=parse_balancers)
 
     def __post_init__(self) -> None:
         if not self.broker_name:
@@ -667,6 +675,8 @@ def broker_properties(config: EngineConfig) -> dict[str, str]:
     if config.broker.tls_mode == "disabled":
         for name in OF_TLS:
             del properties[name]
+    if not config.broker.proxy_protocol_from:
+        del properties["proxyProtocolFrom"]
     if config.advertise is not None:
         properties["brokerIP1"] = config.advertise
     return properties

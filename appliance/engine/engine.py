@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from .clock import Clock
-from .config import EngineConfig
+from .config import EngineConfig, parse_networks
 from .disk import disk_usage
 from .errors import StartError
 from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
@@ -36,7 +36,9 @@ if TYPE_CHECKING:
     from .broker.role import Role
     from .failover.membership import Membership
     from .namesrv.namesrv import NameServer
+    from .remoting.proxy_door import ProxyDoor
     from .seat import Seat
+    from .tls.certificate import Certificate
     from .tls.door import Door
     from .window.process.system import Addresses
     from .window.window import Window
@@ -91,6 +93,8 @@ class Engine:
         self._access: Access | None = None
         #: With TLS.
         self._door: Door | None = None
+        #: With balancers that send PROXY headers.
+        self._proxy_door: ProxyDoor | None = None
         self._role = role
         self._membership: Membership | None = None
         #: The socket of the HA port of a member, in any role.
@@ -124,6 +128,8 @@ class Engine:
             from .window.replicas.member import OwnReplicaSet
 
             window.take_set(OwnReplicaSet(self._membership, self.options, self.broker_address, self.ha_address))
+        if self._door is not None:
+            window.watch_certificate("certificate", self._door.certificate)
         if self._access is not None:
             from .access.parts import default_quotas
             from .window.access.users import WireUsers
@@ -159,6 +165,11 @@ class Engine:
             self._broker_gone = False
             if self._window is not None:
                 self._window.broker_there(broker, self.namesrv, self._pools)
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """The certificate of the ports; None without TLS."""
+        return None if self._door is None else self._door.certificate
 
     @property
     def broker(self) -> Broker | None:
@@ -239,6 +250,12 @@ class Engine:
 
             self._door = Door(config.broker, self.server, self._clock)
             self.server.door = self._door.take
+        if config.broker.proxy_protocol_from:
+            from .remoting.proxy_door import ProxyDoor
+
+            networks = parse_networks(config.broker.proxy_protocol_from)
+            self._proxy_door = ProxyDoor(networks, self.server, self.server.door)
+            self.server.door = self._proxy_door.take
         advertised = config.advertise or _advertised(config.bind)
         if config.broker.access_control != "off":
             from .access.parts import Access
@@ -441,6 +458,8 @@ class Engine:
         self.server.stop_accepting()
         if self._door is not None:
             self._door.turn_away()
+        if self._proxy_door is not None:
+            self._proxy_door.turn_away()
         self.server.pause_reading(True)
 
     def _drain(self, seconds: float) -> None:

@@ -100,13 +100,14 @@ class WireGate:
 
     def admit(self, request: RemotingCommand, conn: Connection) -> Witness:
         act = self._acts[request.code]
-        if not self.takes_from(conn.born_host):
+        if not self.takes_from(conn.born_host, conn.relayed):
             self.record(act, request, _few_names(act, request), conn.born_host, {}, {}, REFUSED)
             raise RefusedRequest(ResponseCode.NO_PERMISSION, self._reason(conn.born_host))
         return _Witness(self, act, conn.born_host)
 
-    def takes_from(self, born_host: bytes) -> bool:
-        return self._policy == ALL or (self._policy == LOOPBACK and is_loopback(born_host))
+    def takes_from(self, born_host: bytes, relayed: bool = False) -> bool:
+        """relayed: the address is from a balancer's header, and never counts as this machine's."""
+        return self._policy == ALL or (self._policy == LOOPBACK and is_loopback(born_host) and not relayed)
 
     def _reason(self, born_host: bytes) -> str:
         if self._policy == OFF:

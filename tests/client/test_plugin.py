@@ -2,6 +2,7 @@
 
 import json
 import os
+import ssl
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from appliance.command_line import load
+from appliance.engine.engine import Engine
 from appliance.engine.errors import StartError
+from tests.support.tls import TlsPeer
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("pytester", "appliance.pytest_rocketbox")
@@ -61,6 +64,30 @@ def test_the_server_ends_with_its_standard_input_and_leaves_nothing():
     assert process.wait(60) == 0
     process.stdout.close()
     assert not directory.exists()
+
+
+def test_with_tls_and_no_certificate_it_makes_one_for_itself_and_a_server_that_is_not_for_tests_never_does(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "appliance.main", "serve", "--test", "--data-dir", str(tmp_path / "data")],
+        cwd=ROOT,
+        env={**os.environ, "ROCKETBOX_BROKER_TLS_MODE": "enforcing"},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with process:
+        ready = json.loads(process.stdout.readline())
+        certificate = tmp_path / "data" / "rocketbox-test.pem"
+        peer = TlsPeer(ready["broker"], ssl.create_default_context(cafile=certificate), server_hostname="127.0.0.1")
+        peer.sock.close()
+        process.stdin.close()
+        assert process.wait(60) == 0
+    assert certificate.with_suffix(".key").stat().st_mode & 0o777 == 0o600
+    for given in (["--test", "--data-dir", str(tmp_path)], ["--data-dir", str(tmp_path)]):
+        config, _ = load(given, {"ROCKETBOX_BROKER_TLS_MODE": "enforcing"})
+        assert bool(config.broker.tls_cert_file) == ("--test" in given)
+    with pytest.raises(StartError, match="needs tlsCertFile"):
+        Engine(config).start()
 
 
 DIES = """

@@ -71,6 +71,7 @@ def test_every_default_parses_back_from_its_own_text(tmp_path):
             "haMasterAddress": "",
             "brokerIP2": "",
             "inSyncReplicas": "0",
+            "proxyProtocolFrom": "",
         }  # shown as Apache shows them: by their result
         for upstream, option in options_of(section).items():
             if option.metadata["of_sets"]:  # shown by a member of a set only

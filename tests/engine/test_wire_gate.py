@@ -58,6 +58,8 @@ class Ear:
 class Conn:
     """Takes answers as a connection does."""
 
+    relayed = False
+
     def __init__(self, host: str = "127.0.0.1") -> None:
         self.born_host = encode_host(host, 4711)
         self.remote_host = host
@@ -397,3 +399,9 @@ def test_a_name_server_beside_a_broker_of_another_process_writes_a_file_of_its_o
     assert [act.target for act in acts_of(both, 1)] == ["N, one"]
     assert [act.target for act in acts_of(names, 1)] == ["N, two"]
     assert both.wire_audit.series != names.wire_audit.series
+
+
+def test_an_address_from_a_header_is_never_this_machines():
+    gate = WireGate("loopback", Ear(), FakeClock(), {})  # type: ignore[arg-type]
+    assert gate.takes_from(encode_host("127.0.0.1", 1), relayed=False)
+    assert not gate.takes_from(encode_host("127.0.0.1", 1), relayed=True)

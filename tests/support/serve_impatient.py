@@ -4,7 +4,7 @@ prefix of `support.server.Server`."""
 import sys
 from typing import Any
 
-from appliance import http_connections, http_server
+from appliance import http_connections, http_server, http_worker, https_connections
 from appliance.http_server import ConsoleServer
 from appliance.main import main
 
@@ -16,6 +16,8 @@ CONNECTIONS = 10
 CONNECTIONS_EACH = 6
 
 http_connections.HEAD_TIMEOUT_S = http_connections.STALL_S = PATIENCE_S
+https_connections.HANDSHAKE_S = PATIENCE_S
+http_worker.LOOK_S = 1
 http_connections.CONNECTIONS = CONNECTIONS
 http_connections.CONNECTIONS_EACH = CONNECTIONS_EACH
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import ssl
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -36,11 +37,13 @@ class Unreachable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """A server's address and a token for it. key: of the data directory whose server has to answer there; None: any."""
+    """A server's address and a token for it. key: of the data directory whose server has to answer there; None: any.
+    context: of connections by HTTPS; None: the system's authorities are trusted."""
 
     url: str
     token: str
     key: str | None = None
+    context: ssl.SSLContext | None = None
 
     def ask(self, method: str, path: str, query: Mapping[str, Any] | None = None, body: Any = None) -> dict[str, Any]:
         """Send a request; return the answer's JSON. Raises Problem and Unreachable."""
@@ -58,7 +61,6 @@ class Server:
         self, method: str, path: str, query: Mapping[str, Any] | None, body: Any
     ) -> Iterator[http.client.HTTPResponse]:
         parts = urlsplit(self.url)
-        kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         address = f"{parts.path.rstrip('/')}/api/v1{path}"
         if query:
             address += "?" + urlencode(query, doseq=True, quote_via=quote)
@@ -68,7 +70,12 @@ class Server:
             is_lines = isinstance(body, bytes)
             data = body if is_lines else json.dumps(body).encode()
             headers["Content-Type"] = "application/x-ndjson" if is_lines else "application/json"
-        connection = kind(parts.hostname or "", parts.port, timeout=LIMIT_S)
+        host = parts.hostname or ""
+        connection: http.client.HTTPConnection
+        if parts.scheme == "https":
+            connection = http.client.HTTPSConnection(host, parts.port, timeout=LIMIT_S, context=self.context)
+        else:
+            connection = http.client.HTTPConnection(host, parts.port, timeout=LIMIT_S)
         try:
             try:
                 if self.key is not None:
@@ -126,7 +133,10 @@ def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Ser
     token = _token(given, environ)
     options = [word for name in ("--data-dir", "-c") if name in given for word in (name, given[name])]
     if token is not None:
-        yield Server(url, token) if url else Server(_local_url(options, environ), token, _key(options, environ))
+        if url:
+            yield Server(url, token)
+        else:
+            yield Server(*_local(options, environ, token))
         return
     # A token of this machine is sent to another one only if the command line names both, never because of a variable.
     may = is_loopback(urlsplit(url).hostname or "") or bool(options and "--url" in given)
@@ -137,7 +147,10 @@ def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Ser
     with minted(options, MINTED_FOR_S) as secret:
         # On another machine the server need not prove anything: the command line has named it.
         is_here = not url or is_loopback(urlsplit(url).hostname or "")
-        yield Server(url or _local_url(options, environ), secret, _key(options, environ) if is_here else None)
+        if is_here:
+            yield Server(*_local(options, environ, secret, url))
+        else:
+            yield Server(url, secret)
 
 
 def _token(given: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
@@ -170,13 +183,20 @@ def _key(options: Sequence[str], environ: Mapping[str, str]) -> str:
         ) from None
 
 
-def _local_url(options: Sequence[str], environ: Mapping[str, str]) -> str:
-    """Return the console's address by the settings of `serve`."""
+def _local(
+    options: Sequence[str], environ: Mapping[str, str], token: str, url: str = ""
+) -> tuple[str, str, str, ssl.SSLContext | None]:
+    """Return the fields of the server on this machine, by the settings of `serve`. url: its address if it was given."""
     from ...command_line import load
     from ...engine.host_port import join_host_port, local_host
 
     config, serve = load(options, environ)
-    host = local_host(serve.bind)
-    if not serve.http_port:
+    scheme, context = "http", None
+    if serve.https is not None:
+        from ...own_certificate import trusting
+
+        scheme, context = "https", trusting(serve.https[0])
+    if not url and not serve.http_port:
         raise StartError(f"Which port the console of {config.data_dir} has is not known: give --url.")
-    return f"http://{join_host_port(host, serve.http_port)}"
+    found = url or f"{scheme}://{join_host_port(local_host(serve.bind), serve.http_port)}"
+    return found, token, _key(options, environ), context

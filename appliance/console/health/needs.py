@@ -43,7 +43,11 @@ ALIKE_SHOWN = 3
 _CHECKS = ("check", _("Open checks"), "system_checks")
 _OPEN_REPLICATION = _("Open replication")
 _OF_CODES: tuple[tuple[tuple[str, str | Promise, str], str], ...] = (
-    (_CHECKS, "io_ended store_broken disk_full disk_deletes disk_filling"),
+    (
+        _CHECKS,
+        "io_ended store_broken disk_full disk_deletes disk_filling certificate_expired certificate_stays "
+        "certificate_ends_soon certificate_refused",
+    ),
     (("disk", _("Open checks"), "system_checks"), "disk_full_soon"),
     (("lag", _("Diagnose"), "group"), "stuck queues_stuck falls_behind"),
     (

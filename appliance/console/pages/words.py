@@ -51,6 +51,10 @@ WORDS: dict[str, str | Promise] = {
     "frozen": _("frozen"),
     "address": _("Address for clients"),
     "audit": _("Audit log"),
+    "certificate": _("TLS certificate"),
+    "certificate_files": _("Files of the TLS certificate"),
+    "console_certificate": _("TLS certificate of the console"),
+    "console_certificate_files": _("Files of the console's TLS certificate"),
     "wire_audit": _("Administration over the wire"),
     # topics
     "NORMAL": _("normal"),

@@ -361,6 +361,6 @@ def caller_address(peer: str, forwarded: str | None) -> str:
     """Return the caller's IP address: the peer's, or behind a declared proxy the last one in X-Forwarded-For, which the
     proxy itself added. If the settings name the addresses of proxies, the header from other peers is ignored."""
     proxy = runtime.place().sign_in.proxy
-    if runtime.place().public_url and forwarded and (proxy is None or proxy.trusts(peer)):
+    if runtime.place().is_behind_proxy and forwarded and (proxy is None or proxy.trusts(peer)):
         return forwarded.rpartition(",")[2].strip()[:64]
     return peer

@@ -73,6 +73,9 @@ OPTION_TEXTS: dict[str, str] = {
         "disabled; permissive: clients may use TLS on every port; enforcing: connections without TLS are closed."
     ),
     "tlsCertFile": gettext_noop("PEM file with the certificate for TLS, and those between it and its authority."),
+    "proxyProtocolFrom": gettext_noop(
+        "Addresses and networks of balancers, separated by ;. Their connections begin with a PROXY header."
+    ),
     "tlsKeyFile": gettext_noop("PEM file with the private key of that certificate, without a password."),
     "flushDiskType": gettext_noop(
         "SYNC_FLUSH: a message is acknowledged when it is on disk; ASYNC_FLUSH: when it is written, and a power cut "

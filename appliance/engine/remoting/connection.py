@@ -56,6 +56,13 @@ LONG_TICK_S = 0.002
 
 _PREFIX = struct.Struct(">iI")
 _LENGTH = struct.Struct(">i")
+#: The first four bytes of a PROXY header, of version 1 and 2.
+_PROXY_HEADERS = (0x50524F58, 0x0D0A0D0A)
+
+
+def _bad_length(length: int) -> FrameError:
+    hint = ": a PROXY header, but proxyProtocolFrom does not name this address" if length in _PROXY_HEADERS else ""
+    return FrameError(f"frame length {length}{hint}")
 
 
 class ConnectionServer(OutboxServer, Protocol):
@@ -95,6 +102,9 @@ class Connection(Outbox):
         "principals",
         "version",
     )
+
+    #: True if a balancer tells whose connection it is: then it never counts as this machine's.
+    relayed = False
 
     def __init__(self, server: ConnectionServer, sock: socket.socket, dispatcher: Dispatcher, born_host: bytes) -> None:
         super().__init__(server, sock, born_host)
@@ -245,7 +255,7 @@ class Connection(Outbox):
                     break
             length, meta = _PREFIX.unpack_from(view, position)
             if length > MAX_FRAME_BYTES - 4 or length < 4:
-                raise FrameError(f"frame length {length}")
+                raise _bad_length(length)
             stop = position + 4 + length
             if producers_held and self.dispatcher.is_send(view, position + 8, min(stop, end), meta, whole=stop <= end):
                 self._held_back = self.halted = True
@@ -266,7 +276,7 @@ class Connection(Outbox):
         if 4 <= end - position < 8:
             (length,) = _LENGTH.unpack_from(view, position)
             if length > MAX_FRAME_BYTES - 4 or length < 4:
-                raise FrameError(f"frame length {length}")
+                raise _bad_length(length)
         return position
 
     def _keep(self, view: memoryview, consumed: int, end: int) -> None:
@@ -426,3 +436,10 @@ class Connection(Outbox):
         finally:
             self._sock.close()
         self._drop_waiting()
+
+
+class RelayedConnection(Connection):
+    """A connection through a balancer. born_host: as the balancer's PROXY header tells it."""
+
+    __slots__ = ()
+    relayed = True

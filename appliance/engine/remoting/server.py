@@ -22,7 +22,7 @@ from ..errors import StartError
 from ..host_port import join_host_port
 from ..hotpath import ServerState, SocketReader, flush_outboxes
 from ..protocol.command import RemotingCommand
-from ..protocol.message_id import encode_host
+from ..protocol.message_id import decode_host, encode_host
 from ..shares import address_of
 from .connection import Connection
 from .dispatcher import Dispatcher, Waiting
@@ -129,15 +129,15 @@ class _Listener:
             if self._server.door is None:
                 self._server.adopt(sock, address, self.dispatcher)
             else:
-                self._server.door(sock, address, partial(self._adopt, address))
+                self._server.door(sock, address, self._adopt)
         except OSError as error:  # the peer has gone already
             logger.info("server: lost a new connection: %s", error)
             sock.close()
 
-    def _adopt(self, address: tuple[str, int], sock: socket.socket) -> None:
+    def _adopt(self, sock: socket.socket, address: tuple[str, int], kind: type[Connection] = Connection) -> None:
         """Serve a connection that the door lets in, by the table that the port has by then."""
         if self._server.accepts(self):
-            self._server.adopt(sock, address, self.dispatcher)
+            self._server.adopt(sock, address, self.dispatcher, kind)
         else:
             sock.close()
 
@@ -173,8 +173,19 @@ class RefusalLog:
             self._count, self._told_at = 0, self._loop.monotonic
 
 
-#: Takes an accepted socket, its peer's address, and a function that serves the socket as a plain connection.
-Door = Callable[[socket.socket, tuple[str, int], Callable[[socket.socket], None]], None]
+class Adopt(Protocol):
+    """Serves an accepted socket as a plain connection of a peer."""
+
+    def __call__(self, sock: socket.socket, address: tuple[str, int], kind: type[Connection] = Connection) -> None: ...
+
+
+#: Takes an accepted socket, its peer's address, and a function that serves it.
+Door = Callable[[socket.socket, tuple[str, int], Adopt], None]
+
+
+def text_of(born_host: bytes) -> str:
+    """Return a peer's address (see `message_id.encode_host`) as "address:port"."""
+    return join_host_port(*decode_host(born_host))
 
 
 class RemotingServer(ServerState):
@@ -275,10 +286,16 @@ class RemotingServer(ServerState):
         """True until the listener is closed."""
         return listener in self._listeners
 
-    def adopt(self, sock: socket.socket, address: tuple[str, int], dispatcher: Dispatcher) -> None:
+    def adopt(
+        self,
+        sock: socket.socket,
+        address: tuple[str, int],
+        dispatcher: Dispatcher,
+        kind: type[Connection] = Connection,
+    ) -> None:
         sock.setblocking(False)
         host, port = address[0], address[1]
-        conn = Connection(self, sock, dispatcher, encode_host(host, port))
+        conn = kind(self, sock, dispatcher, encode_host(host, port))
         self.loop.watch(conn.fd, READABLE, self._watcher(conn))
         self.connections[conn.fd] = conn
         self.count(conn)

@@ -7,29 +7,70 @@ import logging
 import os
 import re
 import ssl
+import time
 
 from ..errors import StartError
+from ..named_tuple import NamedTuple
 
 logger = logging.getLogger(__name__)
 
 #: Longest PEM file that is read for the fingerprint.
 _MOST_BYTES = 1 << 20
-_FIRST_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+#: X509_V_FLAGNO_CHECK_TIME of OpenSSL (x509_vfy.h), which Python has no name for.
+NO_CHECK_TIME = 0x200000
+FIRST_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+class Pair(NamedTuple):
+    """A certificate with its key, which TLS can be served with.
+
+    fingerprint: SHA-256 of the DER form, as "AB:CD:...". begin_s, end_s: when it is valid, as seconds since the epoch;
+    None if that is not known, since `refusal` says why clients that check certificates refuse it at any time.
+    """
+
+    context: ssl.SSLContext
+    fingerprint: str
+    begin_s: float | None
+    end_s: float | None
+    refusal: str
+
+    def refusal_at(self, now_s: float) -> str:
+        """Return why clients that check certificates refuse it now; "" if they need not."""
+        if self.end_s is not None and self.end_s < now_s:
+            return "certificate has expired"
+        if self.begin_s is not None and self.begin_s > now_s:
+            return "certificate is not yet valid"
+        return self.refusal
 
 
 class Certificate:
-    """The context of new TLS connections. `context` is replaced whole, by the one thread that calls `look`."""
+    """The context of new TLS connections. `pair` is replaced whole, by the one thread that calls `look`."""
 
     def __init__(self, certificate_file: str, key_file: str) -> None:
         """Raises StartError if the pair cannot be loaded."""
         # Constant after construction.
         self._files = certificate_file, key_file
-        # Owned by the thread that calls `look`.
+        # Owned by the thread that calls `look`; any thread may read the two.
         self._seen = self._stamps()
+        #: The reason for which the files, as they are now, are not used; None if they are.
+        self.failure: str | None = None
         try:
-            self._take()
+            self.pair = self._take()
         except ValueError as error:
             raise StartError(f"TLS cannot be served: {error}.") from None
+
+    @property
+    def file(self) -> str:
+        """The certificate's path."""
+        return self._files[0]
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        return self.pair.context
+
+    @property
+    def fingerprint(self) -> str:
+        return self.pair.fingerprint
 
     def look(self) -> bool:
         """Load the pair again if a file has changed since the last look; True if a new pair is in use.
@@ -42,31 +83,24 @@ class Certificate:
             return False
         self._seen = stamps
         try:
-            self._take()
+            self.pair = self._take()
         except ValueError as error:
+            self.failure = str(error)
             logger.error("tls: the changed certificate is not used, the one before it stays: %s", error)
             return False
+        self.failure = None
         return True
 
-    def _take(self) -> None:
-        """Raises ValueError, with nothing changed."""
-        context, der = _load(*self._files)
-        end = refusal = ""
-        try:
-            end = _end_of(context, der)
-        except ssl.SSLCertVerificationError as error:
-            # It is served all the same: RocketMQ's clients check no certificate unless they are told to.
-            refusal = error.verify_message
-        except ssl.SSLError as error:  # the key is of a kind that TLS has given up
-            raise ValueError(f"no client could shake hands with {self._files[0]} ({error})") from None
-        self.context = context
-        digest = hashlib.sha256(der).hexdigest().upper()
-        self.fingerprint = ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
-        logger.info("tls: serving the certificate in %s, SHA-256 %s", self._files[0], self.fingerprint)
-        if refusal:
+    def _take(self) -> Pair:
+        """Raises ValueError."""
+        pair = read_pair(*self._files)
+        logger.info("tls: serving the certificate in %s, SHA-256 %s", self.file, pair.fingerprint)
+        # It is served all the same: RocketMQ's clients check no certificate unless they are told to.
+        if refusal := pair.refusal_at(time.time()):
             logger.warning("tls: clients that check certificates refuse this one: %s", refusal)
-        else:
-            logger.info("tls: it is valid until %s", end)
+        elif pair.end_s is not None:
+            logger.info("tls: it is valid until %s", time.strftime("%b %e %H:%M:%S %Y GMT", time.gmtime(pair.end_s)))
+        return pair
 
     def _stamps(self) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
@@ -77,6 +111,22 @@ class Certificate:
             except OSError as error:
                 found.append((error.errno or -1,))
         return found
+
+
+def read_pair(certificate_file: str, key_file: str) -> Pair:
+    """Load a pair of files. Raises ValueError with the reason if TLS cannot be served with it."""
+    context, der = _load(certificate_file, key_file)
+    begin_s = end_s = None
+    refusal = ""
+    try:
+        begin_s, end_s = _validity(context, der)
+    except ssl.SSLCertVerificationError as error:
+        refusal = error.verify_message
+    except ssl.SSLError as error:  # the key is of a kind that TLS has given up
+        raise ValueError(f"no client could shake hands with {certificate_file} ({error})") from None
+    digest = hashlib.sha256(der).hexdigest().upper()
+    fingerprint = ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
+    return Pair(context, fingerprint, begin_s, end_s, refusal)
 
 
 class _NeedsPassword(Exception):
@@ -92,7 +142,7 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
     """Return the context and the certificate in DER. Raises ValueError with the reason."""
     text = _read("tlsCertFile", certificate_file)
     _read("tlsKeyFile", key_file)
-    first = _FIRST_CERTIFICATE.search(text)
+    first = FIRST_CERTIFICATE.search(text)
     if first is None:
         raise ValueError(f"tlsCertFile={certificate_file} has no certificate in PEM form")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -111,15 +161,16 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
     return context, der
 
 
-def _end_of(context: ssl.SSLContext, der: bytes) -> str:
-    """Return until when the certificate is valid, as it says itself. Raises SSLCertVerificationError if a client that
-    trusts it would refuse it now: it has expired, or is for other purposes; another SSLError if it serves nobody.
+def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float | None]:
+    """Return from when and until when the certificate is valid, as it says itself, in seconds since the epoch. Raises
+    SSLCertVerificationError if a client that trusts it refuses it at any time, because it is for other purposes;
+    another SSLError if it serves nobody.
 
     The library shows a certificate only to a client that has checked it, so this is a handshake with ourselves.
     """
     checking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     checking.check_hostname = False
-    checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
     checking.load_verify_locations(cadata=der)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = checking.wrap_bio(to_client, to_server)
@@ -129,7 +180,10 @@ def _end_of(context: ssl.SSLContext, der: bytes) -> str:
             side.do_handshake()
         except ssl.SSLWantReadError:
             pass
-    return str((client.getpeercert() or {}).get("notAfter", ""))
+    found = client.getpeercert() or {}
+    times = (found.get("notBefore"), found.get("notAfter"))
+    begin, end = (ssl.cert_time_to_seconds(said) if isinstance(said, str) else None for said in times)
+    return begin, end
 
 
 def _read(name: str, path: str) -> str:

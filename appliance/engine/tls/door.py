@@ -11,10 +11,9 @@ from collections.abc import Callable
 from ..clock import Clock
 from ..config import BrokerConfig
 from ..errors import StartError
-from ..host_port import join_host_port
-from ..protocol.message_id import decode_host, encode_host
+from ..protocol.message_id import encode_host
 from ..remoting.event_loop import READABLE, EventLoop
-from ..remoting.server import HOUSEKEEPING_SECONDS, IDLE_SECONDS, RemotingServer
+from ..remoting.server import HOUSEKEEPING_SECONDS, IDLE_SECONDS, Adopt, RemotingServer, text_of
 from .certificate import Certificate
 from .handshakes import Handshakes
 from .tunnels import Tunnels
@@ -23,11 +22,13 @@ logger = logging.getLogger(__name__)
 
 #: First byte of a TLS connection: a record of a handshake. The first byte of a frame is 0 or 1.
 _HANDSHAKE = b"\x16"
+#: First bytes of PROXY headers; those of named balancers have been taken before.
+_PROXY_HEADERS = (b"P", b"\r")
 #: Time between two looks if the certificate's files have changed.
 WATCH_S = 5.0
 
-#: Serves an accepted socket as a plain connection. On remoting-io.
-Adopt = Callable[[socket.socket], None]
+#: Serves the plain side of an accepted socket. On remoting-io.
+Serve = Callable[[socket.socket], None]
 
 
 class Door:
@@ -62,7 +63,8 @@ class Door:
     def take(self, sock: socket.socket, address: tuple[str, int], adopt: Adopt) -> None:
         """Wait for the first byte of a new connection, then have it served."""
         sock.setblocking(False)
-        unknown = _Unknown(self, sock, encode_host(address[0], address[1]), adopt, self._server.loop.monotonic)
+        born_host = encode_host(address[0], address[1])
+        unknown = _Unknown(self, sock, born_host, lambda one: adopt(one, address), self._server.loop.monotonic)
         self._server.loop.watch(sock.fileno(), READABLE, unknown)
         self._silent[sock.fileno()] = unknown
         self._server.count(unknown)
@@ -82,7 +84,10 @@ class Door:
                 sock.close()
         else:
             if first:
-                self._server.note_refusal("tlsMode is enforcing, closed a connection without TLS")
+                hint = ", perhaps with a PROXY header: proxyProtocolFrom" if first in _PROXY_HEADERS else ""
+                self._server.note_refusal(
+                    f"tlsMode is enforcing, closed a connection of {unknown.remote_host} without TLS{hint}"
+                )
             sock.close()
 
     def _drop(self, unknown: _Unknown) -> None:
@@ -126,7 +131,7 @@ class _Unknown:
     #: Its silence means something.
     unread = False
 
-    def __init__(self, door: Door, sock: socket.socket, born_host: bytes, adopt: Adopt, since: float) -> None:
+    def __init__(self, door: Door, sock: socket.socket, born_host: bytes, adopt: Serve, since: float) -> None:
         self._door = door
         self.sock = sock
         self.born_host = born_host
@@ -136,7 +141,7 @@ class _Unknown:
     @property
     def remote_host(self) -> str:
         """ "address:port", for logs."""
-        return join_host_port(*decode_host(self.born_host))
+        return text_of(self.born_host)
 
     def close(self) -> None:
         self._door.decide(self, b"")

@@ -43,6 +43,22 @@ TEMPLATES: dict[str, str | Plural] = {
         "Deliveries cannot be recorded (%(reason)s). %(count)d record has been dropped so far.",
         "Deliveries cannot be recorded (%(reason)s). %(count)d records have been dropped so far.",
     ),
+    "certificate_valid": ngettext_lazy(
+        "The TLS certificate in %(file)s is valid for %(count)d more day.",
+        "The TLS certificate in %(file)s is valid for %(count)d more days.",
+    ),
+    "certificate_ends_soon": ngettext_lazy(
+        "The TLS certificate in %(file)s ends in %(count)d day. Replace both files; no restart is needed.",
+        "The TLS certificate in %(file)s ends in %(count)d days. Replace both files; no restart is needed.",
+    ),
+    "certificate_expired": _(
+        "The TLS certificate in %(file)s has expired: clients that check certificates refuse it. Replace both files; "
+        "no restart is needed."
+    ),
+    "certificate_refused": _("Clients that check certificates refuse the one in %(file)s: %(reason)s."),
+    "certificate_stays": _(
+        "The changed TLS certificate in %(file)s is not used, and the one before it is still served: %(reason)s."
+    ),
     "wire_audit_failing": _("What admin tools did cannot be saved; it is kept in memory for now: %(reason)s."),
     "namesrv_registered": _("Registered with name server %(address)s."),
     "namesrv_lost": _(

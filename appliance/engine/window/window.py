@@ -18,6 +18,7 @@ from ..remoting.dispatcher import WorkerPool
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..wire_audit import WireAudit
+from .health.certificates import Served, days_left
 from .health.checks import Checks
 from .health.finding import checks_of
 from .offsets.commands import target_of
@@ -89,8 +90,12 @@ class Window:
         self.log = LogRing()
         self._server = server
         self._system = SystemView(options, addresses)
+        # Filled before anybody asks.
+        self._certificates: dict[str, Served] = {}
         # Set by start().
-        self._process_checks = self._checks = Checks(loop, wire_audit, addresses, options.config.bind)
+        self._process_checks = self._checks = Checks(
+            loop, wire_audit, addresses, options.config.bind, self._certificates
+        )
         #: Code of the sentence that says why there is no broker.
         self._without: str = "no_broker"
         #: Number of live frames of the brokers that have ended.
@@ -110,6 +115,10 @@ class Window:
     def take_users(self, users: WireUsers | None) -> None:
         """Take the users of the wire. Called before anybody asks, if access control is on."""
         self._users = users
+
+    def watch_certificate(self, check: str, served: Served) -> None:
+        """Judge a certificate that this process serves TLS with. Called before anybody asks. check: its name."""
+        self._certificates[check] = served
 
     def start(
         self, broker: Broker | None, namesrv: NameServer | None, pools: Mapping[str, WorkerPool], since: float
@@ -282,6 +291,9 @@ class Window:
         numbers[f'hot_path_info{{twin="{CHOICE.name}"}}'] = 1
         if self._parts is not None:
             numbers |= self._parts.metrics()
+        for name, served in self._certificates.items():
+            if (days := days_left(served)) is not None:
+                numbers[f'certificate_days_left{{certificate="{name}"}}'] = days
         if (view := seen(self._set)) is not None:
             numbers |= set_metrics(view)
         if self._namesrv is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ...host_port import cannot_reach, host_of
@@ -11,6 +11,7 @@ from ...remoting.event_loop import EventLoop
 from ...wire_audit import WireAudit
 from ..process.system import Addresses
 from ..sentences import say
+from .certificates import Served, certificate_findings
 from .finding import Finding, degraded, failed, fine
 
 if TYPE_CHECKING:
@@ -38,18 +39,21 @@ class Checks:
         wire_audit: WireAudit,
         addresses: Callable[[], Addresses],
         bind: str,
+        certificates: Mapping[str, Served],
         broker: BrokerChecks | None = None,
     ) -> None:
+        """certificates: by the name of their check; looked at again each time."""
         # Constant after construction.
         self._loop = loop
         self._wire_audit = wire_audit
         self._addresses = addresses
         self._bind = bind
+        self._certificates = certificates
         self._broker = broker
 
     def including(self, broker: BrokerChecks) -> Checks:
         """Return the same checks together with the broker's."""
-        return Checks(self._loop, self._wire_audit, self._addresses, self._bind, broker)
+        return Checks(self._loop, self._wire_audit, self._addresses, self._bind, self._certificates, broker)
 
     def all(self) -> tuple[Finding, ...]:
         """Run every check, the network's first."""
@@ -63,6 +67,7 @@ class Checks:
         address = addresses.broker or addresses.namesrv
         if address is not None:
             found.append(_address_check(address, self._bind))
+        found += certificate_findings(self._certificates)
         return tuple(found)
 
 

@@ -86,6 +86,9 @@ CLOCK_BEHIND_MS = 5_000
 
 #: The age from which the newest backup is too old.
 BACKUP_DAYS = 7
+#: Days until the end of a certificate from which it is reported; and from which that is urgent.
+CERTIFICATE_DAYS = 30
+CERTIFICATE_URGENT_DAYS = 7
 #: Open files. Wanted: enough for the clients, log files and queue files of a busy broker; systemd's default for
 #: services is 524,288.
 DESCRIPTORS_WANTED = 65_536

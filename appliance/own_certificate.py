@@ -1,0 +1,30 @@
+"""The trust of commands in the console on their machine: the file that is served, and nothing else."""
+
+from __future__ import annotations
+
+import ssl
+
+from .engine.errors import StartError
+from .engine.tls.certificate import FIRST_CERTIFICATE, NO_CHECK_TIME
+
+
+def trusting(certificate_file: str) -> ssl.SSLContext:
+    """Return a context for connections to a server that serves this file. Raises StartError if it cannot be read.
+
+    The first certificate of the file is trusted, none of those that signed it, and none of the system's. The name is
+    not compared, since commands connect to 127.0.0.1 and the certificate is for clients: whoever has its key is the
+    server. Nor is its end, or an expired certificate would have containers restart a broker that serves.
+    """
+    try:
+        with open(certificate_file, encoding="ascii", errors="replace") as file:
+            first = FIRST_CERTIFICATE.search(file.read(1 << 20))
+        if first is None:
+            raise StartError(f"{certificate_file} has no certificate in PEM form.")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname = False
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
+        context.load_verify_locations(cadata=first.group())
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise StartError(f"The certificate in {certificate_file} cannot be used: {why}.") from None
+    return context
