@@ -101,6 +101,8 @@ def test_it_is_one_for_every_machine_and_holds_the_client_and_nothing_else(wheel
         said = Parser().parsestr(file.read(metadata).decode())
     client = ROOT / "appliance" / "client"
     ours = {f"rocketbox/{path.relative_to(client)}" for path in client.rglob("*.py")} | {"rocketbox/py.typed"}
+    app = ROOT / "appliance" / "client_django"
+    ours |= {f"rocketbox/django/{path.relative_to(app)}" for path in app.rglob("*.py")}
     assert ours <= names
     rest = names - ours
     assert rest
