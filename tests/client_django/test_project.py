@@ -7,6 +7,7 @@ of a database that may be emptied.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -96,6 +97,7 @@ class Project:
                 env=self._environment | more,
                 # A shell that starts tests in the background has them ignore it, and so would the program.
                 preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+                start_new_session=True,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -120,7 +122,8 @@ class Project:
 
     def close(self) -> None:
         for process in self._processes:
-            process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # Django's reloader has a process below it
             process.wait()
 
 
@@ -208,7 +211,12 @@ def test_with_debug_a_changed_file_is_used_at_once(
         wait_for(lambda: "consumes" in project.said(consuming), "its start")
         consumers = code / "shop" / "consumers.py"
         consumers.write_text(consumers.read_text().replace("name=text", 'name=f"{text} of the new file"'))
-        wait_for(lambda: project.said(consuming).count("consumes") >= 2, "its second start")
+
+        def started_again() -> bool:
+            consumers.touch()  # the reloader may have looked first after the change
+            return project.said(consuming).count("consumes") >= 2
+
+        wait_for(started_again, "its second start", every=1.0)
         produce(rocketmq_topic, "17")
         wait_for(lambda: project.look()[0], "the bill", every=0.3)
         assert project.look()[0] == [["17 of the new file", 1]]

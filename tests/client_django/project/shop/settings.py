@@ -7,6 +7,7 @@ SECRET_KEY = "of tests only"
 DEBUG = bool(os.environ.get("SHOP_DEBUG"))
 INSTALLED_APPS = ["appliance.client_django", "shop"]
 DATABASES = {"default": json.loads(os.environ["SHOP_DATABASE"])}
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 USE_TZ = True
 ROCKETBOX = {"CLIENT": {"timeout": 30.0}, "PRODUCER": {"group": "shop"}}
 LOGGING = {
