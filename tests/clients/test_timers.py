@@ -9,7 +9,7 @@ import pytest
 
 from tests.clients.agents import ClientFailed, Json, PushConsumer
 from tests.clients.messages import Message, assert_same
-from tests.clients.stage import KINDS, READY_S, Stage
+from tests.clients.stage import KINDS, KINDS_AND_PYTHON, READY_S, Stage
 from tests.support.waiting import wait_for
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -48,7 +48,7 @@ def parts_of(handle: str) -> list[str]:
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_a_message_comes_when_its_time_has_come(kind: str, stage: Stage) -> None:
     stage.create_topic()
     sent: dict[str, tuple[int, int, Json]] = {}
@@ -89,7 +89,7 @@ def due(message: Message, sent: dict[str, tuple[int, int, Json]]) -> tuple[int, 
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_a_time_that_has_passed_is_now(kind: str, stage: Stage) -> None:
     stage.create_topic()
     late, none = (
@@ -108,7 +108,7 @@ def test_a_time_that_has_passed_is_now(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_a_time_beyond_the_longest_is_refused(kind: str, stage: Stage) -> None:
     stage.create_topic()
     with stage.producer() as producer:
