@@ -104,7 +104,7 @@ def test_it_consumes_what_every_client_delayed(kind: str, stage: Stage) -> None:
 def test_a_crash_loses_no_delayed_message_of_any_client(kind: str, stage: Stage) -> None:
     with stage.on_own_server(environment={"ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS}) as (stage, server):
         stage.create_topic()
-        messages = {kind: [Message(f"{kind} {n}".encode(), delay=18) for n in range(5)] for kind in KINDS}
+        messages = {kind: [Message(f"{kind} {n}".encode(), delay=18) for n in range(5)] for kind in KINDS_AND_PYTHON}
         for kind, its in messages.items():
             stage.send(its, kind=kind)
         server.kill()

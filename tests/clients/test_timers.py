@@ -137,12 +137,13 @@ def test_a_level_wins_over_a_time(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_it_consumes_what_every_client_gave_a_time(kind: str, stage: Stage) -> None:
     stage.create_topic(queues=2)
     timer = {"TIMER_DELAY_MS": 3000}
     messages = {
-        sender: [Message(f"{sender} {number}".encode(), timer=timer) for number in range(3)] for sender in KINDS
+        sender: [Message(f"{sender} {number}".encode(), timer=timer) for number in range(3)]
+        for sender in KINDS_AND_PYTHON
     }
     with stage.consumer() as consumer:
         for sender, its in messages.items():
@@ -219,7 +220,7 @@ def test_a_crash_loses_no_message_with_a_time_and_brings_none_back(kind: str, st
     with stage.on_own_server() as (stage, server):
         stage.create_topic()
         timer = {"TIMER_DELIVER_MS": now_ms() + 15_000}
-        messages = {kind: [Message(f"{kind} {n}".encode(), timer=timer) for n in range(5)] for kind in KINDS}
+        messages = {kind: [Message(f"{kind} {n}".encode(), timer=timer) for n in range(5)] for kind in KINDS_AND_PYTHON}
         for kind, its in messages.items():
             stage.send(its, kind=kind)
         recalled = Message(b"taken back", timer=timer)
