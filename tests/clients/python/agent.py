@@ -116,6 +116,19 @@ def send(name, topic, messages, how="sync", queue=None, **_):
     return {"results": [result_of(producer.send(message, **where)) for message in made]}
 
 
+def send_many(name, topic, count, bytes, how, **_):
+    """Send messages of zeros, for bench/clients.py; how: sync, or async with 256 on their way."""
+    _, producer, _ = OPEN[name]
+    message = Message(topic, b"\0" * bytes)
+    if how == "sync":
+        for _ in range(count):
+            producer.send(message)
+    else:
+        for outcome in producer.send_many(message for _ in range(count)):
+            if isinstance(outcome, ClientError):
+                raise outcome
+
+
 def start_push(name, group, namesrv, topic, instance, **given):
     start = STARTS.get(given["from"])
     if start is None:
@@ -200,6 +213,7 @@ def topics(namesrv, **_):
 COMMANDS = {
     "producer.start": start_producer,
     "producer.send": send,
+    "producer.many": send_many,
     "producer.stop": stop,
     "push.start": start_push,
     "push.stop": stop,
