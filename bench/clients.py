@@ -3,7 +3,7 @@
     .venv/bin/python bench/clients.py [--seconds 4] [--rounds 3] [--clients python,java-5.3.3,go] [--pin split|none]
 
 Bodies of 1 KiB, 8 queues, asynchronous flush. "sync": one thread that waits for each answer; "async": 256 on their way.
-The clients take turns in each round; the table has the medians of messages a second of processor time, and by the clock.
+The clients take turns in each round; the table has medians: messages a second of processor time, and by the clock.
 Each client sends some before, which does not count; what the JVM compiles later does. The Python client is pure Python:
 there is no compiled one.
 """

@@ -15,7 +15,7 @@ import traceback
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
-from appliance.client import Client, ClientError, Message, MessageQueue, Reject, Retry, Suspend
+from appliance.client import Client, ClientError, CloseReport, Message, MessageQueue, Reject, Retry, Suspend
 from tests.support.apache import ask
 
 OUT = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -185,7 +185,9 @@ def handler(name, given):
 def stop(name, **_):
     client, _, ended = OPEN.pop(name)
     ended.set()
-    client.close()
+    report = client.close()
+    if report != CloseReport():
+        print(f"{name}: {report}", file=sys.stderr)
 
 
 def create_topic(broker, topic, queues=4, **_):
