@@ -88,7 +88,7 @@ class Relay:
         free = self._lane(lane).filter(Q(until=None) | Q(until__lt=Now()))
         if connections[self._database].features.has_select_for_update_skip_locked:
             with transaction.atomic(using=self._database):
-                # Who finds another relay at the row goes to the next lane, and does not wait.
+                # If another relay is at the row, this one goes to the next lane and does not wait.
                 taken = bool(list(free.select_for_update(skip_locked=True))) and self._hold(free)
         else:
             taken = self._hold(free)

@@ -84,10 +84,10 @@ class Project:
 
     def migrate(self) -> None:
         if OTHER_DATABASE:
-            self.run("manage.py", "flush", "--noinput")
-        self.run("manage.py", "migrate", "--run-syncdb", "-v", "0")
+            self.finish("manage.py", "flush", "--noinput")
+        self.finish("manage.py", "migrate", "--run-syncdb", "-v", "0")
 
-    def start(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
+    def launch(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
         """Start Python in the project; what it says goes to files, see `said`."""
         log = (self.directory / f"{len(self._processes)}.log").open("wb")
         with log:
@@ -108,16 +108,16 @@ class Project:
     def said(self, process: subprocess.Popen[bytes]) -> str:
         return (self.directory / f"{self._processes.index(process)}.log").read_text(errors="replace")
 
-    def run(self, *arguments: str, **more: str) -> str:
+    def finish(self, *arguments: str, **more: str) -> str:
         """Run Python in the project, which has to succeed; return what it says."""
-        process = self.start(*arguments, **more)
+        process = self.launch(*arguments, **more)
         status = process.wait(240)
         assert status == 0, self.said(process)
         return self.said(process)
 
     def look(self) -> tuple[list[list[object]], int]:
         """Return (name and attempt of each bill, number of messages in the outbox)."""
-        bills, waiting = json.loads(self.run("-c", LOOKS).splitlines()[-1])
+        bills, waiting = json.loads(self.finish("-c", LOOKS).splitlines()[-1])
         return bills, waiting
 
     def close(self) -> None:
@@ -137,13 +137,13 @@ def project(tmp_path: Path, rocketbox, rocketmq_topic: str, rocketmq_group: str)
 
 def test_inside_the_project(tmp_path: Path) -> None:
     inside = Project(tmp_path, "", "orders", "billing")
-    said = inside.run("-m", "pytest", "-q", "-c", "pytest.ini", "--rootdir", str(PROJECT), str(PROJECT))
+    said = inside.finish("-m", "pytest", "-q", "-c", "pytest.ini", "--rootdir", str(PROJECT), str(PROJECT))
     assert " passed" in said
     assert " skipped" not in said
 
 
 def test_a_model_that_changed_has_a_migration(project: Project) -> None:
-    assert "No changes" in project.run("manage.py", "makemigrations", "--check", "--dry-run", "rocketbox")
+    assert "No changes" in project.finish("manage.py", "makemigrations", "--check", "--dry-run", "rocketbox")
 
 
 def test_consume_hands_messages_to_handlers_and_ends_with_the_one_it_is_at(
@@ -151,7 +151,7 @@ def test_consume_hands_messages_to_handlers_and_ends_with_the_one_it_is_at(
 ) -> None:
     release = project.directory / "release"
     produce(rocketmq_topic, "first")
-    consuming = project.start("manage.py", "consume")
+    consuming = project.launch("manage.py", "consume")
     wait_for(lambda: "consumes" in project.said(consuming) or consuming.poll() is not None, "its start")
     produce(rocketmq_topic, f"waits for {release}")
     wait_for(release.with_suffix(".begun").exists, "the handler")
@@ -162,7 +162,7 @@ def test_consume_hands_messages_to_handlers_and_ends_with_the_one_it_is_at(
     bills, _ = project.look()
     assert ["first", 1] in bills
     assert [f"waits for {release}", 1] in bills
-    consuming = project.start("manage.py", "consume")
+    consuming = project.launch("manage.py", "consume")
     wait_for(lambda: len(project.look()[0]) >= 3, "the bill of the next one", every=0.3)
     consuming.send_signal(signal.SIGINT)
     assert consuming.wait(120) == 0, project.said(consuming)
@@ -176,12 +176,12 @@ def test_a_message_that_a_killed_consumer_was_at_comes_again(
 ) -> None:
     release = project.directory / "release"
     produce(rocketmq_topic, f"waits for {release}")
-    consuming = project.start("manage.py", "consume")
+    consuming = project.launch("manage.py", "consume")
     wait_for(release.with_suffix(".begun").exists, "the handler")
     consuming.kill()
     assert consuming.wait(60) == -signal.SIGKILL
     release.touch()
-    consuming = project.start("manage.py", "consume")
+    consuming = project.launch("manage.py", "consume")
     wait_for(lambda: project.look()[0], "the bill", every=0.3)
     consuming.terminate()
     assert consuming.wait(120) == 0, project.said(consuming)
@@ -193,7 +193,7 @@ def test_consume_says_what_it_cannot_run(project: Project) -> None:
         ([], {"NAMESRV_ADDR": "127.0.0.1:9"}, "No name server answers"),
         ([], {"SHOP_TOPIC": "no topic"}, "rocketbox.E002"),
     ):
-        process = project.start("manage.py", "consume", *arguments, **more)
+        process = project.launch("manage.py", "consume", *arguments, **more)
         assert process.wait(120) == 1
         assert expected in project.said(process)
         assert "Traceback" not in project.said(process)
@@ -207,7 +207,7 @@ def test_with_debug_a_changed_file_is_used_at_once(
     project = Project(tmp_path, rocketbox.namesrv, rocketmq_topic, rocketmq_group, code)
     project.migrate()
     try:
-        consuming = project.start("manage.py", "consume", SHOP_DEBUG="1")
+        consuming = project.launch("manage.py", "consume", SHOP_DEBUG="1")
         wait_for(lambda: "consumes" in project.said(consuming), "its start")
         consumers = code / "shop" / "consumers.py"
         consumers.write_text(consumers.read_text().replace("name=text", 'name=f"{text} of the new file"'))
@@ -227,8 +227,8 @@ def test_with_debug_a_changed_file_is_used_at_once(
 def test_several_relays_send_each_message_once_and_keep_the_order_of_a_shard(
     project: Project, consumed, rocketmq_topic: str
 ) -> None:
-    project.run("-c", WRITES, rocketmq_topic, "12", "240")
-    relays = [project.start("manage.py", "relay_outbox", "--until-empty") for _ in range(3)]
+    project.finish("-c", WRITES, rocketmq_topic, "12", "240")
+    relays = [project.launch("manage.py", "relay_outbox", "--until-empty") for _ in range(3)]
     for relay in relays:
         assert relay.wait(240) == 0, project.said(relay)
     found = [message.text for message in consumed(rocketmq_topic, 240, timeout=60)]
@@ -239,11 +239,11 @@ def test_several_relays_send_each_message_once_and_keep_the_order_of_a_shard(
 
 
 def test_a_relay_that_is_killed_between_send_and_mark_loses_nothing(project: Project, consumed, rocketmq_topic) -> None:
-    project.run("-c", WRITES, rocketmq_topic, "1", "10")
-    killed = project.start("-c", DIES_BETWEEN_SEND_AND_MARK)
+    project.finish("-c", WRITES, rocketmq_topic, "1", "10")
+    killed = project.launch("-c", DIES_BETWEEN_SEND_AND_MARK)
     assert killed.wait(120) == -signal.SIGKILL, project.said(killed)
     assert project.look()[1] == 10
-    project.run("manage.py", "relay_outbox", "--until-empty")
+    project.finish("manage.py", "relay_outbox", "--until-empty")
     found = consumed(rocketmq_topic, 11, timeout=60)
     assert [message.text for message in found] == ["0 0", *(f"0 {number}" for number in range(10))]
     assert found[0].properties["OUTBOX_ID"] == found[1].properties["OUTBOX_ID"], "a double can be known"
@@ -252,7 +252,7 @@ def test_a_relay_that_is_killed_between_send_and_mark_loses_nothing(project: Pro
 
 
 def test_a_relay_ends_with_what_is_on_its_way(project: Project) -> None:
-    relay = project.start("manage.py", "relay_outbox")
+    relay = project.launch("manage.py", "relay_outbox")
     wait_for(lambda: "relaying" in project.said(relay), "its start")
     relay.terminate()
     assert relay.wait(120) == 0, project.said(relay)
