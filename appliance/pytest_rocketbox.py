@@ -22,7 +22,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +38,8 @@ _START_S = 90.0
 _STOP_S = 30.0
 #: Time for which `consumed` waits for messages, and between two looks.
 _CONSUME_S = 5.0
+#: Time for a group to commit: clients do it every 5 s.
+_IDLE_S = 30.0
 _LOOK_S = 0.01
 _LOG_LINES = 40
 _SERVER: pytest.StashKey[RocketBox] = pytest.StashKey()
@@ -188,6 +190,24 @@ def rocketbox(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
         server.remove()
 
 
+@pytest.fixture(scope="session")
+def rocketbox_factory(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., RocketBox]]:
+    """Starts further servers, `rocketbox_factory("--broker-name", "b")` with arguments of `rocketbox serve`; they end
+    with the run."""
+    made: list[RocketBox] = []
+
+    def make(*arguments: str) -> RocketBox:
+        server = RocketBox(tmp_path_factory.mktemp("rocketbox"), *arguments)
+        made.append(server)
+        server.start()
+        return server
+
+    yield make
+    for server in made:
+        server.kill()
+        server.remove()
+
+
 @pytest.fixture
 def rocketbox_fresh(tmp_path: Path) -> Iterator[RocketBox]:
     """A server for one test, which may stop, kill or pause it."""
@@ -239,6 +259,11 @@ class Produce:
     def __init__(self, client: Client) -> None:
         self._client = client
         self._told: set[str] = set()
+
+    @property
+    def topics(self) -> frozenset[str]:
+        """Topics that it sent to."""
+        return frozenset(self._told)
 
     def __call__(self, topic: str, body: bytes | str, **options: Any) -> SendResult:
         result = self._client.producer("PYTEST_PRODUCER").send(topic, body, **options)
@@ -331,6 +356,56 @@ def consumed(_rocketmq_client: Client) -> Consumed:
     while datetime.now(UTC) < began:
         time.sleep(0.0002)
     return Consumed(_rocketmq_client, began)
+
+
+class GroupIdle:
+    """Waits until a consumer group is done: `group_idle(group)`, or with topics behind the group."""
+
+    def __init__(self, client: Client, produce: Produce) -> None:
+        self._client = client
+        self._produce = produce
+
+    def __call__(self, group: str, *topics: str, timeout: float = _IDLE_S) -> None:
+        """Wait until the group has committed all messages of these topics, without them of those that `produce` sent
+        to in this test, and its retries. Fails after `timeout` seconds. Clients commit some seconds after they are
+        done. A message that waits for its next attempt is not looked for: see the broker's `messageDelayLevel`."""
+        wanted = topics or tuple(sorted(self._produce.topics))
+        if not wanted:
+            pytest.fail(f"group_idle({group!r}): produce sent nothing in this test; name the topics", pytrace=False)
+        deadline = time.monotonic() + timeout
+        while behind := self._behind(group, wanted):
+            if time.monotonic() >= deadline:
+                pytest.fail(f"group {group} is not done within {timeout:g} s: {', '.join(behind)}", pytrace=False)
+            time.sleep(_LOOK_S)
+
+    def _behind(self, group: str, topics: Sequence[str]) -> list[str]:
+        """Return a text for each queue whose end the group has not reached."""
+        reader, found = self._client.reader(), []
+        for topic in (*topics, f"%RETRY%{group}"):
+            queues = _queues(self._client, topic)
+            if not queues and topic in topics:
+                found.append(f"the topic {topic} does not exist")
+            for queue in queues:
+                committed, end = reader.committed(queue, group), reader.max_offset(queue)
+                if end > (committed or 0):
+                    found.append(f"{queue}: committed {'nothing' if committed is None else committed} of {end}")
+        return found
+
+
+@pytest.fixture
+def group_idle(_rocketmq_client: Client, produce: Produce) -> GroupIdle:
+    return GroupIdle(_rocketmq_client, produce)
+
+
+@pytest.fixture
+def dead_letters(consumed: Consumed) -> Callable[..., list[ReceivedMessage]]:
+    """Returns the next `count` dead letters of a group since the test began: `dead_letters(group, count=1, timeout=5)`.
+    Their `topic` is the group's of dead letters; RETRY_TOPIC among their properties is the message's own."""
+
+    def take(group: str, count: int = 1, timeout: float = _CONSUME_S) -> list[ReceivedMessage]:
+        return consumed(f"%DLQ%{group}", count, timeout)
+
+    return take
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -4,8 +4,10 @@
 
     rocketbox/           appliance/client
     rocketbox/_engine/   what its wire.py imports of appliance/engine, and what that imports in turn
+    rocketbox/django/    appliance/client_django, the app for Django projects
 
-Imports within each stay as they are; those of wire.py, the only door between them, are the only text that changes.
+Imports within each stay as they are; those of wire.py and of the app's sdk.py, the only doors between them, are the
+only text that changes.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ ROOT = HERE.parent
 CLIENT = ROOT / "appliance" / "client"
 ENGINE = ROOT / "appliance" / "engine"
 DOOR = CLIENT / "wire.py"
+DJANGO = ROOT / "appliance" / "client_django"
+DJANGO_DOOR = DJANGO / "sdk.py"
 
 
 def imported_by(path: Path) -> Iterator[Path]:
@@ -51,12 +55,16 @@ def lay_out(directory: Path) -> None:
     """Put the wheel's sources into an empty directory."""
     package = directory / "rocketbox"
     shutil.copytree(CLIENT, package, ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(DJANGO, package / "django", ignore=shutil.ignore_patterns("__pycache__"))
     for path in of_the_engine():
         target = package / "_engine" / path.relative_to(ENGINE)
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, target)
     door = package / DOOR.name
     door.write_text(door.read_text().replace("from ..engine.", "from ._engine."))
+    door = package / "django" / DJANGO_DOOR.name
+    text = door.read_text().replace("from ..client import", "from .. import")
+    door.write_text(text.replace("from ..client.", "from .."))
     (package / "py.typed").touch()
     shutil.copy(ROOT / "LICENSE", directory)
     shutil.copy(HERE / "README.md", directory)

@@ -11,6 +11,7 @@ from email.parser import Parser
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from tests.support.checkout import ROOT, Environment, pythons, run, variables
 from tests.support.directories import shared_directory
@@ -40,6 +41,36 @@ others = [name for name in sys.modules if name.partition(".")[0] in ("appliance"
 assert not others, others
 own = sysconfig.get_path("purelib")
 assert all(module.__file__.startswith(own) for name, module in sys.modules.items() if name.startswith("rocketbox"))
+"""
+
+DJANGO = """
+import sys, django
+from django.conf import settings
+
+server, topic, group = sys.argv[1:]
+database = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
+settings.configure(
+    INSTALLED_APPS=["rocketbox.django"], DATABASES={"default": database}, USE_TZ=True,
+    ROCKETBOX={"NAMESERVERS": server, "CLIENT": {"timeout": 60}},
+)
+django.setup()
+from django.core.management import call_command
+from django.db import transaction
+from rocketbox.django import client, consumer_group, send_by_outbox, send_on_commit
+from rocketbox.django.testing import deliver, messages_in_outbox
+
+call_command("migrate", verbosity=0)
+consumer_group(group).subscribe(topic)(lambda message: None)
+call_command("check")
+with transaction.atomic():
+    send_on_commit(topic, "on commit")
+    send_by_outbox(topic, "by outbox")
+deliver(group, messages_in_outbox()[0])
+call_command("relay_outbox", until_empty=True, verbosity=0)
+with client().pull_consumer(group, start="first") as consumer:
+    for _, message in zip(range(2), consumer.subscribe(topic)):
+        print(message.text)
+assert not [name for name in sys.modules if name.partition(".")[0] == "appliance"]
 """
 
 CONSUMES = """
@@ -73,6 +104,9 @@ class Installed:
         self._environment = Environment(directory / "venv", python)
         self._environment.pip("install", "-q", "--no-index", wheel, cwd=directory, PATH="/nowhere")
 
+    def give(self, *names: str) -> None:
+        self._environment.give([Requirement(name) for name in names])
+
     def start(self, program: str, *arguments: str) -> subprocess.Popen[str]:
         path = self._directory / "program.py"
         path.write_text(program)
@@ -101,6 +135,8 @@ def test_it_is_one_for_every_machine_and_holds_the_client_and_nothing_else(wheel
         said = Parser().parsestr(file.read(metadata).decode())
     client = ROOT / "appliance" / "client"
     ours = {f"rocketbox/{path.relative_to(client)}" for path in client.rglob("*.py")} | {"rocketbox/py.typed"}
+    app = ROOT / "appliance" / "client_django"
+    ours |= {f"rocketbox/django/{path.relative_to(app)}" for path in app.rglob("*.py")}
     assert ours <= names
     rest = names - ours
     assert rest
@@ -113,6 +149,14 @@ def test_it_sends_and_consumes_without_any_package(installed, rocketbox, rocketm
     program = installed.start(SENDS_AND_CONSUMES, rocketbox.namesrv, rocketmq_topic, rocketmq_group)
     said, errors = program.communicate(timeout=120)
     assert (program.returncode, said, errors) == (0, "['order-17'] 用\n", "")
+
+
+def test_its_django_app_needs_django_only(installed, rocketbox, rocketmq_topic, rocketmq_group):
+    installed.give("django")
+    program = installed.start(DJANGO, rocketbox.namesrv, rocketmq_topic, rocketmq_group)
+    said, errors = program.communicate(timeout=120)
+    assert (program.returncode, errors) == (0, "")
+    assert set(said.splitlines()) >= {"on commit", "by outbox"}
 
 
 def test_a_program_without_a_server_ends_with_what_to_do(installed):

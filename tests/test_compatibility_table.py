@@ -10,8 +10,8 @@ import pytest
 
 from tests.support.server import ROOT
 
-CLIENTS = ("java-4.9.8", "java-5.3.3", "go", "cpp")
-HEAD = "| feature | Java 4.9.8 | Java 5.3.3 | Go | C++ | tests |"
+CLIENTS = ("java-4.9.8", "java-5.3.3", "go", "cpp", "python")
+HEAD = "| feature | Java 4.9.8 | Java 5.3.3 | Go | C++ | Python | tests |"
 
 
 def rows() -> list[tuple[str, list[str], list[str]]]:
@@ -40,6 +40,8 @@ def collected() -> dict[str, set[str]]:
         clients |= {client for client in CLIENTS if re.search(rf"(^|-){re.escape(client)}($|-)", how)}
         if file == "test_cpp":
             clients.add("cpp")
+        if file == "test_python_client":  # beside each of the others
+            clients.add("python")
     # One test sends with every client in turn.
     found["test_delays::test_a_crash_loses_no_delayed_message_of_any_client"] |= set(CLIENTS)
     found["test_timers::test_a_crash_loses_no_message_with_a_time_and_brings_none_back"] |= set(CLIENTS)

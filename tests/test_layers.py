@@ -62,6 +62,13 @@ RULES = {
         ),
         "the client is for other people's programs: it installs without the server",
     ),
+    "appliance/client_django": (
+        (
+            *("gunicorn", "appliance.console", "appliance.api", "appliance.runtime", "appliance.main", ENGINE),
+            *("appliance.command_line", "appliance.commands", "appliance.settings"),
+        ),
+        "the app for Django projects installs with the client, without the server",
+    ),
     "appliance/client/core": (
         (
             *("socket", "ssl", "threading", "asyncio", "logging", "time", "os", "selectors", "queue"),
@@ -161,6 +168,19 @@ def test_the_client_reaches_the_engine_through_one_door():
         name.startswith((*pure, f"{ENGINE}.protocol.")) or name == "__future__.annotations" or name == "__future__"
         for name in imports_of(door)
     )
+
+
+def test_the_django_app_reaches_the_client_through_one_door():
+    """A wheel of the client has the app in another place, and replaces the door's imports."""
+    app = ROOT / "appliance/client_django"
+    wrong = {
+        str(path.relative_to(ROOT))
+        for path in app.rglob("*.py")
+        if path != app / "sdk.py"
+        for name in imports_of(path, annotations=True)
+        if name.startswith("appliance.") and not name.startswith("appliance.client_django")
+    }
+    assert not wrong, "of the client the app has what sdk.py names"
 
 
 # --- circles

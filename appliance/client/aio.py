@@ -389,6 +389,9 @@ class Reader(ReaderActs):
     async def offset_at(self, queue: MessageQueue, time: datetime) -> int:
         return await finish_awaiting(self._asking_at(queue, time))
 
+    async def committed(self, queue: MessageQueue, group: str) -> int | None:
+        return await finish_awaiting(self._asking_committed(queue, group))
+
 
 class Client(ClientActs[Producer, TransactionalProducer, PullConsumer, PushConsumer, Reader]):
     """A connection to a cluster, for the tasks of one event loop. It may be made before the loop runs.

@@ -18,6 +18,7 @@ from .core.inspection import directly
 from .core.ordered_group import OrderedGroup
 from .core.push_group import Batch, Direct, PushGroup, PushHeld
 from .core.requests import Subscription
+from .ending import SIGNALS, ended_by
 from .errors import Closed, InvalidOption, Reject, Retry, Suspend
 from .hooks import ConsumeCall, after_consume, before_consume
 from .message import CloseReport, ReceivedMessage, TopicStats
@@ -26,7 +27,7 @@ from .session import Session
 from .wire import RETRY_PREFIX, topic_name_error
 
 if TYPE_CHECKING:
-    from types import FrameType, TracebackType
+    from types import TracebackType
 
     from .core.push_group import OffsetFile
 
@@ -374,28 +375,14 @@ class PushConsumer(PushActs):
         finish(self._starting())
         return self
 
-    def run(self, signals: Iterable[signal.Signals] = (signal.SIGTERM, signal.SIGINT)) -> CloseReport:
+    def run(self, signals: Iterable[signal.Signals] = SIGNALS) -> CloseReport:
         """Start, wait for one of the signals or for `close`, and close; a second signal ends the process as it would
         without this consumer. Signals are only for the main thread."""
-        before: dict[signal.Signals, Any] = {}
-
-        def put_back() -> None:
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            before.clear()
-
-        def end(_number: int, _frame: FrameType | None) -> None:
-            put_back()
-            self._ended.put(None)
-
         try:
-            if threading.current_thread() is threading.main_thread():
-                for number in signals:
-                    before[number] = signal.signal(number, end)
-            self.start()
-            self._ended.get()
+            with ended_by(self._ended, signals):
+                self.start()
+                self._ended.get()
         finally:
-            put_back()
             report = self.close()
         return report
 

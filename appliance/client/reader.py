@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from .acts import Acts, finish
-from .core.pulling import Pulled, ask_offset, pull
+from .core.pulling import Pulled, ask_committed, ask_offset, pull
 from .errors import InvalidOption
 from .message import MessageQueue
 from .session import Session
@@ -43,6 +43,11 @@ class ReaderActs:
         steps = ask_offset(session.core.directory, session.clock, session.timeout, queue, what)
         return (yield session.wait(steps))
 
+    def _asking_committed(self, queue: MessageQueue, group: str) -> Acts[int | None]:
+        session = self._session
+        yield from self._reading_queues(queue.topic)
+        return (yield session.wait(ask_committed(session.core.directory, session.clock, session.timeout, group, queue)))
+
     def _asking_at(self, queue: MessageQueue, time: datetime) -> Acts[int]:
         return self._asking(queue, int(time.timestamp() * 1000))
 
@@ -71,3 +76,7 @@ class Reader(ReaderActs):
         """Return the offset of the first message stored at that time or later; without one, that of the next message.
         (A broker of 4.9 gives the last message's.)"""
         return finish(self._asking_at(queue, time))
+
+    def committed(self, queue: MessageQueue, group: str) -> int | None:
+        """Return the offset that a consumer group has committed, which is that of its next message; None if none."""
+        return finish(self._asking_committed(queue, group))

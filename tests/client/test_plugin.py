@@ -123,6 +123,47 @@ def test_a_message_that_does_not_come_is_told_with_what_did(produce, consumed, r
         consumed(f"{rocketmq_topic}-2", 1, timeout=0.0)
 
 
+def test_a_group_is_idle_when_it_has_committed_all(rocketbox, produce, group_idle, rocketmq_topic, rocketmq_group):
+    with pytest.raises(pytest.fail.Exception, match="produce sent nothing"):
+        group_idle(rocketmq_group)
+    produce(rocketmq_topic, "one")
+    with pytest.raises(pytest.fail.Exception, match=r"committed \S+ of 1"):
+        group_idle(rocketmq_group, timeout=0.0)
+    with pytest.raises(pytest.fail.Exception, match="the topic no-such-topic does not exist"):
+        group_idle(rocketmq_group, "no-such-topic", timeout=0.0)
+    handled = []
+    with rocketbox.client(timeout=60) as client:
+        consumer = client.push_consumer(rocketmq_group, start="first")
+        consumer.subscribe(rocketmq_topic, handler=handled.append)
+        consumer.start()
+        wait_for(lambda: handled, "the message")
+    group_idle(rocketmq_group)
+
+
+def test_dead_letters_are_found(rocketbox, produce, dead_letters, rocketmq_topic, rocketmq_group):
+    from appliance.client import Reject
+
+    produce(rocketmq_topic, "poison")
+    with rocketbox.client(timeout=60) as client:
+        consumer = client.push_consumer(rocketmq_group, start="first")
+
+        @consumer.subscribe(rocketmq_topic)
+        def refuse(message):
+            raise Reject("no such customer")
+
+        consumer.start()
+        (letter,) = dead_letters(rocketmq_group, timeout=60)
+    assert letter.text == "poison"
+    assert letter.properties["RETRY_TOPIC"] == rocketmq_topic
+
+
+def test_further_servers_are_of_their_own(rocketbox, rocketbox_factory):
+    other = rocketbox_factory("--cluster-name", "other")
+    assert other.namesrv != rocketbox.namesrv
+    with other.client(timeout=60) as client:
+        assert client.producer().send("orders", "x").queue_offset == 0
+
+
 def test_what_is_tested_finds_the_server_by_the_environment(rocketbox, rocketbox_env, consumed, rocketmq_topic):
     from appliance.client import Client
 

@@ -1,6 +1,6 @@
 """Official clients in processes of their own, told what to do over a pipe.
 
-An `Agent` is one process (Java, Go or C++, see `java/`, `go/` and `cpp/`): commands are JSON lines on its stdin,
+An `Agent` is one process (Java, Go, C++ or Python, see the directories here): commands are JSON lines on its stdin,
 answers and events JSON lines on its stdout. Every wait here has a deadline, and its failure says what had come until
 then.
 """
@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,6 +27,9 @@ from tests.clients.messages import Message
 from tests.support.standstill import stop_process
 
 Json = dict[str, Any]
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
 
 #: Long: clients have timeouts of their own, of 30 s for each pull of the C++ client's, and none may be stopped while it
 #: is at work.
@@ -62,6 +66,11 @@ class Agent:
     @property
     def is_java(self) -> bool:
         return self.name.startswith("java")
+
+    @property
+    def has_flags(self) -> bool:
+        """True if it sends a message's flag."""
+        return self.name != "python"
 
     @property
     def pid(self) -> int:
@@ -395,3 +404,12 @@ def start_cpp(scratch: Path) -> Agent:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NAMESRV_")}
     environment |= {"HOME": str(scratch), "PYTHONPATH": str(programs.cpp_client())}
     return Agent("cpp", programs.cpp_agent(), scratch, environment)
+
+
+def start_python(scratch: Path) -> Agent:
+    """The agent of the project's own Python client."""
+
+    scratch.mkdir(parents=True, exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("NAMESRV_")}
+    environment |= {"HOME": str(scratch), "PYTHONPATH": str(ROOT)}
+    return Agent("python", [sys.executable, str(HERE / "python" / "agent.py")], scratch, environment)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from tests.clients.agents import Agent, ClientFailed, start_cpp, start_go, start_java
+from tests.clients.agents import Agent, ClientFailed, start_cpp, start_go, start_java, start_python
 from tests.clients.programs import JAVA_VERSIONS
 from tests.clients.stage import LEVELS, AllAtOnce, Clients
 from tests.support.apache import ApacheRocketMQ
@@ -28,6 +28,8 @@ AGAINST = os.environ.get("ROCKETBOX_TEST_AGAINST", "rocketbox")
 JAVA = [f"java-{version}" for version in JAVA_VERSIONS]
 BINARY = [f"{name}-rocketmq" for name in JAVA]
 EVERY = [*JAVA, *BINARY, "go"]
+#: With this project's own.
+EVERY_AND_PYTHON = [*EVERY, "python"]
 
 
 def newest_first(*kinds: str) -> list[Any]:
@@ -151,12 +153,14 @@ def stage(request: pytest.FixtureRequest, kind: str, early: AllAtOnce | None, al
 
 
 def start(name: str, request: pytest.FixtureRequest) -> Agent:
-    """A client process by its name: java-VERSION, java-VERSION-rocketmq, go or cpp."""
+    """A client process by its name: java-VERSION, java-VERSION-rocketmq, go, cpp or python."""
     scratch = shared_directory(request, name)
     if name == "go":
         return start_go(scratch)
     if name == "cpp":
         return start_cpp(scratch)
+    if name == "python":
+        return start_python(scratch)
     _, version, *codec = name.split("-")
     return start_java(version, codec[0] if codec else "json", scratch)
 

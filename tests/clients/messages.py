@@ -52,10 +52,10 @@ def plain(count: int, seed: int = 0, size_bytes: int = 100) -> list[Message]:
     return [Message(chance.randbytes(size_bytes)) for _ in range(count)]
 
 
-def rich(count: int, seed: int = 0) -> list[Message]:
+def rich(count: int, seed: int = 0, flags: bool = True) -> list[Message]:
     """Messages with tags, one or two keys, user properties beyond ASCII, flags, and bodies of many sizes.
 
-    4,096 bytes is where the clients begin to compress.
+    4,096 bytes is where the clients begin to compress. flags: False for a client that sends none.
     """
     chance = random.Random(seed)
     sizes = (1, 2, 63, 1024, 4095, 4096, 10_000)
@@ -65,7 +65,7 @@ def rich(count: int, seed: int = 0) -> list[Message]:
             tags=TAGS[number % len(TAGS)],
             keys=(f"order-{number}",) + (("second",) if number % 2 else ()),
             properties={"number": str(number), "città": "Zürich 用户 🚀", "empty-looking": " x "},
-            flag=number,
+            flag=number if flags else 0,
         )
         for number in range(count)
     ]

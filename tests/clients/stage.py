@@ -31,6 +31,9 @@ from tests.support.waiting import wait_for
 KINDS = ("java-4.9.8", "java-5.3.3", "go", "cpp")
 JAVA = KINDS[:2]
 JAVA_AND_GO = KINDS[:3]
+#: With this project's own client.
+KINDS_AND_PYTHON = (*KINDS, "python")
+JAVA_GO_AND_PYTHON = (*JAVA_AND_GO, "python")
 
 #: Levels of a server for these tests. 2 and 18 differ from the others; a whole ladder of retries takes 18 s.
 LEVELS = "1s 2s" + " 1s" * 15 + " 3s"

@@ -11,7 +11,7 @@ import pytest
 from tests.clients.agents import PushConsumer
 from tests.clients.conftest import wait_for_clients
 from tests.clients.messages import Message, assert_each_once
-from tests.clients.stage import JAVA_AND_GO, KINDS, READY_S, Stage
+from tests.clients.stage import JAVA_GO_AND_PYTHON, KINDS_AND_PYTHON, READY_S, Stage
 from tests.support.waiting import wait_for
 
 
@@ -38,14 +38,15 @@ def noted(stage: Stage) -> int:
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_members_of_every_kind_get_everything_and_the_group_has_no_offset(kind: str, stage: Stage) -> None:
     """Sent by one kind to one group with a member of each kind."""
     stage.create_topic()
     messages = [Message(f"message {number}".encode(), tags="apples") for number in range(10)]
     with contextlib.ExitStack() as stack:
         members = [
-            stack.enter_context(stage.consumer(agent=stage.client(each), model="BROADCASTING")) for each in KINDS
+            stack.enter_context(stage.consumer(agent=stage.client(each), model="BROADCASTING"))
+            for each in KINDS_AND_PYTHON
         ]
         see_something(stage, *members)
         stage.send(messages)
@@ -58,7 +59,7 @@ def test_members_of_every_kind_get_everything_and_the_group_has_no_offset(kind: 
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_what_fails_in_a_broadcast_is_not_tried_again(kind: str, stage: Stage) -> None:
     stage.create_topic()
     messages = [Message(f"message {number}".encode()) for number in range(3)]
@@ -73,7 +74,7 @@ def test_what_fails_in_a_broadcast_is_not_tried_again(kind: str, stage: Stage) -
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", JAVA_AND_GO)
+@pytest.mark.parametrize("kind", JAVA_GO_AND_PYTHON)
 def test_a_member_goes_on_where_its_own_file_says(kind: str, stage: Stage) -> None:
     stage.create_topic()
     before, between = ([Message(f"{when} {n}".encode()) for n in range(5)] for when in ("before", "between"))

@@ -10,7 +10,7 @@ import pytest
 from tests.clients.agents import Agent, PushConsumer
 from tests.clients.conftest import wait_for_clients
 from tests.clients.messages import Message
-from tests.clients.stage import KINDS, READY_S, Stage
+from tests.clients.stage import KINDS_AND_PYTHON, READY_S, Stage
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def closing_what_was_killed(agent: Agent) -> Iterator[Agent]:
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_nothing_is_lost_while_members_come_go_and_are_killed(kind: str, stage: Stage) -> None:
     stage.create_topic(queues=4)
     sent: list[Message] = []
@@ -68,7 +68,7 @@ def test_nothing_is_lost_while_members_come_go_and_are_killed(kind: str, stage: 
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_it_shares_a_group_with_a_client_of_another_kind_that_leaves(kind: str, stage: Stage) -> None:
     """A message that failed at one member may come again to another."""
     other = "go" if kind.startswith("java") else "java-5.3.3"

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.clients.agents import Agent, Producer, PushConsumer
-from tests.clients.conftest import EVERY, Target, wait_for_clients
+from tests.clients.conftest import EVERY_AND_PYTHON, Target, wait_for_clients
 from tests.clients.messages import (
     TAGS,
     Message,
@@ -22,7 +22,7 @@ from tests.clients.messages import (
     rich,
 )
 
-pytestmark = pytest.mark.parametrize("agent", EVERY, indirect=True)
+pytestmark = pytest.mark.parametrize("agent", EVERY_AND_PYTHON, indirect=True)
 
 FIRST, LAST, AT = "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_TIMESTAMP"
 
@@ -63,7 +63,7 @@ def test_a_tag_subscription_gets_its_tags_and_nothing_else(
     agent: Agent, target: Target, new_topic: Callable[..., str], group: str
 ) -> None:
     topic = new_topic(queues=2)
-    messages = rich(30) + plain(5)
+    messages = rich(30, flags=agent.has_flags) + plain(5)
     wanted = [message for message in messages if message.tags in (TAGS[0], TAGS[2])]
     expression = f"{TAGS[0]} || {TAGS[2]}"
     with (
@@ -101,7 +101,7 @@ def test_broadcasting_gives_every_member_everything(
     agent: Agent, target: Target, new_topic: Callable[..., str], group: str
 ) -> None:
     topic = new_topic(queues=4)
-    messages = rich(20)
+    messages = rich(20, flags=agent.has_flags)
     with (
         agent.producer(target.namesrv) as producer,
         agent.push(target.namesrv, topic, group, model="BROADCASTING") as one,

@@ -8,7 +8,7 @@ import pytest
 
 from tests.clients.agents import Json, PushConsumer
 from tests.clients.messages import Message, assert_same
-from tests.clients.stage import KINDS, LEVELS, READY_S, Stage
+from tests.clients.stage import KINDS, KINDS_AND_PYTHON, LEVELS, READY_S, Stage
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -35,7 +35,7 @@ def until_all_came(consumer: PushConsumer, messages: list[Message], seconds: flo
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_delayed_messages_come_when_they_are_due_in_the_order_of_their_level(kind: str, stage: Stage) -> None:
     stage.create_topic()
     messages = delayed(8, 2, 1)
@@ -85,10 +85,12 @@ def test_a_level_above_the_highest_counts_as_the_highest_and_one_below_1_as_none
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_it_consumes_what_every_client_delayed(kind: str, stage: Stage) -> None:
     stage.create_topic(queues=2)
-    messages = {sender: [Message(f"{sender} {number}".encode(), delay=1) for number in range(3)] for sender in KINDS}
+    messages = {
+        sender: [Message(f"{sender} {number}".encode(), delay=1) for number in range(3)] for sender in KINDS_AND_PYTHON
+    }
     with stage.consumer() as consumer:
         for sender, its in messages.items():
             stage.send(its, kind=sender)
@@ -102,7 +104,7 @@ def test_it_consumes_what_every_client_delayed(kind: str, stage: Stage) -> None:
 def test_a_crash_loses_no_delayed_message_of_any_client(kind: str, stage: Stage) -> None:
     with stage.on_own_server(environment={"ROCKETBOX_STORE_MESSAGE_DELAY_LEVEL": LEVELS}) as (stage, server):
         stage.create_topic()
-        messages = {kind: [Message(f"{kind} {n}".encode(), delay=18) for n in range(5)] for kind in KINDS}
+        messages = {kind: [Message(f"{kind} {n}".encode(), delay=18) for n in range(5)] for kind in KINDS_AND_PYTHON}
         for kind, its in messages.items():
             stage.send(its, kind=kind)
         server.kill()

@@ -10,9 +10,9 @@ import pytest
 from tests.clients.agents import Json, PushConsumer
 from tests.clients.conftest import wait_for_clients
 from tests.clients.messages import Message
-from tests.clients.stage import JAVA_AND_GO, KINDS, READY_S, Stage
+from tests.clients.stage import JAVA_GO_AND_PYTHON, KINDS_AND_PYTHON, READY_S, Stage
 
-every_kind = pytest.mark.parametrize("kind", KINDS)
+every_kind = pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 
 #: A lock that is not renewed ends after 60 s; clients renew theirs every 20 s, and ask for one every 3 to 20 s.
 LEASE_S = 60
@@ -45,7 +45,7 @@ def test_a_queue_rests_and_goes_on_with_the_message_that_failed(kind: str, stage
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", JAVA_AND_GO)
+@pytest.mark.parametrize("kind", JAVA_GO_AND_PYTHON)
 def test_an_ordered_consumer_gives_up_at_its_maximum_and_goes_on_in_order(kind: str, stage: Stage) -> None:
     stage.create_topic()
     messages = steps(3)

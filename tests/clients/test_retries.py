@@ -13,15 +13,15 @@ from tests.clients.agents import Json, PushConsumer
 from tests.clients.conftest import wait_for_clients
 from tests.clients.messages import Message, assert_same
 from tests.clients.refusals import Refusals
-from tests.clients.stage import JAVA, JAVA_AND_GO, KINDS, READY_S, Stage
+from tests.clients.stage import JAVA, JAVA_GO_AND_PYTHON, KINDS, KINDS_AND_PYTHON, READY_S, Stage
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 #: Apache 5.3.3 fails over a message sent back for the last time without its topic, which the C++ client leaves out.
 CPP_OWN = pytest.param("cpp", marks=pytest.mark.own)
-java_and_go = pytest.mark.parametrize("kind", JAVA_AND_GO)
+java_go_and_python = pytest.mark.parametrize("kind", JAVA_GO_AND_PYTHON)
 
 #: Ways in which a listener can fail. The C interface of the C++ client has one way only.
-WAYS = [*((kind, how) for kind in JAVA_AND_GO for how in ("later", "throw")), ("cpp", "later")]
+WAYS = [*((kind, how) for kind in JAVA_GO_AND_PYTHON for how in ("later", "throw")), ("cpp", "later")]
 
 MESSAGE = Message(b"again", tags="apples", keys=("order-1",), properties={"number": "1", "city": "Z\u00fcrich"})
 
@@ -62,7 +62,7 @@ def test_what_fails_three_times_comes_three_times_more(kind: str, stage: Stage, 
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", [*JAVA_AND_GO, CPP_OWN])
+@pytest.mark.parametrize("kind", [*JAVA_GO_AND_PYTHON, CPP_OWN])
 def test_what_fails_always_becomes_a_dead_letter_after_sixteen_retries(kind: str, stage: Stage) -> None:
     stage.create_topic()
     with stage.consumer(fail=-1) as consumer:
@@ -86,7 +86,7 @@ def test_what_fails_always_becomes_a_dead_letter_after_sixteen_retries(kind: str
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_a_maximum_of_the_clients_own_counts_and_not_that_of_the_group(kind: str, stage: Stage) -> None:
     stage.create_topic()
     stage.create_group(retryMaxTimes=1)
@@ -115,7 +115,7 @@ def test_the_maximum_of_the_group_counts_for_a_client_that_says_none(kind: str, 
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_level_minus_1_means_the_dead_letters_at_once(kind: str, stage: Stage) -> None:
     stage.create_topic()
     with stage.consumer(fail=-1, next_level=-1) as consumer:
@@ -129,7 +129,7 @@ def test_level_minus_1_means_the_dead_letters_at_once(kind: str, stage: Stage) -
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_a_level_that_the_listener_asks_for_counts(kind: str, stage: Stage) -> None:
     stage.create_topic()
     with stage.consumer(fail=2, next_level=2) as consumer:
@@ -156,7 +156,7 @@ def test_a_consumer_finds_its_retry_topic_though_nobody_made_it(kind: str, stage
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_one_that_fails_does_not_hold_up_the_others(kind: str, stage: Stage) -> None:
     """A message that was sent back counts as done: the group's offset passes it."""
     stage.create_topic()
@@ -215,7 +215,7 @@ def test_of_a_batch_only_what_was_not_acknowledged_comes_again(kind: str, stage:
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", JAVA_AND_GO)
+@java_go_and_python
 def test_groups_of_one_topic_have_limits_and_retries_of_their_own(kind: str, stage: Stage) -> None:
     """One group goes on trying messages that another gives up, and a third never fails. One retry topic has three
     queues while the group wants one by now."""

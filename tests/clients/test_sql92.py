@@ -15,12 +15,12 @@ import pytest
 from appliance.engine import fastjson
 from tests.clients.agents import ClientFailed, Json, PushConsumer
 from tests.clients.messages import Message, assert_same
-from tests.clients.stage import JAVA, JAVA_AND_GO, KINDS, LEVELS, READY_S, Stage
+from tests.clients.stage import JAVA, JAVA_GO_AND_PYTHON, KINDS_AND_PYTHON, LEVELS, READY_S, Stage
 from tests.support.apache import ask
 from tests.support.waiting import wait_for
 
 java = pytest.mark.parametrize("kind", JAVA)
-java_and_go = pytest.mark.parametrize("kind", JAVA_AND_GO)
+java_go_and_python = pytest.mark.parametrize("kind", JAVA_GO_AND_PYTHON)
 
 _NUMBERS = itertools.count()
 
@@ -62,7 +62,7 @@ def subscribe(stage: Stage, consumer: PushConsumer, **arguments: str) -> None:
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_what_fulfils_an_expression_comes(kind: str, stage: Stage) -> None:
     stage.create_topic()
     goods = some(*GOODS)
@@ -76,7 +76,7 @@ def test_what_fulfils_an_expression_comes(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_two_groups_with_different_expressions_and_one_with_tags(kind: str, stage: Stage) -> None:
     stage.create_topic()
     goods = some(*GOODS)
@@ -92,7 +92,7 @@ def test_two_groups_with_different_expressions_and_one_with_tags(kind: str, stag
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_messages_of_every_client_are_judged_alike(kind: str, stage: Stage) -> None:
     stage.create_topic()
     goods = some(*GOODS)
@@ -102,7 +102,7 @@ def test_messages_of_every_client_are_judged_alike(kind: str, stage: Stage) -> N
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_the_offset_moves_over_what_is_not_wanted(kind: str, stage: Stage) -> None:
     """A consumer that receives nothing still commits, or it would look through everything again."""
     stage.create_topic()
@@ -147,7 +147,7 @@ def test_another_expression_while_it_runs(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_what_fails_comes_again_whatever_the_expression_says(kind: str, stage: Stage) -> None:
     stage.create_topic()
     goods = some(*GOODS)

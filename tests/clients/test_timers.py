@@ -9,7 +9,7 @@ import pytest
 
 from tests.clients.agents import ClientFailed, Json, PushConsumer
 from tests.clients.messages import Message, assert_same
-from tests.clients.stage import KINDS, READY_S, Stage
+from tests.clients.stage import KINDS, KINDS_AND_PYTHON, READY_S, Stage
 from tests.support.waiting import wait_for
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -48,7 +48,7 @@ def parts_of(handle: str) -> list[str]:
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_a_message_comes_when_its_time_has_come(kind: str, stage: Stage) -> None:
     stage.create_topic()
     sent: dict[str, tuple[int, int, Json]] = {}
@@ -89,7 +89,7 @@ def due(message: Message, sent: dict[str, tuple[int, int, Json]]) -> tuple[int, 
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_a_time_that_has_passed_is_now(kind: str, stage: Stage) -> None:
     stage.create_topic()
     late, none = (
@@ -108,7 +108,7 @@ def test_a_time_that_has_passed_is_now(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_a_time_beyond_the_longest_is_refused(kind: str, stage: Stage) -> None:
     stage.create_topic()
     with stage.producer() as producer:
@@ -137,12 +137,13 @@ def test_a_level_wins_over_a_time(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.at_once
-@every_kind
+@pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_it_consumes_what_every_client_gave_a_time(kind: str, stage: Stage) -> None:
     stage.create_topic(queues=2)
     timer = {"TIMER_DELAY_MS": 3000}
     messages = {
-        sender: [Message(f"{sender} {number}".encode(), timer=timer) for number in range(3)] for sender in KINDS
+        sender: [Message(f"{sender} {number}".encode(), timer=timer) for number in range(3)]
+        for sender in KINDS_AND_PYTHON
     }
     with stage.consumer() as consumer:
         for sender, its in messages.items():
@@ -219,7 +220,7 @@ def test_a_crash_loses_no_message_with_a_time_and_brings_none_back(kind: str, st
     with stage.on_own_server() as (stage, server):
         stage.create_topic()
         timer = {"TIMER_DELIVER_MS": now_ms() + 15_000}
-        messages = {kind: [Message(f"{kind} {n}".encode(), timer=timer) for n in range(5)] for kind in KINDS}
+        messages = {kind: [Message(f"{kind} {n}".encode(), timer=timer) for n in range(5)] for kind in KINDS_AND_PYTHON}
         for kind, its in messages.items():
             stage.send(its, kind=kind)
         recalled = Message(b"taken back", timer=timer)

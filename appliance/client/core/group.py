@@ -33,7 +33,7 @@ from . import inspection, requests
 from .answers import failure, number, refusal
 from .directory import Directory, first_error
 from .figures import Rates
-from .pulling import Pulled, ask_offset
+from .pulling import Pulled, ask_committed, ask_offset
 from .rebalance import average, read_members
 from .requests import Member, Subscription
 from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
@@ -432,20 +432,7 @@ class Group(Generic[HeldQueue]):
 
     def committed(self, queue: MessageQueue) -> Steps[int | None]:
         """Return the group's offset at the broker, None if there is none."""
-        address = self._directory.readable(queue)
-        who = f"broker {queue.broker_name} at {address}"
-        if address is None:
-            raise BrokerAway(f"broker {queue.broker_name} is in no route of {queue.topic} any more.")
-        what = f"the question for the offset of {self.group}"
-        request = requests.committed_offset(self.group, queue)
-        answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
-        if isinstance(answer, CallFailed):
-            raise failure(answer, who, what)
-        if answer.code == ResponseCode.QUERY_NOT_FOUND:
-            return None
-        if answer.code != ResponseCode.SUCCESS:
-            raise refusal(answer, who, what)
-        return number(answer, "offset", who)
+        return (yield from ask_committed(self._directory, self._clock, self._timeout, self.group, queue))
 
     def commit(self, everything: bool = False) -> Steps[list[ClientError]]:
         """Write the passed offsets that have moved, or those of all queues; return the errors."""

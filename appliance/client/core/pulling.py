@@ -110,3 +110,25 @@ def ask_offset(directory: Directory, clock: Clock, timeout: float, queue: Messag
     if answer.code != ResponseCode.SUCCESS:
         raise refusal(answer, who, f"the question for an offset of {queue}")
     return number(answer, "offset", who)
+
+
+def ask_committed(
+    directory: Directory, clock: Clock, timeout: float, group: str, queue: MessageQueue
+) -> Steps[int | None]:
+    """Return the offset that a group has committed at the queue's broker, None if there is none.
+
+    Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
+    """
+    address = directory.readable(queue)
+    who = f"broker {queue.broker_name} at {address}"
+    if address is None:
+        raise BrokerAway(f"broker {queue.broker_name} is in no route of {queue.topic} any more.")
+    what = f"the question for the offset of {group}"
+    answer = yield Call(address, requests.committed_offset(group, queue), clock.monotonic() + timeout)
+    if isinstance(answer, CallFailed):
+        raise failure(answer, who, what)
+    if answer.code == ResponseCode.QUERY_NOT_FOUND:
+        return None
+    if answer.code != ResponseCode.SUCCESS:
+        raise refusal(answer, who, what)
+    return number(answer, "offset", who)

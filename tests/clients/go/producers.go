@@ -26,6 +26,7 @@ func init() {
 		return nil, found.(rocketmq.Producer).Shutdown()
 	}
 	commands["producer.send"] = send
+	commands["producer.many"] = sendMany
 }
 
 func newProducer(args arguments) (rocketmq.Producer, error) {
@@ -143,4 +144,43 @@ func sendAsync(ctx context.Context, producer rocketmq.Producer, messages []*prim
 	case <-ctx.Done():
 		return nil, fmt.Errorf("callbacks are missing after 20 s")
 	}
+}
+
+// sendMany sends "count" messages of "bytes" zeros, for bench/clients.py; "how" is sync, or async with 256 on their way.
+func sendMany(args arguments) (interface{}, error) {
+	found, ok := producers.Load(args.text("name", ""))
+	if !ok {
+		return nil, fmt.Errorf("no producer %v", args["name"])
+	}
+	producer := found.(rocketmq.Producer)
+	window := make(chan struct{}, 256)
+	var lock sync.Mutex
+	var failure error
+	for i := args.number("count", 0); i > 0; i-- {
+		message := primitive.NewMessage(args.text("topic", ""), make([]byte, args.number("bytes", 0)))
+		if args.text("how", "") == "sync" {
+			if _, err := producer.SendSync(context.Background(), message); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		window <- struct{}{}
+		err := producer.SendAsync(context.Background(), func(_ context.Context, _ *primitive.SendResult, err error) {
+			if err != nil {
+				lock.Lock()
+				failure = err
+				lock.Unlock()
+			}
+			<-window
+		}, message)
+		if err != nil {
+			return nil, err
+		}
+	}
+	for i := 0; i < cap(window); i++ {
+		window <- struct{}{}
+	}
+	lock.Lock()
+	defer lock.Unlock()
+	return nil, failure
 }

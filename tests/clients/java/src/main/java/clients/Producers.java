@@ -28,6 +28,7 @@ final class Producers {
         commands.put("producer.start", Producers::start);
         commands.put("producer.stop", Producers::stop);
         commands.put("producer.send", Producers::send);
+        commands.put("producer.many", Producers::sendMany);
         commands.put("producer.queues", args -> Messages.queues(
                 producer(args).fetchPublishMessageQueues(args.text("topic"))));
     }
@@ -130,6 +131,41 @@ final class Producers {
     }
 
     /** All at once; results in the order of the messages, a failed one as {"error": ...}. */
+    /** Sends "count" messages of "bytes" zeros, for bench/clients.py; "how" is sync, or async with 256 on their way. */
+    private static Object sendMany(Args args) throws Exception {
+        DefaultMQProducer producer = producer(args);
+        boolean waits = args.text("how").equals("sync");
+        int window = 256;
+        java.util.concurrent.Semaphore open = new java.util.concurrent.Semaphore(window);
+        java.util.concurrent.atomic.AtomicReference<Throwable> failure = new java.util.concurrent.atomic.AtomicReference<>();
+        SendCallback done = new SendCallback() {
+            @Override
+            public void onSuccess(SendResult result) {
+                open.release();
+            }
+
+            @Override
+            public void onException(Throwable problem) {
+                failure.set(problem);
+                open.release();
+            }
+        };
+        for (long i = args.number("count"); i > 0; i--) {
+            Message message = new Message(args.text("topic"), new byte[(int) args.number("bytes")]);
+            if (waits) {
+                producer.send(message);
+            } else {
+                open.acquire();
+                producer.send(message, done);
+            }
+        }
+        open.acquire(window);
+        if (failure.get() != null) {
+            throw new IllegalStateException(failure.get());
+        }
+        return null;
+    }
+
     private static Object sendAsync(DefaultMQProducer producer, List<Message> messages) throws Exception {
         Object[] results = new Object[messages.size()];
         CountDownLatch open = new CountDownLatch(messages.size());

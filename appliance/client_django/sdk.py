@@ -1,0 +1,42 @@
+"""The only module through which the app uses the client. In the client's wheel, where the app is `rocketbox.django`,
+this module's imports are other ones (`client_wheel/build.py`)."""
+
+from __future__ import annotations
+
+from ..client import (
+    Client,
+    ClientError,
+    CloseReport,
+    InvalidMessage,
+    InvalidOption,
+    Message,
+    MessageQueue,
+    Producer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from ..client.ending import ended_by
+from ..client.packing import SendOptions, Where, body_of, envelope_of, properties_of, taken_apart, text_of
+from ..client.wire import Record
+
+__all__ = [
+    "Client",
+    "ClientError",
+    "CloseReport",
+    "InvalidMessage",
+    "InvalidOption",
+    "Message",
+    "MessageQueue",
+    "Producer",
+    "PushConsumer",
+    "ReceivedMessage",
+    "Record",
+    "SendOptions",
+    "Where",
+    "body_of",
+    "ended_by",
+    "envelope_of",
+    "properties_of",
+    "taken_apart",
+    "text_of",
+]
