@@ -182,11 +182,15 @@ def _tile(one: dict[str, Any], report: str, zone: tzinfo, day: str) -> Tile:
     return Tile(
         title=words.said(words.TILES, one["key"], report),
         value=value(one["value"], unit, zone, day),
-        before="" if before is None else _("the day before: %(value)s") % {"value": value(before, unit, zone, day)},
+        before="" if before is None else _before(report) % {"value": value(before, unit, zone, day)},
         where=tuple(_place(key, found, unit, zone, day) for key, found in one.get("where") or ()),
         spark=_spark(trend),
         trend=" · ".join(value(each, unit, zone, day) for each in trend),
     )
+
+
+def _before(report: str) -> str:
+    return _("the week before: %(value)s") if report == "week" else _("the day before: %(value)s")
 
 
 def _place(key: str, found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:

@@ -55,7 +55,7 @@ def reports(request: HttpRequest) -> HttpResponse:
         "newest": newest,
         "newest_words": shown.day_words(newest),
         "digest": digest,
-        "cards": [(name, words.title(name), words.question(name)) for name in words.REPORTS],
+        "cards": [(name, words.title(name), words.question(name)) for name in _kept(newest)],
         "days": [(day, shown.day_words(day)) for day in days[:DAYS_SHOWN]],
         "older": [(day, shown.day_words(day)) for day in days[DAYS_SHOWN:]],
         "runs": [_run_row(run) for run in runs[:RUNS_SHOWN]],
@@ -99,7 +99,7 @@ def report(request: HttpRequest, day: str, report: str) -> HttpResponse:
         "earlier": days[at + 1] if 0 <= at < len(days) - 1 else "",
         "later": days[at - 1] if at > 0 else "",
         "run": run,
-        "others": [(name, words.title(name), name == report) for name in words.REPORTS],
+        "others": [(name, words.title(name), name == report) for name in _kept(day)],
     }
     for name in ("earlier", "later"):
         context[f"{name}_words"] = shown.day_words(context[name])
@@ -271,6 +271,11 @@ def _shown(request: HttpRequest, day: str, report: str) -> shown.Shown | None:
         return shown.document(found, partial(allows, request.user))
     except (shown.Damaged, Unavailable):
         return None
+
+
+def _kept(day: str) -> list[str]:
+    """Return the names of a day's reports in the order of pages; of all reports before the first day."""
+    return reports_.kept(day, words.REPORTS) if day else list(words.REPORTS)
 
 
 def _run_of(day: str) -> reports_.RunRecord | None:
