@@ -1,11 +1,12 @@
 """R14, week: the seven days that end with this one, beside the seven before.
 
-The figures of earlier days are those of their digests; groups and topics come from the facts of the days.
+The figures of earlier days are those of their digests, or else of their facts; groups and topics come from facts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from ..facts.tables import DEAD_LETTERS, DELETED_UNREAD, LAG, RETRIES
 from . import digest, latency
@@ -25,7 +26,7 @@ LARGEST = ("worst_behind_ms", "groups_over_limit")
 
 def make(view: View) -> Document:
     days = view.last_days(2 * DAYS)
-    found = {day: view.snapshot.earlier.get(day, {}) for day in days[:-1]} | {days[-1]: digest.figures(view)}
+    found = {day: _figures(view, day) for day in days}
     rows: list[tuple[Value, ...]] = [
         (day, *(found[day].get(key) for key, _ in FIGURES), _unread(view, day)) for day in days
     ]
@@ -60,6 +61,14 @@ _GROUPS = (
     ("deleted_unread", "messages"),
 )  # fmt: skip
 _TOPICS = (("topic", "topic"), ("messages", "messages"), ("week_before", "messages"), ("change", "permille"))
+
+
+def _figures(view: View, day: str) -> dict[str, int | None]:
+    """Return the figures of a day's digest; of an earlier day whose digest is gone, those that its facts give."""
+    known = view.snapshot.earlier.get(day) if day != view.snapshot.day else None
+    if known is None and view.whole(day) is not None:
+        return digest.figures(replace(view, snapshot=replace(view.snapshot, day=day)))
+    return known or {}
 
 
 def _of_week(found: dict[str, dict[str, int | None]], days: list[str], key: str) -> int | None:

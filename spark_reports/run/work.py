@@ -100,7 +100,10 @@ class Work:
             before = self._before(facts_dir)
             if before is not None:
                 facts = self._best_of(before, facts)
-            keeping.write(facts_dir, self._snapshot.day, facts)
+            as_parquet = keeping.has_parquet()
+            keeping.write(facts_dir, self._snapshot.day, facts, as_parquet)
+            if as_parquet:
+                keeping.to_parquet(facts_dir)
 
     def _before(self, facts_dir: Path) -> DayFacts | None:
         """Return the day's facts of an earlier run, None without any."""
@@ -137,6 +140,7 @@ class Work:
                     keeping.write(beside, day, frames)
                     now = keeping.read(beside, [day])[day]
                     keeping.write(facts_dir, day, self._best_of(before, now), as_parquet=True)
+                keeping.to_parquet(facts_dir)
         finally:
             close(spark)
 

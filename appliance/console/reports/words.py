@@ -315,10 +315,18 @@ STEPS: Words = {
     "reports": _("making the reports"),
 }
 ENGINES: Words = {
-    "auto": _("Spark where it is installed, else plain Python"),
+    "auto": _("Spark for days of 4 GiB of log or more where it is installed, else plain Python"),
     "spark": _("Spark"),
     "python": _("plain Python"),
     "": _("not decided yet"),
+}
+#: Why a run was counted by Spark or by plain Python.
+CHOICES: Words = {
+    "as_set": _("the settings say so"),
+    "small": _("the day has less than 4 GiB of log, which plain Python counts as fast"),
+    "large": _("the day has 4 GiB of log or more"),
+    "not_installed": _("the day has 4 GiB of log or more, but Spark is not installed"),
+    "no_room": _("the day has 4 GiB of log or more, but there is too little memory or disk for Spark"),
 }
 #: Labels for the values in a run's record: INPUTS for its inputs, VERSIONS for the programs it ran on.
 INPUTS: Words = {
@@ -331,6 +339,8 @@ INPUTS: Words = {
     "queues": _("Queues"),
     "topics": _("Topics"),
     "groups": _("Consumer groups"),
+    "day_bytes": _("Log files of the day"),
+    "why": _("Why it was counted so"),
 }
 VERSIONS: Words = {
     "master": _("Spark master"),

@@ -25,7 +25,7 @@ from .. import streams, time_zones
 from ..access import allows
 from ..models import now_ms
 from ..reports import schedule, sentences, shown, words
-from ..template_tags import as_time, thousands
+from ..template_tags import as_bytes, as_time, thousands
 from . import errors
 from .rows import page_of
 from .window import asks_the_engine, csv_answer, csv_of, page_number, refusal_text, wants_csv
@@ -326,4 +326,6 @@ def _input(name: str, value: Any) -> str:
     """Format an input of a run; moments are in the reader's zone."""
     if isinstance(value, int) and name.endswith("_ms"):
         return as_time(value)
-    return thousands(value) if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return as_bytes(value) if name.endswith("_bytes") else thousands(value)
+    return words.said(words.CHOICES, str(value)) if name == "why" else str(value)
