@@ -122,13 +122,16 @@ class Work:
 
     def _count_with_spark(self, facts_dir: Path) -> None:
         from ..facts import in_spark, keeping
+        from .executors import watched
         from .session import close, open_session
 
         with self._step("starting"):
             spark, versions = open_session(self._plan)
             self._versions |= versions
         try:
-            with self._step("counting"), self._progress.of_spark(spark):
+            with (
+                self._step("counting"), self._progress.of_spark(spark), watched(spark, self._plan.master)
+            ):  # fmt: skip
                 frames = in_spark.count(
                     spark, self._snapshot, self._directory, scratch_dir=files.scratch_as_spark_has_it(self._plan)
                 )
