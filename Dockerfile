@@ -15,6 +15,7 @@ RUN python -m venv /opt/rocketbox \
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY appliance/ appliance/
 COPY spark_reports/ spark_reports/
+COPY pyspark_rocketbox/ pyspark_rocketbox/
 COPY templates/ templates/
 COPY static/ static/
 RUN ROCKETBOX_COMPILED=required \

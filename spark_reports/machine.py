@@ -52,7 +52,7 @@ WHATS: dict[str, str] = {
 #: code -> instruction to mend it.
 HOWS: dict[str, str] = {
     "python": _("install a newer Python, remove .venv, and start again"),
-    "checkout": _("stop this server and start it with script/server --reports, which installs Java and Spark once"),
+    "checkout": _("script/server --reports --install-only installs Java and Spark once, while this server runs"),
     "image": _("use the image that docker build --target reports makes; it has Java and Spark"),
     "one_file": _("the one-file program has no Spark in it: run RocketBox from a checkout, or install it with pip"),
     "pip": _("pip install 'rocketbox[console,reports]', and install Java 17 or newer"),
@@ -67,7 +67,7 @@ HOWS: dict[str, str] = {
 IMAGE = Path("/opt/rocketbox")
 #: Result of way() -> command, for a page that shows one.
 COMMANDS = {
-    "checkout": "script/server --reports",
+    "checkout": "script/server --reports --install-only",
     "image": "docker build --target reports .",
     "pip": "pip install 'rocketbox[console,reports]'",
 }

@@ -67,6 +67,7 @@ def test_make_wheel_makes_one_for_this_machine_with_the_compiled_part(made):
     assert {"appliance/templates/base.html", "appliance/static/console.css"} <= set(names)
     ours = {str(path.relative_to(ROOT)) for path in (ROOT / "spark_reports").rglob("*.py")}
     assert ours == {name for name in names if name.startswith("spark_reports/")}
+    assert "pyspark_rocketbox/__init__.py" in names  # by which Spark finds the data source
 
 
 def test_the_wheel_serves_from_an_empty_environment_and_needs_what_it_says(made, tmp_path):

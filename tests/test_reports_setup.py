@@ -150,6 +150,13 @@ def test_it_is_added_to_a_checkout_that_ran_without(checkout):
     assert last == REPORTS
 
 
+def test_it_is_installed_beside_a_server_without_starting_one(checkout):
+    said = run("script/server", "--reports", "--install-only", cwd=checkout.directory, CC="/bin/false")
+    assert REPORTS in said
+    assert "usage" not in said
+    assert checkout.stamps() == {".stamp-console", ".stamp-reports"}
+
+
 def test_the_server_itself_does_not_know_the_word(checkout):
     """The test omits `--help`, which `rocketbox serve` answers before it checks the other arguments."""
     checkout.serve("--reports")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .tables import (
+    CONTENTS,
     DEAD_LETTERS,
     DELETED_UNREAD,
     DISK,
@@ -40,7 +41,7 @@ def best_of(before: DayFacts | None, now: Mapping[str, list[Row]], to_ms: int) -
     findings = now[FINDINGS.name]
     earlier = []
     if _sum(before, TRAFFIC, "messages") > _sum(now, TRAFFIC, "messages"):
-        for table in (TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY):
+        for table in (TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY, *CONTENTS):
             found[table.name] = before[table.name]
         findings = before[FINDINGS.name]
         earlier.append("messages")

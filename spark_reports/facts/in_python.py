@@ -19,6 +19,7 @@ from appliance.engine.store.dispatch import tag_code
 
 from ..snapshot import Snapshot
 from .buckets import bucket_of
+from .contents import Contents
 from .day_files import DayFiles, day_files
 from .delivered import Answers, Delivered, Wait, read_delivered, waits_of
 from .findings import finding_rows
@@ -50,6 +51,7 @@ def count(snapshot: Snapshot, run_dir: Path, step: Step = lambda done, total: No
     facts[RETRIES.name] = _rows(day.retries)
     facts[DEAD_LETTERS.name] = _rows(day.dead_letters)
     facts[LATENCY.name] = _rows(day.latency())
+    facts |= day.contents.rows()
     facts[FINDINGS.name] = finding_rows(files, unread, delivered, day.lowest)
     return {table.name: facts[table.name] for table in TABLES}
 
@@ -85,6 +87,7 @@ class _Day:
         self.traffic: Counts = {}
         self.retries: Counts = {}
         self.dead_letters: Counts = {}
+        self.contents = Contents()
         self.lowest: int | None = None
         self._hours = _Hours(stretches(snapshot.from_ms, snapshot.to_ms, snapshot.zone))
         self._from_ms = snapshot.from_ms
@@ -101,6 +104,7 @@ class _Day:
         topic, queue_id = record.topic, record.queue_id
         hour_ms = self._hours.of(record.store_time_ms)
         _add(self.traffic, (topic, queue_id, hour_ms), record.size, len(record.body))
+        self.contents.take_record(record)
         if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
             self._take_failure(record, hour_ms)
         if self.lowest is None or record.physical_offset < self.lowest:

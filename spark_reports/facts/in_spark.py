@@ -1,6 +1,6 @@
 """Counts the facts of a day by Spark: one pass over the log into narrow messages, and everything else from those.
 
-    log --rocketbox--> narrow --> SCRATCH/messages, Parquet --> traffic, retries, dead letters, latency
+    log --rocketbox--> narrow --> SCRATCH/messages, Parquet --> traffic, retries, dead letters, latency, contents
 
 Executors read and write files of the scratch directory: on a cluster it lies where all of them see it, as the store
 does.
@@ -62,6 +62,7 @@ def count(
         RETRIES.name: transforms.retries(messages, hours),
         DEAD_LETTERS.name: transforms.dead_letters(messages, hours),
         LATENCY.name: transforms.latency(messages, str(scratch / ANSWERS), snapshot.to_ms),
+        **transforms.contents(messages),
         FINDINGS.name: finding_rows(
             files, [*files.gaps, *_unread(scratch, files)], delivered, _lowest(messages, files, delivered)
         ),

@@ -1,8 +1,8 @@
 """Facts of all days on disk: for the reports, and for the operator's own Spark jobs.
 
-    FACTS/TABLE/day=YYYY-MM-DD/facts.parquet   of days that Spark counted: spark.read.parquet("FACTS/traffic") gives the
-                                               table with a further column `day`
-    FACTS/plain/YYYY-MM-DD.jsonl.gz            of days that plain Python counted: [table, row] a line
+    FACTS/TABLE/day=YYYY-MM-DD/facts.parquet   spark.read.parquet("FACTS/traffic") gives the table with a further column
+                                               `day`
+    FACTS/plain/YYYY-MM-DD.jsonl.gz            of days that were counted where pyarrow is missing: [table, row] a line
     FACTS/.writing/  FACTS/.ready-YYYY-MM-DD/  a day on its way
 
 A day replaces the one that was there. It is written beside and synced; then one rename makes it valid. If a run ends
@@ -18,6 +18,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Mapping
+from gzip import BadGzipFile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,29 @@ logger = logging.getLogger(__name__)
 PLAIN, FILE = "plain", "facts.parquet"
 _WRITING, _READY, _SUFFIX = ".writing", ".ready-", ".jsonl.gz"
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z", re.ASCII)
+
+
+def has_parquet() -> bool:
+    """True if Parquet can be written here. Imports pyarrow, which takes 0.2 s and some 50 MB."""
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        return False
+    return bool(pyarrow.parquet)
+
+
+def to_parquet(facts_dir: Path) -> None:
+    """Write the days in Parquet that are lines of JSON. A day that cannot be read stays as it is. Raises OSError."""
+    for name in _names(facts_dir / PLAIN):
+        day = name.removesuffix(_SUFFIX)
+        if name.endswith(_SUFFIX) and _DAY.match(day):
+            try:
+                facts = _read_plain(facts_dir, day)
+            except (EOFError, ValueError, KeyError, TypeError, BadGzipFile) as error:
+                logger.warning("the facts of %s in %s cannot be read: %s", day, facts_dir, error)
+                continue
+            if facts is not None:
+                _write_parquet(facts_dir, day, facts)
 
 
 def write(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | list[Row]], as_parquet: bool = False) -> None:

@@ -75,12 +75,33 @@ DISK = _table("disk", "", "total free store_bytes log_bytes retention_ms t0_ms")
 #: Messages that retention deleted before a group had consumed them, by the hour of deletion. begin, end: the first
 #: queue offset, and the one behind the last; at_ms: when the last of them was deleted.
 DELETED_UNREAD = _table("deleted_unread", "'group 'topic queue_id hour_ms", "messages begin end at_ms")
+#: Messages by the address that sent them, of topics that people send to. host: an address or, of very many, a network;
+#: both names "" in the row of all further pairs. timed: messages with a birth time that is a time at all; after_ms: sum
+#: of their times from birth to store, of which each counts as a day at most; least_ms, most_ms: the extremes, negative
+#: if the producer's clock was ahead.
+PRODUCERS = _table("producers", "'topic 'host", "messages bytes timed after_ms least_ms most_ms")
+#: Bodies by size, as stored. bucket: `contents.bucket_of`. bytes: of the bodies.
+SIZES = _table("sizes", "'topic bucket", "messages bytes")
+#: The message with the largest body of each topic, the first one of equal ones. size: of the whole record. msg_id: ""
+#: without one.
+LARGEST = _table("largest", "'topic", "body_bytes size queue_id queue_offset at_ms 'msg_id")
+#: Ids that several messages of a topic have, among sampled ids: one of `one_in`. ids: that were sampled; repeated: of
+#: them, those of several messages; copies: messages beyond the first of each.
+REPEATS = _table("repeats", "'topic", "ids repeated copies one_in")
+#: The most frequent texts. what: "id" (of several messages), "key", "shard" (sharding key). messages: among the sampled
+#: ones; one_in: times so many is the estimate of all.
+FREQUENT = _table("frequent", "'what 'topic 'text", "messages one_in")
 #: Parts that could not be read: docs/facts.md lists kinds and places. count, bytes: 0 if they cannot be counted.
 FINDINGS = _table("findings", "'kind 'place", "count bytes")
 
-TABLES = (TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY, LAG, INCIDENTS, QUEUES, GROUPS, DISK, DELETED_UNREAD, FINDINGS)
+TABLES = (
+    TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY, LAG, INCIDENTS, QUEUES, GROUPS, DISK, DELETED_UNREAD, PRODUCERS, SIZES,
+    LARGEST, REPEATS, FREQUENT, FINDINGS,
+)  # fmt: skip
+#: Tables that `contents.Contents` counts.
+CONTENTS = (PRODUCERS, SIZES, LARGEST, REPEATS, FREQUENT)
 #: Tables that days of older versions lack.
-ADDED = frozenset((DELETED_UNREAD.name, INCIDENTS.name))
+ADDED = frozenset((DELETED_UNREAD.name, INCIDENTS.name, *(table.name for table in CONTENTS)))
 
 #: A row: its values in the order of the columns.
 Row = tuple[str | int, ...]

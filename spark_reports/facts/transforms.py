@@ -2,16 +2,19 @@
 
 Messages, as `narrow` makes them of the data source's rows, have the columns
 
-    topic, tags, origin string | queue_id, reconsume_times, body_size, size int
-    queue_offset, physical_offset, store_ms bigint | is_copy boolean
+    topic, tags, origin, born_host, unique_key, keys, shard string | queue_id, reconsume_times, body_size, size int
+    queue_offset, physical_offset, store_ms, born_ms bigint | is_copy boolean
 
-origin: RETRY_TOPIC; is_copy: made by a replay of dead letters; both only of %RETRY% and %DLQ% topics.
+origin: RETRY_TOPIC; is_copy: made by a replay of dead letters; both only of %RETRY% and %DLQ% topics, of which the keys
+are left out.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import partial
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyspark.sql import Column, DataFrame
@@ -19,19 +22,28 @@ from pyspark.sql import functions as F
 
 from appliance.engine.broker.replay.provenance import REPLAYED
 from appliance.engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from appliance.engine.protocol.properties import RETRY_TOPIC
+from appliance.engine.protocol.properties import RETRY_TOPIC, SHARDING_KEY, UNIQUE_KEY
 
 from .hours import HOUR_MS, Stretch
-from .tables import DEAD_LETTERS, LATENCY, RETRIES, TRAFFIC, Table
+from .tables import CONTENTS, DEAD_LETTERS, LATENCY, RETRIES, TRAFFIC, Row, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+    from .contents import Contents
 
 #: Like `provenance_of`: a number of ten digits at most, above 0.
 _ABOVE_ZERO = "^(?=[0-9]{1,10}\\z)[0-9]*[1-9]"
 _KINDS = {"long": "bigint", "string": "string"}
 #: Columns that `latency` uses.
 PLACE = ("topic", "queue_id", "queue_offset", "physical_offset", "store_ms", "tags")
+#: Columns that `contents` uses.
+SENT = (
+    "topic", "born_host", "born_ms", "store_ms", "size", "body_size", "queue_id", "queue_offset", "physical_offset",
+    "unique_key", "keys", "shard",
+)  # fmt: skip
+_BATCH_PARTS = 10_000
+_PARTS = "kind string, topic string, text string, numbers array<bigint>"
 
 
 def narrow(rows: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
@@ -51,6 +63,11 @@ def narrow(rows: DataFrame, from_ms: int, to_ms: int) -> DataFrame:
         "tags",
         F.when(is_failure, F.coalesce(properties[RETRY_TOPIC], F.lit(""))).alias("origin"),
         F.when(is_failure, is_copy).alias("is_copy"),
+        "born_host",
+        F.unix_millis("born_ts").alias("born_ms"),
+        F.when(~is_failure, properties[UNIQUE_KEY]).alias("unique_key"),
+        F.when(~is_failure, F.col("keys")).alias("keys"),
+        F.when(~is_failure, properties[SHARDING_KEY]).alias("shard"),
     ).where((F.col("store_ms") >= from_ms) & (F.col("store_ms") < to_ms))
 
 
@@ -87,6 +104,57 @@ def _histograms(answers_dir: str, to_ms: int, batches: Iterator[pa.RecordBatch])
     for batch in larger(batches):
         found.take(batch)
     yield found.rows()
+
+
+def contents(messages: DataFrame) -> dict[str, list[Row]]:
+    """Count what producers sent: each task its part, and then one task merges the parts."""
+
+    parts = messages.where(~_of(RETRY_PREFIX) & ~_of(DLQ_PREFIX)).select(*SENT).mapInArrow(_sent, _PARTS)
+    # One task, so that what the driver gets has a bound.
+    merged = parts.repartition(1).mapInArrow(_merged, "name string, row string").toArrow()
+    found: dict[str, list[Row]] = {table.name: [] for table in CONTENTS}
+    for name, row in zip(*(column.to_pylist() for column in merged.columns), strict=True):
+        found[name].append(tuple(json.loads(row)))
+    return found
+
+
+def _sent(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Count the contents of a partition in an executor."""
+    from .contents import Contents
+
+    found = Contents()
+    for batch in batches:
+        columns = [column.to_pylist() for column in batch.columns]
+        for topic, host, *others in zip(*columns, strict=True):
+            found.take(topic, host.rpartition(":")[0].strip("[]"), *others)
+    yield from _batches(found)
+
+
+def _merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Merge parts; one batch of (table, row as JSON)."""
+    import pyarrow as pa
+
+    from .contents import Contents
+
+    found = Contents()
+    for batch in batches:
+        for part in zip(*(column.to_pylist() for column in batch.columns), strict=True):
+            found.merge(part)
+    rows = [(name, json.dumps(row)) for name, rows in found.rows().items() for row in rows]
+    names, texts = zip(*rows, strict=True) if rows else ((), ())
+    yield pa.RecordBatch.from_arrays(
+        [pa.array(names, pa.string()), pa.array(texts, pa.string())], names=["name", "row"]
+    )
+
+
+def _batches(found: Contents) -> Iterator[pa.RecordBatch]:
+    import pyarrow as pa
+
+    types = (pa.string(), pa.string(), pa.string(), pa.list_(pa.int64()))
+    parts = found.parts()
+    while some := list(islice(parts, _BATCH_PARTS)):
+        arrays = [pa.array(values, kind) for values, kind in zip(zip(*some, strict=True), types, strict=True)]
+        yield pa.RecordBatch.from_arrays(arrays, names=["kind", "topic", "text", "numbers"])
 
 
 def hour_ms(stretches: Sequence[Stretch]) -> Column:

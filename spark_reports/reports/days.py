@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import zip_longest
@@ -176,6 +176,19 @@ def hours_of(snapshot: Snapshot) -> list[int]:
         end = following.from_ms if following else snapshot.to_ms
         found.update(range(stretch.hour(stretch.from_ms), end, HOUR_MS))
     return sorted(found)
+
+
+def listed(
+    key: str, columns: tuple[tuple[str, str], ...], rows: Sequence[tuple[Value, ...]], acts: tuple[str, ...] = ()
+) -> Shown:
+    """Make a table of the first rows, MOST_ROWS at most. acts: those that each row offers."""
+    shown = tuple(rows[:MOST_ROWS])
+    return Shown(key, columns, shown, tuple(acts for _ in shown) if acts else (), len(rows) - len(shown))
+
+
+def share_of(part: int, whole: int) -> int | None:
+    """Return a part in permille, None of nothing."""
+    return part * 1000 // whole if whole else None
 
 
 def by_size(found: Mapping[Any, int]) -> list[Any]:

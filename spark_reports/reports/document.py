@@ -97,4 +97,7 @@ class Document:
 
 
 #: In the order in which they are listed. A report's file is NAME.json.
-REPORTS = ("digest", "group-health", "failures", "latency", "capacity", "hygiene")
+REPORTS = (
+    "digest", "group-health", "failures", "latency", "capacity", "hygiene", "week", "producers", "queues", "sizes",
+    "repeats",
+)  # fmt: skip

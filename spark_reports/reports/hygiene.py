@@ -12,8 +12,8 @@ from datetime import date
 from appliance.engine.protocol.names import DLQ_PREFIX, RETRY_PREFIX
 
 from ..facts.tables import GROUPS, LATENCY, QUEUES, DayFacts, t0_of
-from .days import DAY_MS, MOST_ROWS, View, not_told, own_group, select
-from .document import Document, Note, Plot, Table, Value
+from .days import DAY_MS, View, listed, not_told, own_group, select
+from .document import Document, Note, Plot, Value
 
 REPORT = "hygiene"
 #: Days without a write, and without a client.
@@ -34,16 +34,14 @@ def make(view: View) -> Document:
         notes.append(Note("topics_not_known_yet", (("topics", unknown), ("day", first), ("need", IDLE_DAYS))))
     if first > view.day_before(ALONE_DAYS):
         notes.append(Note("groups_not_known_yet", (("day", first), ("need", ALONE_DAYS))))
-    known = Table(
-        "clients", (("language", "text"), ("version", "text"), ("clients", "count")), *_bounded(clients, ())
-    )  # fmt: skip
+    known = listed("clients", (("language", "text"), ("version", "text"), ("clients", "count")), clients)
     tables = [
-        _table("topics", (("topic", "topic"), ("since", "time_ms"), ("sure", "word"), ("messages", "messages")), topics,
+        listed("topics", (("topic", "topic"), ("since", "time_ms"), ("sure", "word"), ("messages", "messages")), topics,
                ("delete-topic", "open-topic")),
-        _table("groups", (("group", "group"), ("since", "day"), ("days", "count"), ("days_seen", "count"),
+        listed("groups", (("group", "group"), ("since", "day"), ("days", "count"), ("days_seen", "count"),
                ("lag", "messages")), groups, ("delete-group", "open-group")),
-        _table("conflicts", (("group", "group"), ("topic", "topic")), conflicts, ("subscriptions", "clients")),
-        _table("leftovers", (("topic", "topic"), ("kind", "word"), ("of", "text"), ("messages", "messages")), leftovers,
+        listed("conflicts", (("group", "group"), ("topic", "topic")), conflicts, ("subscriptions", "clients")),
+        listed("leftovers", (("topic", "topic"), ("kind", "word"), ("of", "text"), ("messages", "messages")), leftovers,
                ("delete-topic",)),
         known,
     ]  # fmt: skip
@@ -59,19 +57,6 @@ def make(view: View) -> Document:
         view.tile("leftovers", len(leftovers), "count"),
     ]
     return view.document(REPORT, tiles, plots, tables, notes)
-
-
-def _table(
-    key: str, columns: tuple[tuple[str, str], ...], rows: list[tuple[Value, ...]], acts: tuple[str, ...]
-) -> Table:
-    return Table(key, columns, *_bounded(rows, acts))
-
-
-def _bounded(
-    rows: list[tuple[Value, ...]], acts: tuple[str, ...]
-) -> tuple[tuple[tuple[Value, ...], ...], tuple[tuple[str, ...], ...], int]:
-    shown = tuple(rows[:MOST_ROWS])
-    return shown, tuple(acts for _ in shown) if acts else (), len(rows) - len(shown)
 
 
 Ends = dict[str, tuple[tuple[int, int], ...]]

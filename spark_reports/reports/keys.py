@@ -16,9 +16,14 @@ TILES = {
     "latency": ("slowest_p95", "late", "delivered", "groups"),
     "capacity": ("full_on", "disk_used", "stored", "least_margin"),
     "hygiene": ("idle_topics", "lonely_groups", "conflicts", "leftovers"),
+    "week": ("messages", "bytes", "worst_behind_ms", "retries", "dead_letters", "budget"),
+    "producers": ("producers", "largest_share", "clocks_ahead"),
+    "queues": ("skewed_topics", "worst_skew", "idle_queues"),
+    "sizes": ("median", "p99", "largest"),
+    "repeats": ("copies", "copies_share", "repeated_ids", "hottest"),
 }
-#: Keys for the subject of a tile's value; the group is a name, the others are times.
-WHERE = ("group", "time_ms", "earliest", "latest")
+#: Keys for the subject of a tile's value: names, an address or a key as they are, and times.
+WHERE = ("group", "topic", "host", "key", "time_ms", "earliest", "latest")
 PLOTS = {
     "digest": (),
     "group-health": ("behind",),
@@ -26,6 +31,11 @@ PLOTS = {
     "latency": ("shares", "changes"),
     "capacity": ("stored", "disk", "margins"),
     "hygiene": ("clients",),
+    "week": ("week",),
+    "producers": ("producers",),
+    "queues": ("skew",),
+    "sizes": ("steps",),
+    "repeats": ("keys",),
 }
 #: Columns by table, by report.
 TABLES = {
@@ -65,7 +75,35 @@ TABLES = {
         "leftovers": ("topic", "kind", "of", "messages"),
         "clients": ("language", "version", "clients"),
     },
-}
+    "week": {
+        "days": (
+            "day", "messages", "bytes", "worst_behind_ms", "groups_over_limit", "retries", "dead_letters",
+            "refused_sends", "down", "deleted_unread",
+        ),
+        "groups": ("group", "over_ms", "worst_ms", "dead_letters", "retries", "deleted_unread"),
+        "objectives": ("group", "limit_ms", "within_day", "within_week", "outside", "budget"),
+        "topics": ("topic", "messages", "week_before", "change"),
+    },
+    "producers": {
+        "producers": ("host", "messages", "share", "bytes", "topics", "after", "most_after", "ahead"),
+        "pairs": ("topic", "host", "messages", "bytes"),
+    },
+    "queues": {
+        "topics": ("topic", "skew", "queues", "idle", "messages", "largest_queue", "largest", "least"),
+        "queues": ("topic", "queue", "messages", "bytes", "share"),
+    },
+    "sizes": {
+        "topics": ("topic", "messages", "mean", "p50", "p95", "p99", "largest", "bytes"),
+        "largest": ("topic", "largest", "size", "queue", "offset", "at", "id"),
+        "steps": ("up_to", "messages"),
+    },
+    "repeats": {
+        "topics": ("topic", "copies", "repeated", "share", "ids"),
+        "ids": ("topic", "id", "messages", "share"),
+        "keys": ("topic", "key", "messages", "share"),
+        "shards": ("topic", "shard", "messages", "share"),
+    },
+}  # fmt: skip
 #: Values of cells of unit "word".
 WORDS = (
     "behind", "over_limit", "dead_letters", "retries", "fewer_messages",  # what got worse
@@ -77,7 +115,7 @@ WORDS = (
 #: Words in legends.
 LEGEND_WORDS = (
     "none_behind", "not_measured", "in", "replayed", "expired", "retries", "slower", "faster", "others", "used",
-    "expected", "band", "limit", "last_delivery",
+    "expected", "band", "limit", "last_delivery", "this_week", "week_before",
 )  # fmt: skip
 #: Notes by key, with the names of their values; _FOUND: those of a note about findings.
 _FOUND = ("places", "first", "count", "bytes")
@@ -125,6 +163,11 @@ NOTES = {
     "topics_not_known_yet": ("topics", "day", "need"),
     "groups_not_known_yet": ("day", "need"),
     "no_clients": (),
+    "producers_left_out": ("messages",),
+    "skew_meaning": ("percent",),
+    "skew_of_few": ("messages",),
+    "ids_sampled": ("one_in", "few"),
+    "keys_sampled": ("one_in",),
 }
 #: Actions that a row offers for its group or topic.
 ACTS = (

@@ -118,9 +118,9 @@ def make(view: View) -> Document:
               max(0, len(rows) - MOST_ROWS)),
         _topics(times_of(buckets_of(view.today, by_topic=True)), not_known),
     ]  # fmt: skip
-    objectives = _objectives(view)
-    if objectives.rows:
-        tables.append(objectives)
+    budgets = objectives(view)
+    if budgets.rows:
+        tables.append(budgets)
     plots, notes = [], [Note("percentiles_interpolated")]
     if curved:
         tables.append(_curves(curved, now))
@@ -140,8 +140,8 @@ def make(view: View) -> Document:
     longer = sum(found.first[-1] for found in now.values())
     if longer:
         notes.append(Note("longer_than_the_last_bound", (("messages", longer), ("ms", LATENCY_BOUNDS_MS[-1]))))
-    if objectives.rows:
-        notes.append(Note("objective", (("percent", OBJECTIVE_PERMILLE // 10),)))
+    if budgets.rows:
+        notes.append(objective_note())
     if late := sum(found.late for found in now.values()):
         group = _latest(now)
         values = (("messages", late), ("group", group), ("most", now[group].late))
@@ -204,7 +204,11 @@ def _topics(found: dict[tuple[str, str], Times], not_known: set[str]) -> Table:
     )  # fmt: skip
 
 
-def _objectives(view: View) -> Table:
+def objective_note() -> Note:
+    return Note("objective", (("percent", OBJECTIVE_PERMILLE // 10),))
+
+
+def objectives(view: View) -> Table:
     """Return for each group with messages the share of those that were delivered within its limit, and how much of the
     week's error budget is used: 1000 is all of it."""
     limits = dict(select(view.today, GROUPS, "group limit_ms"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from typing import Any
 
 from appliance.engine.translatable import gettext_noop as _
@@ -11,6 +12,13 @@ from appliance.engine.translatable import gettext_noop as _
 SENTENCES = {
     "spark_missing": _("Spark cannot be used here: %(text)s"),
     "spark_not_started": _("Spark did not start; the log says why."),
+    "master_unreachable": _("The Spark master %(master)s cannot be reached: %(text)s"),
+    "master_refused": _("The Spark master %(master)s did not start a session: %(text)s"),
+    "no_executor": _(
+        "The Spark master %(master)s had no executor for this run for %(minutes)d minutes: no worker is there, or all "
+        "are busy, or a worker has less memory than an executor needs."
+    ),
+    "store_missing": _("The data directory is not on every node of the cluster: %(text)s"),
     "spark_died": _("Spark's process ended before it was done; the log may say why. Most often memory ran out."),
     "killed": _("A process of the run was killed (%(signal)s); most often memory ran out."),
     "crashed": _("The run ended by an error of RocketBox's own: %(text)s"),
@@ -67,6 +75,9 @@ def of_exception(error: BaseException, place: str) -> RunFailed:
         return RunFailed("spark_died")
     if "JAVA_GATEWAY_EXITED" in whole:
         return RunFailed("spark_not_started")
+    missing = re.search(r"StoreMissing: (.{1,300})", whole)
+    if missing is not None:
+        return RunFailed("store_missing", text=missing[1].strip())
     if type(error).__name__ == "DataLoss" or "failOnDataLoss" in whole:
         return RunFailed("store_changed", text=text)
     if isinstance(error, ImportError) and "pandas" in whole.lower():

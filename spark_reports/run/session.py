@@ -9,6 +9,7 @@ from typing import Any
 
 import spark_reports
 
+from .executors import check_master
 from .failures import RunFailed
 from .plan import Plan, scratch_as_spark_has_it
 
@@ -80,6 +81,7 @@ def open_session(plan: Plan) -> tuple[Any, dict[str, str]]:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise RunFailed("spark_missing", text=str(error)) from error
+    check_master(plan.master)
     settings = settings_of(plan)
     if not plan.master.startswith("local"):  # executors elsewhere must reach the driver, and have the program
         for name in ("spark.driver.host", "spark.driver.bindAddress", "spark.authenticate"):
@@ -91,11 +93,20 @@ def open_session(plan: Plan) -> tuple[Any, dict[str, str]]:
     except Exception as error:
         if "JAVA_GATEWAY_EXITED" in f"{error}" or isinstance(error, FileNotFoundError):
             raise RunFailed("spark_not_started") from error
+        if not plan.master.startswith("local"):
+            raise RunFailed("master_refused", master=plan.master, text=_last_cause(error)) from error
         raise
     spark.sparkContext.setLogLevel("WARN")
     machine: Any = spark.sparkContext._jvm
     java = machine.java.lang.System.getProperty("java.version")
     return spark, {"spark": __version__, "java": str(java), "master": plan.master}
+
+
+def _last_cause(error: Exception) -> str:
+    """Return the innermost of Java's exceptions, or the first line of the error: the outer ones name no reason."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    return (causes or lines)[-1 if causes else 0][:300]
 
 
 def close(spark: Any) -> None:

@@ -100,7 +100,10 @@ class Work:
             before = self._before(facts_dir)
             if before is not None:
                 facts = self._best_of(before, facts)
-            keeping.write(facts_dir, self._snapshot.day, facts)
+            as_parquet = keeping.has_parquet()
+            keeping.write(facts_dir, self._snapshot.day, facts, as_parquet)
+            if as_parquet:
+                keeping.to_parquet(facts_dir)
 
     def _before(self, facts_dir: Path) -> DayFacts | None:
         """Return the day's facts of an earlier run, None without any."""
@@ -119,13 +122,16 @@ class Work:
 
     def _count_with_spark(self, facts_dir: Path) -> None:
         from ..facts import in_spark, keeping
+        from .executors import watched
         from .session import close, open_session
 
         with self._step("starting"):
             spark, versions = open_session(self._plan)
             self._versions |= versions
         try:
-            with self._step("counting"), self._progress.of_spark(spark):
+            with (
+                self._step("counting"), self._progress.of_spark(spark), watched(spark, self._plan.master)
+            ):  # fmt: skip
                 frames = in_spark.count(
                     spark, self._snapshot, self._directory, scratch_dir=files.scratch_as_spark_has_it(self._plan)
                 )
@@ -137,6 +143,7 @@ class Work:
                     keeping.write(beside, day, frames)
                     now = keeping.read(beside, [day])[day]
                     keeping.write(facts_dir, day, self._best_of(before, now), as_parquet=True)
+                keeping.to_parquet(facts_dir)
         finally:
             close(spark)
 

@@ -6,6 +6,7 @@ The driver reads a store's structure once and assigns ranges; an executor opens 
 from __future__ import annotations
 
 import os
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -41,6 +42,10 @@ class FileGone(Exception):
     """A log file has been deleted since the run was planned."""
 
 
+class StoreMissing(Exception):
+    """The directory of the log is not on this machine at all: the store is not mounted here."""
+
+
 def open_store(directory: str) -> OfflineStore:
     """Open a data directory or Apache's storePathRootDir. Raises OptionError when there is no store."""
     for left in (2, 1, 0):
@@ -61,13 +66,19 @@ class LogReader:
     """Bytes and records of one log file. For one task; `close()` when done."""
 
     def __init__(self, file: LogFile) -> None:
-        """Raises FileGone, OSError."""
+        """Raises FileGone, StoreMissing, OSError."""
         self.file = file
         #: Bytes read so far.
         self.bytes_read = 0
         try:
             self._fd = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
+            place = os.path.dirname(file.path)
+            if not os.path.isdir(place):
+                raise StoreMissing(
+                    f"{place} is not there on {socket.gethostname()}. Each executor opens the files of the store under "
+                    "the same path."
+                ) from None
             raise FileGone(f"{file.path} has been deleted") from None
 
     def close(self) -> None:

@@ -75,7 +75,7 @@ def test_before_the_first_run_the_page_says_what_reports_are_and_what_is_missing
     assert "No report was made yet" in text
     assert "There is no Java on this machine" in text
     assert "script/server --reports" in text
-    assert "All six reports are made without Spark" in text
+    assert "All reports are made without Spark" in text
     assert "Run now" in text
     monkeypatch.setattr(machine, "what_is_missing", lambda *_: ())
     assert "There is no Java" not in shown(client_as("operator"), "reports")
@@ -503,3 +503,16 @@ def test_the_need_is_muted_like_others(client_as, broker, data_dir):
     response = client.post(f"{reverse('need_mute')}?key={key}", {"hours": 4, "reason": "known"})
     assert response.status_code == 302
     assert "The reports of 2026-03-21 failed" not in shown(client, "overview")
+
+
+def test_a_day_of_an_older_version_links_only_to_the_reports_that_it_has(client_as, broker, data_dir):
+    laid = report_days.put(data_dir)
+    for report in ("week", "sizes"):
+        (laid / f"{report}.json").unlink()
+    client = client_as("viewer")
+    pages = [client.get(reverse("reports")), client.get(reverse("report", args=[DAY, "digest"]))]
+    for page in pages:
+        text = page.content.decode()
+        assert reverse("report", args=[DAY, "queues"]) in text
+        assert reverse("report", args=[DAY, "week"]) not in text
+        assert reverse("report", args=[DAY, "sizes"]) not in text

@@ -32,7 +32,7 @@ def test_every_key_of_a_report_has_its_words():
         columns = {key for table in keys.TABLES[report].values() for key in table} - {"unit"}
         assert not _without_words(words.COLUMNS, columns, report)
     assert not _without_words(words.VALUES, {*keys.WORDS, *keys.LEGEND_WORDS})
-    assert set(keys.WHERE) <= {"group", "topic", "time_ms", *words.PLACES}
+    assert set(keys.WHERE) <= {"group", "topic", "host", "key", "time_ms", *words.PLACES}
     assert set(keys.ACTS) == {*words.ACTS, *words.LINKED}
 
 

@@ -87,8 +87,8 @@ def test_without_packages_all_are_named_and_nothing_is_imported():
     done = subprocess.run([sys.executable, "-S", "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
     assert done.returncode == 0, done.stderr
     assert done.stdout == (
-        "Spark's Python packages are not installed: pyspark, pandas, pyarrow, numpy. -> stop this server and start it "
-        "with script/server --reports, which installs Java and Spark once\n"
+        "Spark's Python packages are not installed: pyspark, pandas, pyarrow, numpy. -> script/server --reports "
+        "--install-only installs Java and Spark once, while this server runs\n"
     )
 
 

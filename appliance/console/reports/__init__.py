@@ -25,7 +25,7 @@ from __future__ import annotations
 
 from .acts import cancel, start
 from .missing import what_is_missing
-from .published import days, document, made
+from .published import days, document, kept, made
 from .records import RunRecord, log_tail, progress, run, runs, stamp, used_bytes
 from .report_settings import ReportSettings, check_settings, save_settings, settings
 from .telling import send_digest
@@ -37,6 +37,7 @@ __all__ = [
     "check_settings",
     "days",
     "document",
+    "kept",
     "log_tail",
     "made",
     "progress",

@@ -1,4 +1,5 @@
-"""The digest as HTML, for mail: everything in one page without links into it, pictures or scripts."""
+"""The digest as HTML, for mail: one page without links into it, pictures or scripts. Programs for mail show
+no SVG, so trends are drawn as cells with a background."""
 
 from __future__ import annotations
 
@@ -8,17 +9,19 @@ from html import unescape
 from django.utils.html import format_html, format_html_join, strip_tags
 from django.utils.safestring import SafeString, mark_safe
 
-from .shown import Shown, Table
+from .shown import Shown, Table, Tile
 
 #: Most rows of a table in a mail.
 MOST_ROWS = 20
+#: Height of the columns of a trend, and their colour.
+BAR_PX, BAR = 24, "#c2410c"
 _FONT = "font-family: sans-serif; font-size: 14px; line-height: 1.5"
 _CELL = "padding: 2px 14px 2px 0; text-align: left; vertical-align: top"
 
 
 def page(found: Shown, title: str, first: Sequence[str], notes: Iterable[str], link: str) -> str:
     """Return the page. first: notes before the figures; notes: the others. link: of the report, "" for none."""
-    rows = ((tile.title, tile.value, behind(tile.where, tile.before)) for tile in found.tiles)
+    rows = ((tile.title, tile.value, _bars(tile), behind(tile.where, tile.before)) for tile in found.tiles)
     tables = [one.table for one in found.sections if one.table is not None and one.table.rows]
     # The worst comes first: what was lost, what happened, and then what got worse.
     tables.sort(key=lambda table: table.key == "worsened")
@@ -35,6 +38,27 @@ def page(found: Shown, title: str, first: Sequence[str], notes: Iterable[str], l
         _FONT,
         format_html_join("\n", "{}", ((b,) for b in body)),
     )
+
+
+def _bars(tile: Tile) -> SafeString | str:
+    """Draw the values of the last days as columns; "" for fewer than two. A day without a value has an outline."""
+    if sum(share is not None for share in tile.shares) < 2:
+        return ""
+    columns = format_html_join(
+        "",
+        '<td style="padding: 0 1px; vertical-align: bottom">'
+        '<div style="width: 8px; height: {}px; {}; font-size: 0; line-height: 0"></div></td>',
+        (
+            (BAR_PX, "border: 1px dashed #999999")
+            if share is None
+            else (2 + share * BAR_PX // 100, f"background: {BAR}")
+            for share in tile.shares
+        ),
+    )
+    return format_html(
+        '<table role="img" aria-label="{}" title="{}" style="border-collapse: collapse"><tr>{}</tr></table>',
+        tile.trend, tile.trend, columns,
+    )  # fmt: skip
 
 
 def behind(where: Iterable[SafeString | str], before: str) -> str:

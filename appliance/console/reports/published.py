@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import date
@@ -66,6 +67,15 @@ def document(day: str, report: str) -> dict[str, Any] | None:
     if not _DAY.match(day) or not _REPORT.match(report):
         return None
     return document_files.document(_days_dir() / day / f"{report}.json", day, report)
+
+
+def kept(day: str, names: Iterable[str]) -> list[str]:
+    """Return those of the reports' names that a day has: older versions made fewer."""
+    try:
+        found = set(os.listdir(_days_dir() / day)) if _DAY.match(day) else set()
+    except OSError:
+        return []
+    return [name for name in names if f"{name}.json" in found]
 
 
 def publish(record: RunRecord, run_folder: Path, facts: Made) -> None:

@@ -12,8 +12,8 @@ from spark_reports.run.failures import RunFailed
 from .report_settings import ReportSettings
 
 _MIB = 1 << 20
-#: Memory that plain Python takes: its interpreter and a day's counts.
-PYTHON_MIB = 200
+#: Memory that plain Python takes: its interpreter, Arrow, and a day's counts.
+PYTHON_MIB = 300
 #: Memory that Spark takes besides the JVM's heap: the JVM itself, and Python's processes.
 SPARK_BESIDE_MIB = 700
 #: Free disk space that a run needs, for scratch, facts and reports, so that it does not fill the broker's disk.

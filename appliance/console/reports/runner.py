@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo
 
 from django.db import DatabaseError, close_old_connections
 
+from spark_reports.facts.day_files import day_files
 from spark_reports.facts.hours import day_bounds
 from spark_reports.run import plan as files
 from spark_reports.run.failures import RunFailed
@@ -186,11 +187,12 @@ class ReportRunner(ServiceThread):
         """Fix the run's inputs and write its plan. Raises RunFailed, OSError, AdminError."""
         zone = time_zones.zone(wanted.zone) or ZoneInfo("UTC")
         place = records.folder(record.id)
-        engine = engine_for(wanted, records.directory())
         taken = runtime.window().report_inputs.take()
         snapshot = inputs.snapshot_of(taken, record.day, zone, wanted)
         if snapshot.to_ms <= (taken.earliest_ms if taken.earliest_ms is not None else snapshot.to_ms):
             raise RunFailed("data_gone", day=record.day)
+        day_bytes = day_files(snapshot).size
+        engine, why = engine_for(wanted, records.directory(), day_bytes)
         recorder = series.recorder()
         if recorder is not None:  # the run reads its file, which lacks this hour's figures until it is flushed
             recorder.flush(FLUSH_S)
@@ -211,7 +213,13 @@ class ReportRunner(ServiceThread):
         )
         files.write(place / files.PLAN, plan)
         with self.lock:
-            record = records.save(replace(_now(record), engine=engine, inputs=inputs.inputs_of(snapshot)))
+            record = records.save(
+                replace(
+                    _now(record),
+                    engine=engine,
+                    inputs=inputs.inputs_of(snapshot) | {"day_bytes": day_bytes, "why": why},
+                )
+            )
         return record, snapshot
 
     def _follow(self, record: RunRecord, timeout_s: float) -> Outcome | None:

@@ -152,6 +152,26 @@ NOTES: dict[str, str | Plural] = {
         "Which groups are unused is known once there are facts of %(need)s days; they begin on %(day)s."
     ),
     "no_clients": gettext_noop("No consumer was connected when this was made."),
+    "producers_left_out": ngettext_lazy(
+        "%(messages)s message is of producers that are not listed, as there are too many of them.",
+        "%(messages)s messages are of producers that are not listed, as there are too many of them.",
+        "messages",
+    ),
+    "skew_meaning": gettext_noop(
+        "A group has at most one consumer for each queue: where the largest queue has %(percent)s %% of the average or "
+        "more, further consumers help little. Most often a sharding key is much more frequent than others."
+    ),
+    "skew_of_few": gettext_noop(
+        "With fewer than %(messages)s messages for each queue the skew of a topic is a dash: chance alone makes queues "
+        "uneven."
+    ),
+    "ids_sampled": gettext_noop(
+        "Duplicates are estimated: one of %(one_in)s ids was looked at. If fewer than %(few)s of them are of a topic, "
+        "its duplicates are a dash. How often a listed id occurred is exact."
+    ),
+    "keys_sampled": gettext_noop(
+        "How often a key occurred is estimated: the keys of one of %(one_in)s messages were looked at."
+    ),
 }
 #: Notes that explain figures. The other notes report that something is missing in them, or has to be done.
 EXPLAINING = frozenset(
@@ -159,6 +179,7 @@ EXPLAINING = frozenset(
         *("groups_left_out", "replayed_to_groups_only", "no_dead_letters", "no_retries", "percentiles_interpolated"),
         *("never_full", "not_full_within", "forecast_needs_days", "topics_not_known_yet", "groups_not_known_yet"),
         *("no_day_before", "no_week_before", "days_missing", "no_clients", "nothing_stored"),
+        *("producers_left_out", "skew_meaning", "skew_of_few", "ids_sampled", "keys_sampled"),
         *("objective", "longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
     )
 )

@@ -45,7 +45,7 @@ class Spark:
 @dataclass(frozen=True, slots=True)
 class Tile:
     """One figure of a report. value, before: as text, with the unit. where: the names or times it belongs to. trend:
-    values of the last days as text, the newest last."""
+    values of the last days as text, the newest last. shares: these values in percent of the largest one."""
 
     title: str
     value: str
@@ -53,6 +53,7 @@ class Tile:
     where: tuple[SafeString | str, ...]
     spark: Spark | None
     trend: str
+    shares: tuple[int | None, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,11 +183,16 @@ def _tile(one: dict[str, Any], report: str, zone: tzinfo, day: str) -> Tile:
     return Tile(
         title=words.said(words.TILES, one["key"], report),
         value=value(one["value"], unit, zone, day),
-        before="" if before is None else _("the day before: %(value)s") % {"value": value(before, unit, zone, day)},
+        before="" if before is None else _before(report) % {"value": value(before, unit, zone, day)},
         where=tuple(_place(key, found, unit, zone, day) for key, found in one.get("where") or ()),
         spark=_spark(trend),
         trend=" · ".join(value(each, unit, zone, day) for each in trend),
+        shares=_shares(trend),
     )
+
+
+def _before(report: str) -> str:
+    return _("the week before: %(value)s") if report == "week" else _("the day before: %(value)s")
 
 
 def _place(key: str, found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
@@ -199,6 +205,11 @@ def _place(key: str, found: Any, unit: str, zone: tzinfo, day: str) -> SafeStrin
         return _time(found, zone, day)
     text = value(found, unit, zone, day)
     return str(words.PLACES[key]) % {"value": text} if key in words.PLACES else f"{words.plainly(key)} {text}"
+
+
+def _shares(trend: Sequence[int | None]) -> tuple[int | None, ...]:
+    top = max((each for each in trend if each is not None), default=0) or 1
+    return tuple(None if each is None else max(0, each) * 100 // top for each in trend)
 
 
 def _spark(trend: Sequence[int | None]) -> Spark | None:

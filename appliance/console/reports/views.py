@@ -26,7 +26,7 @@ from ..models import now_ms
 from ..pages import errors, time_zones
 from ..pages.engine_pages import asks_the_engine, csv_answer, csv_of, page_number, refusal_text, wants_csv
 from ..pages.rows import page_of
-from ..pages.template_tags import as_time, thousands
+from ..pages.template_tags import as_bytes, as_time, thousands
 from ..users.access import allows
 from . import schedule, sentences, shown, words
 
@@ -55,7 +55,7 @@ def reports(request: HttpRequest) -> HttpResponse:
         "newest": newest,
         "newest_words": shown.day_words(newest),
         "digest": digest,
-        "cards": [(name, words.title(name), words.question(name)) for name in words.REPORTS],
+        "cards": [(name, words.title(name), words.question(name)) for name in _kept(newest)],
         "days": [(day, shown.day_words(day)) for day in days[:DAYS_SHOWN]],
         "older": [(day, shown.day_words(day)) for day in days[DAYS_SHOWN:]],
         "runs": [_run_row(run) for run in runs[:RUNS_SHOWN]],
@@ -99,7 +99,7 @@ def report(request: HttpRequest, day: str, report: str) -> HttpResponse:
         "earlier": days[at + 1] if 0 <= at < len(days) - 1 else "",
         "later": days[at - 1] if at > 0 else "",
         "run": run,
-        "others": [(name, words.title(name), name == report) for name in words.REPORTS],
+        "others": [(name, words.title(name), name == report) for name in _kept(day)],
     }
     for name in ("earlier", "later"):
         context[f"{name}_words"] = shown.day_words(context[name])
@@ -273,6 +273,11 @@ def _shown(request: HttpRequest, day: str, report: str) -> shown.Shown | None:
         return None
 
 
+def _kept(day: str) -> list[str]:
+    """Return the names of a day's reports in the order of pages; of all reports before the first day."""
+    return reports_.kept(day, words.REPORTS) if day else list(words.REPORTS)
+
+
 def _run_of(day: str) -> reports_.RunRecord | None:
     """Return the run that made a day's reports; None if it is no longer kept."""
     made = reports_.made(day)
@@ -321,4 +326,6 @@ def _input(name: str, value: Any) -> str:
     """Format an input of a run; moments are in the reader's zone."""
     if isinstance(value, int) and name.endswith("_ms"):
         return as_time(value)
-    return thousands(value) if isinstance(value, int) else str(value)
+    if isinstance(value, int):
+        return as_bytes(value) if name.endswith("_bytes") else thousands(value)
+    return words.said(words.CHOICES, str(value)) if name == "why" else str(value)

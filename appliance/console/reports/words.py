@@ -17,11 +17,16 @@ Words = dict[str, str | Promise]
 #: Report -> (its name, the question that it answers).
 REPORTS: dict[str, tuple[str | Promise, str | Promise]] = {
     "digest": (_("Morning digest"), _("Did anything go wrong?")),
+    "week": (_("The week"), _("How did the last seven days compare with the seven before?")),
     "group-health": (_("Group health"), _("Which consumers fell behind, and when?")),
     "failures": (_("Dead letters and retries"), _("What fails, where, is it growing, and what expires?")),
     "latency": (_("Delivery latency"), _("How long from store to the first and to the last delivery?")),
     "capacity": (_("Capacity and retention"), _("When is the disk full, and is anything deleted before it is read?")),
     "hygiene": (_("Inventory and hygiene"), _("What can be deleted, and which clients are old?")),
+    "producers": (_("Producers"), _("Which hosts send, how much, and are their clocks right?")),
+    "queues": (_("Queue skew"), _("Do all queues of a topic get the same share of its messages?")),
+    "sizes": (_("Message sizes"), _("How large are messages, and which is the largest?")),
+    "repeats": (_("Duplicates and hot keys"), _("What was sent more than once, and which keys are the most frequent?")),
 }
 
 TILES: Words = {
@@ -47,6 +52,20 @@ TILES: Words = {
     "lonely_groups": _("Groups without a client for 7 days"),
     "conflicts": _("Groups with clashing subscriptions"),
     "leftovers": _("Topics of groups that are gone"),
+    "budget": _("Most of an error budget used"),
+    "producers": _("Producers"),
+    "largest_share": _("Share of the largest producer"),
+    "clocks_ahead": _("Clocks ahead by a second or more"),
+    "skewed_topics": _("Topics with uneven queues"),
+    "worst_skew": _("Largest queue against the average"),
+    "idle_queues": _("Queues without a message"),
+    "median": _("Half are no larger than"),
+    "p99": _("99 of a hundred are no larger than"),
+    "largest": _("Largest message"),
+    "copies": _("Messages beyond the first of an id"),
+    "copies_share": _("Share of all messages with an id"),
+    "repeated_ids": _("Ids of several messages"),
+    "hottest": _("Most frequent key, share of its topic"),
 }
 #: Words for the values of a tile's `where` that are neither names nor moments.
 PLACES: Words = {
@@ -64,6 +83,11 @@ PLOTS: Words = {
     "disk": _("Disk used, and what is expected"),
     "margins": _("Share of the retention that the oldest unread message has used up"),
     "clients": _("Clients by language and version"),
+    "week": _("Messages of the last 14 days"),
+    "producers": _("Messages by producer, and their share of all"),
+    "skew": _("Largest queue against the average of its topic"),
+    "steps": _("Messages by size"),
+    "keys": _("Most frequent keys"),
 }
 TABLES: Words = {
     "worsened": _("What got worse most"),
@@ -90,6 +114,19 @@ TABLES: Words = {
     "capacity.topics": _("What topics store"),
     "hygiene.topics": _("Topics without a new message for 30 days"),
     "hygiene.groups": _("Groups without a client for 7 days"),
+    "week.groups": _("Groups with something wrong in the week"),
+    "week.topics": _("Messages by topic, against the week before"),
+    "producers": _("Producers"),
+    "producers.pairs": _("Producers by topic"),
+    "queues": _("Messages by queue, of the most uneven topics"),
+    "queues.topics": _("How even the queues of topics are"),
+    "largest": _("The largest messages"),
+    "steps": _("Messages by size"),
+    "sizes.topics": _("Sizes of bodies, as stored"),
+    "ids": _("Ids that most messages have"),
+    "keys": _("Most frequent keys"),
+    "shards": _("Most frequent sharding keys"),
+    "repeats.topics": _("Duplicates by topic"),
 }
 COLUMNS: Words = {
     "kind": _("Kind"),
@@ -160,12 +197,43 @@ COLUMNS: Words = {
     "clients": _("Clients"),
     "hygiene.of": _("Group"),
     "hygiene.messages": _("Messages kept"),
+    "worst_behind_ms": _("Furthest behind"),
+    "groups_over_limit": _("Groups over their limit"),
+    "refused_sends": _("Refused sends"),
+    "down": _("Not running"),
+    "deleted_unread": _("Deleted before it was read"),
+    "week_before": _("The week before"),
+    "week.change": _("More by"),
+    "host": _("Address"),
+    "topics": _("Topics"),
+    "after": _("From birth to store, average"),
+    "most_after": _("From birth to store, at most"),
+    "ahead": _("Clock ahead, at most"),
+    "skew": _("Largest against average"),
+    "idle": _("Without a message"),
+    "largest_queue": _("Largest queue"),
+    "queues.largest": _("Messages in it"),
+    "least": _("In the smallest one"),
+    "queue": _("Queue"),
+    "mean": _("Average"),
+    "largest": _("Largest body"),
+    "size": _("Whole record"),
+    "offset": _("Offset"),
+    "sizes.at": _("Stored at"),
+    "id": _("Message id"),
+    "up_to": _("Up to"),
+    "copies": _("Duplicates"),
+    "repeated": _("Ids of several messages"),
+    "ids": _("Ids looked at"),
+    "key": _("Key"),
+    "shard": _("Sharding key"),
 }
 #: Columns in which a missing value shows as "—", since it is not worth a "not known".
 MAY_BE_EMPTY = frozenset(
     (
         *("worst_at", "used", "low", "expected", "high", "own_retention", "log", "total"),
         *("p50", "p95", "p99", "last_p95", "p95_week_ago", "change"),
+        *("skew", "copies", "repeated", "share", "refused_sends", "down", "deleted_unread"),
     )
 )
 VALUES: Words = {
@@ -192,6 +260,8 @@ VALUES: Words = {
     "band": _("between the least and the most that is expected"),
     "limit": _("from here on messages are deleted before their retention is over"),
     "last_delivery": _("dashed: the last delivery"),
+    "this_week": _("this week"),
+    "week_before": _("the week before"),
     "first": _("first"),
     "last": _("last"),
     "user": _("user"),
@@ -245,10 +315,18 @@ STEPS: Words = {
     "reports": _("making the reports"),
 }
 ENGINES: Words = {
-    "auto": _("Spark where it is installed, else plain Python"),
+    "auto": _("Spark for days of 4 GiB of log or more where it is installed, else plain Python"),
     "spark": _("Spark"),
     "python": _("plain Python"),
     "": _("not decided yet"),
+}
+#: Why a run was counted by Spark or by plain Python.
+CHOICES: Words = {
+    "as_set": _("the settings say so"),
+    "small": _("the day has less than 4 GiB of log, which plain Python counts as fast"),
+    "large": _("the day has 4 GiB of log or more"),
+    "not_installed": _("the day has 4 GiB of log or more, but Spark is not installed"),
+    "no_room": _("the day has 4 GiB of log or more, but there is too little memory or disk for Spark"),
 }
 #: Labels for the values in a run's record: INPUTS for its inputs, VERSIONS for the programs it ran on.
 INPUTS: Words = {
@@ -261,6 +339,8 @@ INPUTS: Words = {
     "queues": _("Queues"),
     "topics": _("Topics"),
     "groups": _("Consumer groups"),
+    "day_bytes": _("Log files of the day"),
+    "why": _("Why it was counted so"),
 }
 VERSIONS: Words = {
     "master": _("Spark master"),

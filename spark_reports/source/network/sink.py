@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
@@ -27,6 +28,9 @@ COLUMNS = {
     "tags": ("string",),
     "properties": ("map<string,string>",),
     "shard": ("string",),
+    "delay_level": ("int", "bigint"),
+    "delay_ms": ("int", "bigint"),
+    "deliver_at_ms": ("int", "bigint"),
 }
 GROUP = "SPARK_PRODUCER"
 #: Seconds for one message with all its attempts.
@@ -100,6 +104,9 @@ class Sender:
             (row.get("keys") or "").split(),
             properties,
             row.get("shard"),
+            row.get("delay_level"),
+            None if row.get("delay_ms") is None else row["delay_ms"] / 1000,
+            None if row.get("deliver_at_ms") is None else datetime.fromtimestamp(row["deliver_at_ms"] / 1000, UTC),
         )
 
 

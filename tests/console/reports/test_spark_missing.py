@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from appliance.console import reports
+from appliance.console.reports import missing
 from appliance.console.reports.report_settings import ReportSettings
 from spark_reports import machine
 
@@ -40,9 +41,10 @@ def only_java(tmp_path: Path, monkeypatch):
 
 
 @pytest.fixture
-def make(running, runner, request_of):
-    """`make("spark")`: a run by this engine, to its end."""
+def make(running, runner, request_of, monkeypatch):
+    """`make("spark")`: a run by this engine, to its end. The day is large enough for Spark."""
     running.put("Orders", b"a")
+    monkeypatch.setattr(missing, "LARGE_BYTES", 1)
 
     def run(engine: str):
         asked = request_of("admin")
@@ -66,7 +68,8 @@ def test_without_java_auto_takes_plain_python(make, only_java, tmp_path, monkeyp
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
     found = make("auto")
-    assert (found.state, found.engine) == ("done", "python")
+    assert (found.state, found.engine, found.inputs["why"]) == ("done", "python", "not_installed")
+    assert found.inputs["day_bytes"] > 0
     assert make("spark").error.startswith("Spark cannot be used here: There is no Java on this machine")
 
 
@@ -88,5 +91,29 @@ def test_a_pandas_that_does_not_fit(make, monkeypatch):
 def test_auto_takes_plain_python_where_memory_is_too_little_for_spark(make, monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda: 700 << 20)
     found = make("auto")
-    assert (found.state, found.engine) == ("done", "python")
+    assert (found.state, found.engine, found.inputs["why"]) == ("done", "python", "no_room")
     assert make("spark").error.startswith("The run was not begun: it needs 1212 MiB of free memory")
+
+
+@pytest.mark.parametrize(
+    ("engine", "day_bytes", "choice"),
+    [
+        ("auto", missing.LARGE_BYTES - 1, ("python", "small")),
+        ("auto", missing.LARGE_BYTES, ("spark", "large")),
+        ("python", missing.LARGE_BYTES, ("python", "as_set")),
+        ("spark", 1, ("spark", "as_set")),
+    ],
+)
+def test_the_size_of_the_day_chooses(engine, day_bytes, choice, tmp_path, monkeypatch):
+    monkeypatch.setattr(machine, "what_is_missing", lambda *_: ())
+    monkeypatch.setattr(machine, "free_memory", lambda: 64 << 30)
+    assert missing.engine_for(ReportSettings(engine=engine), tmp_path, day_bytes) == choice
+
+
+def test_what_is_installed_while_the_server_runs_is_found(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    assert machine.installed("rocketbox-sample") is None
+    place = tmp_path / "rocketbox_sample-1.2.dist-info"
+    place.mkdir()
+    (place / "METADATA").write_text("Metadata-Version: 2.1\nName: rocketbox-sample\nVersion: 1.2\n")
+    assert machine.installed("rocketbox-sample") == "1.2"

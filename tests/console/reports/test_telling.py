@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from email import message_from_string, policy
 
 import pytest
@@ -146,6 +147,16 @@ def test_what_was_lost_and_what_happened_come_before_the_figures(broker, people)
     )
     assert lines[2] == ""
     assert lines[3].startswith("Messages received: ")
+
+
+def test_the_page_draws_the_trends_without_pictures(broker, people):
+    page = notice_of(json.loads(documents()[0].to_json()), "en", as_page=True).html
+    heights = [int(one) for one in re.findall(r"height: ([0-9]+)px; background", page)]
+    # Of (1, 2, None, 4, 5, 6, 7), and of (0, 0, 0, 0, 0, 0, 2).
+    assert heights == [2 + share * 24 // 100 for share in (14, 28, 57, 71, 85, 100, 0, 0, 0, 0, 0, 0, 100)]
+    assert page.count("dashed") == 1
+    assert 'aria-label="1 · 2 · not known · 4 · 5 · 6 · 7"' in page
+    assert not re.search("<img|<svg|<script", page)
 
 
 def test_a_damaged_digest_is_told_to_nobody(told, caplog):

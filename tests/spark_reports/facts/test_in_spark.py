@@ -61,3 +61,11 @@ def test_files_that_go_while_it_is_read(tmp_path: Path, spark, monkeypatch: pyte
     assert found == counted[1]
     kinds = [row[:3] for row in found["findings"] if row[0] != "deliveries begin"]
     assert kinds == [("gap", f"{4096 * number:020d}", 1) for number in (1, 2, 4)]
+
+
+def test_spark_finds_the_format_without_registering_it(tmp_path: Path, spark) -> None:
+    """What tests register belongs to their session; a new one has what Spark found by itself."""
+    store = MadeStore(tmp_path)
+    store.put("T", 0, DAY_MS)
+    new = spark.newSession()
+    assert new.read.format("rocketbox").option("store", str(store.directory)).load().count() == 1

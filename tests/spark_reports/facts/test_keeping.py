@@ -171,3 +171,16 @@ def test_a_users_own_spark_reads_them(tmp_path, spark):
     frame = spark.read.parquet(str(tmp_path / "queues"))
     found = {(str(row["day"]), row["queue_id"]) for row in frame.collect()}
     assert found == {(DAY, 1), (DAY, 2), ("2026-02-01", 5), ("2026-02-01", 6)}
+
+
+def test_days_in_plain_lines_become_parquet_and_a_damaged_one_stays(tmp_path) -> None:
+    for number, day in enumerate(("2026-01-29", "2026-01-30", DAY)):
+        keeping.write(tmp_path, day, facts_of(number))
+    before = keeping.read(tmp_path, [DAY])
+    damaged = tmp_path / "plain" / "2026-01-29.jsonl.gz"
+    damaged.write_bytes(damaged.read_bytes()[:40])
+    keeping.to_parquet(tmp_path)
+    assert [path.name for path in (tmp_path / "plain").iterdir()] == [damaged.name]
+    assert (tmp_path / "traffic" / f"day={DAY}" / keeping.FILE).exists()
+    assert keeping.read(tmp_path, [DAY]) == before
+    assert keeping.days(tmp_path) == ["2026-01-29", "2026-01-30", DAY]

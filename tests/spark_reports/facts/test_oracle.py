@@ -35,7 +35,7 @@ PROPERTIES = (
     {}, {"TAGS": "A"}, {"TAGS": "B", "KEYS": "k1 k2"}, {"TAGS": "ü名😀"}, {"RETRY_TOPIC": "T"},
     {"RETRY_TOPIC": "T", "ROCKETBOX_REPLAYED": "1"}, {"ROCKETBOX_REPLAYED": "0"}, {"ROCKETBOX_REPLAYED": "00010"},
     {"ROCKETBOX_REPLAYED": "12345678901"}, {"ROCKETBOX_REPLAYED": "1\n"}, {"ROCKETBOX_REPLAYED": "١"},
-    {"RETRY_TOPIC": ""},
+    {"RETRY_TOPIC": ""}, {"UNIQ_KEY": "A1", "KEYS": "k1"}, {"UNIQ_KEY": "ü2", "__SHARDINGKEY": "s"},
 )  # fmt: skip
 CODES = (None, None, (tag_code("A"),), (0, tag_code("B")), (tag_code("ü名😀"),), (), "some")
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from spark_reports.facts.contents import Contents
 from spark_reports.facts.delivered import Answers, Wait, Who
 from spark_reports.facts.hours import Stretch
 from spark_reports.facts.tables import DEAD_LETTERS, LATENCY, RETRIES, TRAFFIC
@@ -23,7 +24,8 @@ END_MS = NOON_MS + 9000
 HOURS = (Stretch(NOON_MS, 0), Stretch(NOON_MS + 2 * HOUR_MS, HOUR_MS // 2))
 MESSAGE = (
     "topic string, queue_id int, queue_offset bigint, physical_offset bigint, store_ms bigint, size int, "
-    "body_size int, reconsume_times int, tags string, origin string, is_copy boolean"
+    "body_size int, reconsume_times int, tags string, origin string, is_copy boolean, "
+    "born_host string, born_ms bigint, unique_key string, keys string, shard string"
 )
 
 
@@ -32,6 +34,7 @@ def messages(spark: Any, *rows: dict[str, Any]) -> Any:
     usual = {
         "topic": "T", "queue_id": 0, "queue_offset": 0, "physical_offset": 0, "store_ms": NOON_MS, "size": 100,
         "body_size": 10, "reconsume_times": 0, "tags": None, "origin": None, "is_copy": None,
+        "born_host": "10.0.0.1:5000", "born_ms": NOON_MS - 7, "unique_key": None, "keys": None, "shard": None,
     }  # fmt: skip
     return spark.createDataFrame([tuple((usual | row).values()) for row in rows], MESSAGE)
 
@@ -46,30 +49,101 @@ def whole(frame: Any, table: Any) -> list[tuple[Any, ...]]:
 
 def test_narrow_takes_what_is_counted_of_a_days_rows(spark: Any) -> None:
     def row(topic: str, ms: int, properties: dict[str, str], times: int = 0) -> tuple[Any, ...]:
-        return topic, 1, 2, 3, datetime.fromtimestamp(ms / 1000, UTC), 100, 10, times, "A", properties, "more"
+        born, store = (datetime.fromtimestamp(at / 1000, UTC) for at in (ms - 7, ms))
+        return topic, 1, 2, 3, store, 100, 10, times, "A", properties, "k", "10.0.0.1:5000", born, "more"
 
     rows = spark.createDataFrame(
         [
             row("T", NOON_MS - 1, {}),
-            row("T", NOON_MS, {"RETRY_TOPIC": "X", "ROCKETBOX_REPLAYED": "1"}),
+            row("T", NOON_MS, {"RETRY_TOPIC": "X", "ROCKETBOX_REPLAYED": "1", "UNIQ_KEY": "1", "__SHARDINGKEY": "s"}),
             row("%RETRY%G", NOON_MS + 1, {"RETRY_TOPIC": "X", "ROCKETBOX_REPLAYED": "2"}),
             row("%RETRY%G", NOON_MS + 2, {"ROCKETBOX_REPLAYED": "2"}, 1),
             row("%DLQ%G", NOON_MS + 3, {"RETRY_TOPIC": "X", "ROCKETBOX_REPLAYED": "0"}),
             row("T", NOON_MS + 4, {}),
         ],
         "topic string, queue_id int, queue_offset bigint, physical_offset bigint, store_ts timestamp, size int, "
-        "body_size int, reconsume_times int, tags string, properties map<string,string>, keys string",
+        "body_size int, reconsume_times int, tags string, properties map<string,string>, keys string, "
+        "born_host string, born_ts timestamp, more string",
     )
     found = transforms.narrow(rows, NOON_MS, NOON_MS + 4)
     assert found.schema.simpleString().removeprefix("struct<").removesuffix(">") == MESSAGE.replace(", ", ",").replace(
         " ", ":"
     )
     assert sorted(tuple(one) for one in found.collect()) == [
-        ("%DLQ%G", 1, 2, 3, NOON_MS + 3, 100, 10, 0, "A", "X", False),
-        ("%RETRY%G", 1, 2, 3, NOON_MS + 1, 100, 10, 0, "A", "X", True),
-        ("%RETRY%G", 1, 2, 3, NOON_MS + 2, 100, 10, 1, "A", "", False),
-        ("T", 1, 2, 3, NOON_MS, 100, 10, 0, "A", None, None),
+        (
+            "%DLQ%G",
+            1,
+            2,
+            3,
+            NOON_MS + 3,
+            100,
+            10,
+            0,
+            "A",
+            "X",
+            False,
+            "10.0.0.1:5000",
+            NOON_MS + 3 - 7,
+            None,
+            None,
+            None,
+        ),
+        (
+            "%RETRY%G",
+            1,
+            2,
+            3,
+            NOON_MS + 1,
+            100,
+            10,
+            0,
+            "A",
+            "X",
+            True,
+            "10.0.0.1:5000",
+            NOON_MS + 1 - 7,
+            None,
+            None,
+            None,
+        ),
+        (
+            "%RETRY%G",
+            1,
+            2,
+            3,
+            NOON_MS + 2,
+            100,
+            10,
+            1,
+            "A",
+            "",
+            False,
+            "10.0.0.1:5000",
+            NOON_MS + 2 - 7,
+            None,
+            None,
+            None,
+        ),
+        ("T", 1, 2, 3, NOON_MS, 100, 10, 0, "A", None, None, "10.0.0.1:5000", NOON_MS - 7, "1", "k", "s"),
     ]
+
+
+def test_contents_of_several_tasks(spark: Any) -> None:
+    rows = [
+        {"physical_offset": at * 100, "queue_offset": at, "born_host": f"[fd00::{at % 2}]:7",
+         "unique_key": f"id{at % 5}",
+         "keys": "a b" if at % 3 else None, "shard": "s", "topic": "T" if at % 4 else "%RETRY%G", "body_size": at}
+        for at in range(12)
+    ]  # fmt: skip
+    found = transforms.contents(messages(spark, *rows).repartition(3))
+    expected = Contents()
+    for row in rows:
+        expected.take(
+            row["topic"], row["born_host"][1:8], NOON_MS - 7, NOON_MS, 100, row["body_size"], 0, row["queue_offset"],
+            row["physical_offset"], row["unique_key"], row["keys"], row["shard"],
+        )  # fmt: skip
+    assert found == expected.rows()
+    assert [row[1:3] for row in found["producers"]] == [("fd00::0", 3), ("fd00::1", 6)]
 
 
 def test_traffic_by_queue_and_hour_of_the_clock(spark: Any) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 from pyspark.errors import PySparkException
 
@@ -62,6 +64,28 @@ def test_rows_of_one_shard_go_to_one_queue_in_their_order(session, brokers):
     for shard, found in by_shard.items():
         assert len({queue for queue, _ in found}) == 1, shard
         assert [body for _, body in found] == [b"%03d" % n for n in range(shard, 90, 3)]
+
+
+def test_columns_delay_messages(session, brokers, engine):
+    tomorrow = int(time.time() * 1000) + 86_400_000
+    rows = [
+        ("now", None, None, None),
+        ("level", 18, None, None),
+        ("in", None, 600_000, None),
+        ("at", None, None, tomorrow),
+    ]
+    frame = session.createDataFrame(rows, "body string, delay_level int, delay_ms bigint, deliver_at_ms bigint")
+    frame.coalesce(1).write.format("rocketbox").options(brokers=brokers, topic="Copies").mode("append").save()
+    assert [bytes(row.body) for row in read(session, brokers, "Copies")] == [b"now"]
+    store = session.read.format("rocketbox").options(
+        store=engine.engine.config.store_dir, includeSystem="true", columns="body"
+    ).load()  # fmt: skip
+    waiting = {bytes(row.body): row for row in store.where("topic != 'Copies'").collect() if row.body}
+    assert {body: row.topic for body, row in waiting.items()} == {
+        b"level": "SCHEDULE_TOPIC_XXXX", b"in": "rmq_sys_wheel_timer", b"at": "rmq_sys_wheel_timer",
+    }  # fmt: skip
+    assert {row.properties["REAL_TOPIC"] for row in waiting.values()} == {"Copies"}
+    assert waiting[b"level"].properties["DELAY"] == "18"
 
 
 def test_a_stream_is_written_batch_by_batch(session, brokers, engine, tmp_path):

@@ -75,6 +75,18 @@ def shop_day(day: str, index: int, zone: str, seed: int = 7) -> DayFacts:
             messages = int(10_000 * chance.uniform(0.8, 1.2) / (1 + (bucket - middle) ** 2))
             latency.append((group, topic, "first", bucket, messages))
             latency.append((group, topic, "last", min(22, bucket + (number % 2)), messages))
+    contents = {"producers": [("", "", 7, 700, 0, 0, 0, 0)], "sizes": [], "largest": [], "repeats": [], "frequent": []}
+    for number, topic in enumerate(SHOP_TOPICS):
+        host, ahead = f"10.0.{number % 3}.{number}", -2500 if number == 4 else 1
+        contents["producers"].append((topic, host, 9000 // (number + 1), 1 << 20, 9000, 9000 * 12, ahead, 900))
+        contents["sizes"] += [(topic, bucket, 100 * bucket, 1000 * bucket) for bucket in range(20 + number, 60, 5)]
+        contents["largest"].append((topic, 900 + 100_000 * number, 1200, 1, 77, begin + HOUR_MS, f"7F{number:030}"))
+        contents["repeats"].append((topic, 4000 // (number + 1) ** 2, 40, 55, 8))
+        contents["frequent"] += [
+            ("key", topic, f"customer-{number}", 800 // (number + 1), 8),
+            ("shard", topic, "x", 3, 8),
+        ]
+        contents["frequent"] += [("id", topic, f"7F{number:030}", 12 - number, 1)]
     for group, topic, base in (("shipping", "orders", 90), ("mailer", "mails", 30), ("fraud", "payments", 4)):
         dead = int(base * chance.uniform(0, 2))
         letters += [(group, topic, at, dead, dead * 1400) for at in hours[9:11] if dead]
@@ -85,7 +97,7 @@ def shop_day(day: str, index: int, zone: str, seed: int = 7) -> DayFacts:
     disk = [(100 * GIB, (70 - min(30, index)) * GIB - stored, stored + GIB, stored, 3 * DAY_MS, end + 2 * HOUR_MS)]
     return empty_facts(
         traffic=traffic, retries=retries, dead_letters=letters, latency=latency, lag=lag, queues=queues, groups=groups,
-        disk=disk,
+        disk=disk, **contents,
     )  # fmt: skip
 
 

@@ -42,7 +42,9 @@ def _rows(table, day: str, zone: str):
     columns = {
         "hour_ms": st.integers(0, (end - begin) // HOUR_MS - 1).map(lambda hour: begin + hour * HOUR_MS),
         "which": st.sampled_from(("first", "last", "late", "waiting")),
-        "what": st.sampled_from(("refused_sends", "forced_deletions", "starts", "down", "measured", "?")),
+        "what": st.sampled_from(
+            ("refused_sends", "forced_deletions", "starts", "down", "measured", "id", "key", "shard", "?")
+        ),
         "bucket": st.integers(0, 22) | st.integers(100, 230),
         "depth": st.integers(0, 40),
         "queue_id": st.integers(0, 3),
@@ -116,7 +118,7 @@ def _bytes(snapshot, facts) -> list[tuple[bytes, dict[str, bytes]]]:
     return [(document.to_json(), drawn_of(document)) for document in reports.make(snapshot, facts)]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(worlds(), st.randoms(use_true_random=False))
 def test_any_facts_make_valid_documents_and_the_same_again(world: tuple[Snapshot, dict], chance: random.Random):
     snapshot, facts = world

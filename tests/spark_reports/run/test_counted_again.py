@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from spark_reports.facts import keeping
+from spark_reports.facts.tables import TABLES
 from spark_reports.run.plan import Plan
 from spark_reports.run.progress import ProgressFile
 from spark_reports.run.work import Work
@@ -119,3 +120,13 @@ def test_the_day_that_was_half_counted_is_replaced(runs: Runs, engine: str) -> N
     whole = runs.run(engine)
     assert tile(whole["digest"], "messages") == 100
     assert not {"unfinished_day", "earlier_run"} & notes(whole["digest"])
+
+
+def test_plain_python_keeps_parquet_too_and_turns_older_days_into_it(runs: Runs) -> None:
+    keeping.write(runs.place / "facts", "2023-11-14", {table.name: [] for table in TABLES})
+    runs.run("python")
+    facts = runs.place / "facts"
+    assert list((facts / "plain").iterdir()) == []
+    for day in ("2023-11-14", DAY):
+        assert (facts / "traffic" / f"day={day}" / keeping.FILE).exists()
+    assert sum(row[3] for row in runs.kept()["traffic"]) == 100

@@ -16,6 +16,7 @@ from spark_reports.facts.tables import WIDE_BOUNDS_MS
 from spark_reports.reports.capacity import NEAR
 from spark_reports.reports.document import REST
 from spark_reports.reports.failures import DEEPEST
+from spark_reports.reports.queues import SKEWED
 
 from . import bars, curves
 from .axes import heat_map
@@ -167,8 +168,49 @@ def _clients(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> b
     return bars.row_bars([bars.count_bar(f"{row[0]} {row[1]}", int(row[2] or 0), "c1") for row in rows[:MOST_CLIENTS]])
 
 
+def _week(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> bytes:
+    half = len(rows) // 2
+    return bars.columns(
+        [_messages_column(row, "rest" if at < half else "c0") for at, row in enumerate(rows)], short_count
+    )
+
+
+def _messages_column(row: Row, css: str) -> bars.Column:
+    day, count = str(row[0]), _number(row[1])
+    parts = ((css, count, f"{day} · {long_count(count)}"),) if count else ()
+    return bars.Column(day_label(day), parts, known=count is not None, title=f"{day} · –")
+
+
+def _producers(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> bytes:
+    shown = [bars.count_bar(str(row[0]), int(row[1])) for row in rows[:MOST_PAIRS]]
+    return bars.row_bars(shown, total=found["figures"]["messages"] or 0)
+
+
+def _skew(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> bytes:
+    shown = [(str(row[0]), int(row[1])) for row in rows if row[1] is not None][:MOST_MARGINS]
+    return bars.row_bars(
+        [bars.Bar(topic, skew, percent(skew), "worse" if skew >= SKEWED else "c2") for topic, skew in shown],
+        limit=SKEWED,
+    )
+
+
+def _steps(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> bytes:
+    def column(row: Row) -> bars.Column:
+        label, count = f"< {size(int(row[0]) + 1)}", int(row[1] or 0)
+        return bars.Column(label, (("c0", count, f"{label} · {long_count(count)}"),))
+
+    return bars.columns([column(row) for row in rows], short_count)
+
+
+def _keys(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> bytes:
+    return bars.row_bars(
+        [bars.count_bar(f"{row[1]} · {row[0]}", int(row[2] or 0), "c1") for row in rows[:MOST_CLIENTS]]
+    )
+
+
 #: Key of a plot -> its drawing.
 _DRAWN: dict[str, Callable[[Rows, Mapping[str, Any], Mapping[str, Any]], bytes | None]] = {
     "behind": _behind, "where": _where, "days": _days, "depths": _depths, "shares": _shares, "changes": _changes,
-    "stored": _stored, "disk": _disk, "margins": _margins, "clients": _clients,
+    "stored": _stored, "disk": _disk, "margins": _margins, "clients": _clients, "week": _week, "producers": _producers,
+    "skew": _skew, "steps": _steps, "keys": _keys,
 }  # fmt: skip

@@ -107,8 +107,9 @@ def columns(found: Sequence[Column], show: Show, base: int = 10, gap: float = 0.
         svg.line("axis" if value == 0 else "grid-line", left, y, WIDTH, y)
         svg.text(left - 6, y + 4, show(abs(value)), "end")
     step = (WIDTH - left) / len(found)
-    # Labels of neighbours must not touch.
-    every = max(1, math.ceil((max(width_of(one.label) for one in found) + 8) / step))
+    # Labels of neighbours must not touch; the last one may have to move to the left.
+    widest = max(width_of(one.label) for one in found)
+    every = max(1, math.ceil((widest + 8 + max(0, (widest - step) / 2)) / step))
     for n, one in enumerate(found):
         x, width = left + (n + gap / 2) * step, min(step * (1 - gap), 120)
         x += (step * (1 - gap) - width) / 2
@@ -122,7 +123,7 @@ def columns(found: Sequence[Column], show: Show, base: int = 10, gap: float = 0.
                     svg.rect(css, x, y - part if sign < 0 else y, width, part, title)
                 y += sign * part
         if (len(found) - 1 - n) % every == 0:
-            svg.text(x + width / 2, height - 10, one.label, "middle")
+            svg.text(min(x + width / 2, WIDTH - width_of(one.label) / 2), height - 10, one.label, "middle")
     return svg.done()
 
 
