@@ -21,8 +21,8 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
-from ...engine.config import MOST_QUOTA_BYTES, MOST_QUOTA_CONNECTIONS, MOST_QUOTA_REQUESTS
 from ...engine.errors import Conflict, InvalidInput, NotFound
+from ...engine.window.access.snapshots import MOST_QUOTA_BYTES, MOST_QUOTA_CONNECTIONS, MOST_QUOTA_REQUESTS
 from ..audit.log import audit
 from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status
 from ..pages.engine_pages import (
