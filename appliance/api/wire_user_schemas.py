@@ -6,8 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from ..engine.config import MOST_QUOTA_BYTES, MOST_QUOTA_CONNECTIONS, MOST_QUOTA_REQUESTS
-from ..engine.window.access.snapshots import AccessRow, EntryRow, RefusalRow, WireUser
+from ..engine.window.access.snapshots import (
+    MOST_QUOTA_BYTES,
+    MOST_QUOTA_CONNECTIONS,
+    MOST_QUOTA_REQUESTS,
+    AccessRow,
+    EntryRow,
+    RefusalRow,
+    WireUser,
+)
 from .schemas import In, Out, PageOut
 
 Policy = Literal["Custom", "Default"]

@@ -21,7 +21,6 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
-from ...engine.config import MOST_QUOTA_BYTES, MOST_QUOTA_CONNECTIONS, MOST_QUOTA_REQUESTS
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from ..audit.log import audit
 from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status
@@ -169,18 +168,10 @@ class EntryForm(Form):
 class QuotaForm(Form):
     """Quotas of a user. Where a field is empty, the default counts."""
 
-    send_bytes = forms.IntegerField(
-        label=gettext_lazy("Bytes sent a second"), required=False, min_value=0, max_value=MOST_QUOTA_BYTES
-    )
-    pull_bytes = forms.IntegerField(
-        label=gettext_lazy("Bytes pulled a second"), required=False, min_value=0, max_value=MOST_QUOTA_BYTES
-    )
-    requests = forms.IntegerField(
-        label=gettext_lazy("Requests a second"), required=False, min_value=0, max_value=MOST_QUOTA_REQUESTS
-    )
-    connections = forms.IntegerField(
-        label=gettext_lazy("Connections"), required=False, min_value=0, max_value=MOST_QUOTA_CONNECTIONS
-    )
+    send_bytes = forms.IntegerField(label=gettext_lazy("Bytes sent a second"), required=False, min_value=0)
+    pull_bytes = forms.IntegerField(label=gettext_lazy("Bytes pulled a second"), required=False, min_value=0)
+    requests = forms.IntegerField(label=gettext_lazy("Requests a second"), required=False, min_value=0)
+    connections = forms.IntegerField(label=gettext_lazy("Connections"), required=False, min_value=0)
 
 
 class ResourceForm(Form):

@@ -113,6 +113,9 @@ def test_a_bucket_gives_a_second_at_once_and_then_what_it_is_filled_with():
     bucket.change(0, 51.0)
     bucket.take(1 << 60, 51.0)
     assert bucket.wait_s(51.0) == 0
+    bucket.change(100, 51.0)
+    bucket.take(150, 500.0)  # however long it was idle, one second's worth is saved up
+    assert bucket.wait_s(500.0) == pytest.approx(0.5)
 
 
 def test_sends_over_the_quota_wait_in_order_and_those_that_would_wait_too_long_are_refused(rig):

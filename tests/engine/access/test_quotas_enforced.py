@@ -112,7 +112,6 @@ def test_a_pull_over_the_quota_is_held_for_as_long_as_it_asked_and_is_never_refu
     at_once = pull(ann, "g", "T")  # without leave to hold it
     assert (at_once.code, at_once.ext_fields["nextBeginOffset"]) == (20, "0")
     assert len(records(long_pull(ann, "T", 1, 30_000).body)) == 1
-    assert time.monotonic() - begun < 20
     assert counts(site)["pulls_held"] >= 3
     set_quotas(site, ANN, pull_bytes=1)
     assert [long_pull(ann, "T", 1, 0).code for _ in range(2)] == [0, 20]

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from ... import config
 from ..sentences import Sentence
 from ..snapshots import HIDDEN, Change
+
+MOST_QUOTA_BYTES, MOST_QUOTA_REQUESTS = config.MOST_QUOTA_BYTES, config.MOST_QUOTA_REQUESTS
+MOST_QUOTA_CONNECTIONS = config.MOST_QUOTA_CONNECTIONS
 
 
 @dataclass(frozen=True, slots=True)
