@@ -187,7 +187,7 @@ class GroupIn(In):
 
 
 class PurgeIn(In):
-    """Which messages of a topic to purge. before_ms: those stored before that time; null: all so far."""
+    """The messages of a topic to purge. before_ms: those stored before that time; null: all so far."""
 
     before_ms: Moment | None = None
 

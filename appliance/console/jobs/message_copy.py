@@ -80,7 +80,8 @@ def check(work: Work) -> None:
 
 @kind(NAME, title=_("Copy messages"), start=OPERATOR, words=_WORDS, bad=_BAD, goes_on=True, about="topic")
 def copy(work: Work) -> None:
-    """Collect the messages, then send them. What was collected goes with the end of the job, but not with a stop."""
+    """Collect the messages, then send them. The collected ones are deleted when the job ends, not when RocketBox
+    stops."""
     try:
         _copy(work)
     except (JobFailed, Cancelled):

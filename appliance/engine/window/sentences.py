@@ -429,7 +429,7 @@ TEMPLATES: dict[str, str | Plural] = {
         "Apache broker that opens this store would show them."
     ),
     "unread_would_go": _("Groups have not read all messages of %(name)s."),
-    "purge_failed": _("The purge cannot be written down: %(reason)s. Nothing is promised; try again."),
+    "purge_failed": _("The purge is not complete: %(reason)s. It may still be done; try again."),
     "purge_unknown": _("Queue %(queue)d of %(topic)s cannot be read just now. Try again later."),
     "queues_taken_away": ngettext_lazy(
         "Queues %(first)d to %(last)d can no longer be read, and %(count)d message is in them.",

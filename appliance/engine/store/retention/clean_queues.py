@@ -141,7 +141,7 @@ class QueueTrimmer:
     def follow_places(self, places: Places, end: int) -> bool:
         """Raise queues that administrators purged; False if some could not be read and have to be tried again.
 
-        end: of the published log. What is raised here was wanted: it is not among `take_raised`. Noted in the ledger
+        end: of the published log. An administrator wanted it, so `take_raised` does not return it. Noted in the ledger
         when it returns True. No file is deleted before the log's are. Raises OSError.
         """
         whole = True

@@ -25,7 +25,7 @@ from ..sentences import Sentence, say
 
 logger = logging.getLogger(__name__)
 
-#: Longest wait for the cleaner's thread: below the pool's own limit, so that the reason is told.
+#: Longest wait for the cleaner's thread: below the pool's own limit, so that the error has a reason.
 _WAIT_S = 12.0
 
 

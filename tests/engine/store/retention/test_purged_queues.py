@@ -103,7 +103,7 @@ def test_a_purge_is_durable_before_it_is_acknowledged_and_not_without_its_note(s
 
 
 def test_messages_that_come_to_the_place_of_lost_ones_are_shown(store):
-    """As after a power cut that took purged messages with it: the note is limited to the log's end."""
+    """A power cut may take purged messages with it; then the note is limited to the log's end."""
     purge(store[0], 10)
     own = store[0].store.files.purged_queues
     end = store[0].store.log.written
