@@ -1,6 +1,7 @@
 """A member counts as gone when its announcements stop, whatever its clock says."""
 
 import types
+from dataclasses import replace
 
 import pytest
 
@@ -91,7 +92,7 @@ def test_who_cannot_lead_is_told_for_what_it_is():
 
 
 def test_a_member_whose_fuller_disk_deleted_old_messages_is_not_the_one_that_leads_next():
-    short, whole = member(2)._replace(log_begin=8192), member(3, lag=9)._replace(log_begin=0)
+    short, whole = replace(member(2), log_begin=8192), replace(member(3, lag=9), log_begin=0)
     view = types.SimpleNamespace(members=(member(1, is_here=True), short, whole))
     assert target_of(view, "").slot == 3
     assert target_of(view, "2").slot == 2, "unless people name it"
