@@ -30,7 +30,7 @@ from ..errors import (
 from ..message import MessageQueue
 from ..wire import RETRY_PREFIX, ResponseCode
 from . import inspection, requests
-from .answers import failure, number, refusal
+from .answers import failure, refusal
 from .directory import Directory, first_error
 from .figures import Rates
 from .pulling import Pulled, ask_committed, ask_offset
