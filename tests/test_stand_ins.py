@@ -32,6 +32,7 @@ from tests.console.test_metrics import NAMES
 from tests.crash import life
 from tests.crash.recording_disk import RecordingDisk
 from tests.engine import test_wire_gate as wire_gate
+from tests.engine.access import test_quotas as quotas
 from tests.engine.broker import conftest as broker
 from tests.engine.broker import test_ends_of_queues as ends_of_queues
 from tests.engine.broker import test_long_polling as long_polling
@@ -59,6 +60,7 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "a connection that sends come from": (lambda: sending.NoPeer(bytes(8)), Connection, {"answers"}),
     "a connection of an administrator": (wire_gate.Conn, Connection, {"answers"}),
     "a connection that takes nothing": (worker_pool.FullPeer, Connection, {"put_off", "places", "pool_waits"}),
+    "a connection of a user with quotas": (quotas.Line, Connection, {"answers", "flushed"}),
     "a pool": (fakes.InlinePool, WorkerPool, set()),
     "a pool without room": (wire_gate.FullPool, WorkerPool, set()),
     "a loop": (fakes.InlineLoop, EventLoop, {"timers"}),

@@ -214,8 +214,8 @@ TEMPLATES: dict[str, str | Plural] = {
         "%(group)s has %(count)d dead letters. The first may be deleted in %(left_span)s.",
     ),
     "users_at_quota": ngettext_lazy(
-        "The wire user %(names)s reached a quota in the last minute.",
-        "%(count)d wire users reached a quota in the last minute, among them %(names)s.",
+        "%(count)d wire user, %(names)s, reached a quota in the last minute.",
+        "%(count)d wire users, among them %(names)s, reached a quota in the last minute.",
     ),
     "nobody_consumes": _("%(group)s has a backlog of %(lag)d, and none of its clients is connected."),
     "nobody_consumes_late": ngettext_lazy(
