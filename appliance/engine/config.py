@@ -356,6 +356,8 @@ class StoreConfig:
     ha_listen_port: int = _option("haListenPort", 0, maximum=65_535)
     # Ours: addresses and networks that may follow besides this machine, separated by ';', or "all".
     ha_slave_addresses: str = _option("haSlaveAddresses", "", check=parse_networks)
+    # Ours: a file with the secret that the brokers of one name share; needed with accessControl, and kept by its owner.
+    ha_secret_file: str = _option("haSecretFile", "")
     # "": the address that the name servers have.
     ha_master_address: str = _option("haMasterAddress", "", check=check_address)
     ha_send_heartbeat_interval_ms: int = _option("haSendHeartbeatInterval", 5000, minimum=10)

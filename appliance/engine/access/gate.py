@@ -24,10 +24,11 @@ from typing import TYPE_CHECKING
 from ..clock import Clock
 from ..errors import RefusedRequest
 from ..few_lines import FewLines
-from ..protocol.codes import ResponseCode
+from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
+from ..protocol.member_proof import FOR_USER
 from ..protocol.message_id import decode_host
-from ..protocol.request_kinds import BROKER, kind_of
+from ..protocol.request_kinds import ADMIN, BROKER, kind_of
 from ..wire_gate import plain
 from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_topic
 from .book import Book, User
@@ -90,6 +91,11 @@ class Caller:
         self._address = address
         self._code = code
 
+    @property
+    def told(self) -> str:
+        """User and address, as a member that passes the request on tells them (`FOR_USER`)."""
+        return f"{self._user.account.name} {self._address}"
+
     def check_topic(self, topic: str, *actions: str) -> None:
         """Refuse with 16 a user who may do none of the actions on the topic."""
         if not self._user.account.is_super:
@@ -138,7 +144,12 @@ class AccessGate:
         code = request.code
         if code in ROUTE_CODES and self._anonymous_routes:
             return
+        if code == RequestCode.ROCKETBOX_MEMBER:
+            return  # a proof itself
         address = _address_of(conn.born_host)
+        if conn.session_key:
+            self._admit_member(request, conn, address)
+            return
         if kind_of(code) == BROKER and any(address in network for network in self._brokers):
             return
         user = self._user_of(request, conn)
@@ -148,6 +159,28 @@ class AccessGate:
             return
         if user.account.name not in conn.principals:
             conn.principals |= {user.account.name}
+        self._admit_user(request, user, address)
+
+    def _admit_member(self, request: RemotingCommand, conn: Connection, address: Address) -> None:
+        """Admit a request of another broker of this name: what it reads and copies, and what it passes on for a user,
+        whom it has authenticated. Members administer nothing."""
+        code = request.code
+        if code == RequestCode.ROCKETBOX_USERS:
+            return
+        if kind_of(code) == ADMIN or asks_of(code) is SUPER:
+            self._refuse("", address, code, "members administer nothing", NOT_SUPER, always=True)
+        name, _, text = (request.ext_fields.pop(FOR_USER, None) or "").partition(" ")
+        if not name:
+            return
+        user = self._book.get(name)
+        if user is None or not user.account.is_enabled:
+            self._refuse(name, address, code, _NOT_PROVED, NOT_PROVED)
+            return
+        self._admit_user(request, user, ipaddress.ip_address(text))
+
+    def _admit_user(self, request: RemotingCommand, user: User, address: Address) -> None:
+        """Check the permissions of the user of a request."""
+        code = request.code
         request.caller = Caller(self, user, address, code)
         if user.account.is_super:
             return

@@ -32,7 +32,7 @@ from ..protocol.message_id import encode_host
 from ..remoting.client import RemotingClient
 from ..service_thread import ServiceThread
 from .registration_body import TableText
-from .role import RegisteredAs
+from .role import NO_TIES, RegisteredAs, Ties
 from .topic_config import TopicConfig
 from .topics import TopicConfigManager
 
@@ -71,6 +71,7 @@ class Network(NamedTuple):
     ha_socket: socket.socket | None = None
     #: Used instead of the host in `address` where an IP address is needed and that is a name.
     ip: str = ""
+    ties: Ties = NO_TIES
 
     @property
     def host(self) -> str:

@@ -9,7 +9,7 @@ from ..replication.log_copy import CopySettings
 from ..store.message_store import MessageStore
 from .delays.settled import SettledDelays
 from .registration import Registration
-from .role import Role
+from .role import NO_TIES, Role, Ties
 from .slave_sync import SlaveSync
 from .tables import Tables
 
@@ -26,6 +26,7 @@ class SlaveSide:
         loop: EventLoop,
         role: Role,
         settled: SettledDelays,
+        ties: Ties = NO_TIES,
     ) -> None:
         # Constant after construction.
         self._registration = registration
@@ -38,6 +39,7 @@ class SlaveSide:
             registration.register_all,
             CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
             loop.clock,
+            ties.greeting,
         )
         self.sync = SlaveSync(
             # The tables of a master with another log would remove entries that are needed to read this one.
@@ -47,6 +49,7 @@ class SlaveSide:
             loop,
             store,
             settled,
+            ties=ties,
         )
         store.on_kept = self.follower.log_kept
         store.log.refuse(role.no_sends, "role")

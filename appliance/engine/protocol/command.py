@@ -51,6 +51,10 @@ class Witness(Protocol):
 class Caller(Protocol):
     """Identity of a request's sender, for handlers that learn only from a record which topic is meant. Any thread."""
 
+    @property
+    def told(self) -> str:
+        """User and address, for the broker that the request is passed on to."""
+
     def check_topic(self, topic: str, *actions: str) -> None:
         """Refuse with code 16 unless the caller may do one of the actions (`access.policies`) on the topic."""
 

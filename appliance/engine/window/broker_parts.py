@@ -227,7 +227,7 @@ def build(
     parts = BrokerParts(
         is_slave=not broker.role.appends,
         replication=replication,
-        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.delays.deliver.clock, leader),
+        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.delays.deliver.clock, leader, broker.ties),
         sampler=sampler,
         charts=Charts(sampler, topics),
         measurements=Measurements(
