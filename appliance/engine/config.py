@@ -299,6 +299,10 @@ class BrokerConfig:
     tls_mode: str = _option("tlsMode", "disabled", choices=("disabled", "permissive", "enforcing"))
     tls_cert_file: str = _option("tlsCertFile", "")
     tls_key_file: str = _option("tlsKeyFile", "")
+    # Certificates of clients, which stand for users: not asked for, checked if there is one, or needed for TLS; and the
+    # PEM file of the authorities that may have signed them.
+    tls_client_auth: str = _option("tlsClientAuth", "none", choices=("none", "optional", "required"))
+    tls_client_ca_file: str = _option("tlsClientCaFile", "")
 
     def __post_init__(self) -> None:
         if not self.broker_name:
@@ -482,6 +486,10 @@ class EngineConfig:
                 "tlsMode=enforcing does not go with haStore or brokerRole=SLAVE yet: members of a set ask each other "
                 "without TLS. Say permissive."
             )
+        if self.broker.tls_client_auth != "none" and self.broker.tls_mode == "disabled":
+            raise StartError(
+                f"tlsClientAuth={self.broker.tls_client_auth} needs TLS: say tlsMode=permissive or enforcing."
+            )
         listens = role == "SYNC_MASTER" or self.store.ha_listen_port > 0
         if (role == "SLAVE") != (self.broker.broker_id > 0) and (role == "SLAVE" or listens):
             raise StartError(
@@ -614,7 +622,7 @@ def parse_addresses(value: object) -> tuple[str, ...]:
 #: Options that have an effect only with `accessControl`.
 OF_ACCESS_CONTROL = ("accessControl", "initAuthenticationUser", "namesrvAnonymousRoutes", "namesrvBrokerAddresses")
 #: Options that have an effect only with `tlsMode`.
-OF_TLS = ("tlsMode", "tlsCertFile", "tlsKeyFile")
+OF_TLS = ("tlsMode", "tlsCertFile", "tlsKeyFile", "tlsClientAuth", "tlsClientCaFile")
 
 
 def broker_properties(config: EngineConfig) -> dict[str, str]:

@@ -3,7 +3,8 @@
 It watches every code, on every port, so no request takes the hot way while there is a gate; there is none while
 `accessControl` is off. A request is judged before any part of it is handled or stored:
 
-    its user        AccessKey, and the signature of one of the user's secrets
+    its user        AccessKey, and the signature of one of the user's secrets; if it names no user, the one whose name
+                    is in the certificate of the connection (`tlsClientAuth`)
     its resources   those that `asked.py` lists for its code; Super users may do everything
 
 The topic of some requests is known only when their record is read (33, 36, 37): then the handler checks it by
@@ -46,6 +47,7 @@ ENFORCE = "enforce"
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
 _NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
+_NOT_CERTIFIED = "the user whose name is in the client's certificate is unknown or disabled"
 _NO_USER = "username cannot be null."  # Apache's words
 
 #: After this many failures of a user from an address within this time, the user's requests from there are refused
@@ -92,9 +94,13 @@ class Caller:
         self._code = code
 
     @property
+    def name(self) -> str:
+        return self._user.account.name
+
+    @property
     def told(self) -> str:
         """User and address, as a member that passes the request on tells them (`FOR_USER`)."""
-        return f"{self._user.account.name} {self._address}"
+        return f"{self.name} {self._address}"
 
     def check_topic(self, topic: str, *actions: str) -> None:
         """Refuse with 16 a user who may do none of the actions on the topic."""
@@ -191,11 +197,26 @@ class AccessGate:
             self.check(user, asked, address, code)
 
     def _user_of(self, request: RemotingCommand, conn: Connection) -> User | None:
-        """Return the user who signed a request; None in report mode for a request that would be refused. Requests about
-        users and entries never pass without proof."""
+        """Return the user who signed a request, or whose certificate the connection has. None in report mode for a
+        request that would be refused. Requests about users and entries never pass without proof."""
         fields, born_host = request.ext_fields, conn.born_host
         always = asks_of(request.code) is SUPER
         name = fields.get(ACCESS_KEY) or ""
+        if not name and conn.certified:
+            user = self._book.get(conn.certified)
+            if user is not None and user.account.is_enabled:
+                return user
+            counted = "" if user is None else conn.certified
+            self._refuse(
+                conn.certified,
+                _address_of(born_host),
+                request.code,
+                _NOT_CERTIFIED,
+                NOT_PROVED,
+                counted=counted,
+                always=always,
+            )
+            return None
         if not name:
             self._refuse("", _address_of(born_host), request.code, _NO_USER, NO_USER, always=always)
             return None

@@ -52,6 +52,10 @@ class Caller(Protocol):
     """Identity of a request's sender, for handlers that learn only from a record which topic is meant. Any thread."""
 
     @property
+    def name(self) -> str:
+        """The user."""
+
+    @property
     def told(self) -> str:
         """User and address, for the broker that the request is passed on to."""
 

@@ -17,13 +17,21 @@ _MOST_BYTES = 1 << 20
 _FIRST_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 
 
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
 class Certificate:
     """The context of new TLS connections. `context` is replaced whole, by the one thread that calls `look`."""
 
-    def __init__(self, certificate_file: str, key_file: str) -> None:
-        """Raises StartError if the pair cannot be loaded."""
+    def __init__(
+        self, certificate_file: str, key_file: str, client_auth: str = "none", client_ca_file: str = ""
+    ) -> None:
+        """client_auth: "none", "optional" or "required": certificates of clients, signed by an authority in
+        client_ca_file. Raises StartError if a file cannot be loaded."""
         # Constant after construction.
         self._files = certificate_file, key_file
+        self._clients = _CLIENT_AUTH[client_auth]
+        self._client_ca_file = client_ca_file
         # Owned by the thread that calls `look`.
         self._seen = self._stamps()
         try:
@@ -51,6 +59,8 @@ class Certificate:
     def _take(self) -> None:
         """Raises ValueError, with nothing changed."""
         context, der = _load(*self._files)
+        if self._clients != ssl.CERT_NONE:
+            _check_clients(context, self._clients, self._client_ca_file)
         end = refusal = ""
         try:
             end = _end_of(context, der)
@@ -70,7 +80,7 @@ class Certificate:
 
     def _stamps(self) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
-        for path in self._files:
+        for path in (*self._files, self._client_ca_file):
             try:
                 stat = os.stat(path)
                 found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
@@ -109,6 +119,28 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
             raise ValueError(f"the key in tlsKeyFile={key_file} does not belong to {certificate_file}") from None
         raise ValueError(f"{certificate_file} and {key_file} are no pair in PEM form ({error})") from None
     return context, der
+
+
+def _check_clients(context: ssl.SSLContext, mode: ssl.VerifyMode, file: str) -> None:
+    """Have clients' certificates checked. Raises ValueError."""
+    if _FIRST_CERTIFICATE.search(_read("tlsClientCaFile", file)) is None:
+        raise ValueError(f"tlsClientCaFile={file} has no certificate in PEM form")
+    try:
+        context.load_verify_locations(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"tlsClientCaFile={file} cannot be used ({error})") from None
+    context.verify_mode = mode
+    # A resumed session would bring back a certificate without a check of its dates and its authority.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+
+
+def name_in(tls: ssl.SSLObject) -> str:
+    """Return the name that the client's certificate has: the one common name (CN) of its subject. Empty without a
+    certificate, and if it has no or several common names. The context has checked it."""
+    subject: tuple[tuple[tuple[str, str], ...], ...] = (tls.getpeercert() or {}).get("subject", ())  # type: ignore[assignment]
+    names = [value for part in subject for kind, value in part if kind == "commonName"]
+    return names[0] if len(names) == 1 else ""
 
 
 def _end_of(context: ssl.SSLContext, der: bytes) -> str:

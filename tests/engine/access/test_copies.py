@@ -350,7 +350,7 @@ def test_a_slave_that_was_away_gets_what_it_missed(pair):
 
 @pytest.fixture
 def members(tmp_path: Path, secret_file: str) -> Iterator[tuple[Member, Member]]:
-    broker = {"access_control": "report"}
+    broker = {"access_control": "enforce", "init_authentication_user": FIRST}
     one = Member(tmp_path / "one", 1, broker=broker, ha_secret_file=secret_file)
     two = Member(tmp_path / "two", 2, (str(one.engine.namesrv_address),), broker=broker, ha_secret_file=secret_file)
     yield one, two
@@ -359,7 +359,7 @@ def members(tmp_path: Path, secret_file: str) -> Iterator[tuple[Member, Member]]
 
 
 def names(member: Member) -> list[str]:
-    return [account.name for account in book_of(member.running)]
+    return [account.name for account in book_of(member.running) if account.name != "root"]
 
 
 def test_a_change_is_answered_when_the_members_in_sync_have_it_and_survives_a_fail_over(members):
@@ -405,3 +405,24 @@ def test_a_member_that_was_away_is_in_sync_only_with_the_users(members):
     assert names(two) == []
     one.take_in(two)
     assert names(two) == names(one)
+
+
+def test_what_a_former_leader_passes_on_is_judged_by_its_user(members):
+    one, two = members
+    one.lead(1)
+    one.take_in(two)
+    for name in ("ann", "bob"):
+        book_of(one.running).create(name, f"{name}'s own secret")
+        book_of(one.running).set_entries(name, (entry("Topic:Orders"),), ())
+    one.fence()
+    two.lead(2)
+    two.await_only()
+    one.brokers.relay_to(two.leader, 60.0)
+    book_of(two.running).update("bob", is_enabled=False)  # which the former leader does not know
+
+    def sent(name: str, topic: str) -> int:
+        fields = send_fields(topic)
+        return ask_signed(one.peer(), (name, f"{name}'s own secret"), CODE.SEND_MESSAGE_V2, fields, b"x").code
+
+    assert [sent("ann", "Orders"), sent("ann", "Others"), sent("bob", "Orders")] == [0, 16, 16]
+    assert [queue.max_offset for queue in two.store.queues.of_topic("Orders") if queue.max_offset] == [1]
