@@ -119,8 +119,10 @@ class NameServerLink(ServiceThread):
         self._on_answer = on_answer
         self._clock = clock
         self._says_good_bye = registered_as.says_good_bye
-        tls = options().tls_mode == "enforcing"
-        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock, tls)
+        broker = options()
+        # Name servers that require a certificate, this process's own among them, get the broker's.
+        pair = (broker.tls_cert_file, broker.tls_key_file)
+        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock, broker.tls_mode == "enforcing", pair=pair)
         #: Set before start() for the name server of this process.
         self.direct: Direct | None = None
         # Only grows.

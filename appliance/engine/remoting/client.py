@@ -39,9 +39,11 @@ class RemotingClient:
         clock: Clock | None = None,
         tls: bool = False,
         greet: Greet | None = None,
+        pair: tuple[str, str] | None = None,
     ) -> None:
         """tls: speak TLS, to whoever answers: no certificate is checked, as Apache's brokers check none. greet: may
-        raise ConnectError, so that the connection is not used."""
+        raise ConnectError, so that the connection is not used. pair: PEM files of a certificate and its key, which are
+        shown over TLS to a server that asks for one."""
         # Constant after construction.
         self.address = address
         host, port = split_host_port(address)
@@ -50,6 +52,7 @@ class RemotingClient:
         self._clock = clock or Clock()
         self._tls = tls
         self._greet = greet
+        self._pair = pair
         # Held by a call until it has its answer: the connection serves one call at a time.
         self._turn = threading.Lock()
         # Guarded by _turn. `close` shuts the socket down without it, to end a call that waits.
@@ -163,6 +166,8 @@ class RemotingClient:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         try:
+            if self._pair is not None:
+                context.load_cert_chain(*self._pair, password=str)  # an empty one, instead of a question at a terminal
             sock.settimeout(max(0.001, deadline - self._clock.monotonic()))
             return context.wrap_socket(sock)
         except OSError as error:

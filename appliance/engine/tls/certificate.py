@@ -60,7 +60,9 @@ class Certificate:
         """Raises ValueError, with nothing changed."""
         context, der = _load(*self._files)
         if self._clients != ssl.CERT_NONE:
-            _check_clients(context, self._clients, self._client_ca_file)
+            _check_clients(context, self._clients, self._client_ca_file, der)
+        if self._clients == ssl.CERT_REQUIRED:
+            self._check_own(context)
         end = refusal = ""
         try:
             end = _end_of(context, der)
@@ -69,7 +71,7 @@ class Certificate:
             refusal = error.verify_message
         except ssl.SSLError as error:  # the key is of a kind that TLS has given up
             raise ValueError(f"no client could shake hands with {self._files[0]} ({error})") from None
-        self.context = context
+        self.context, self._der = context, der
         digest = hashlib.sha256(der).hexdigest().upper()
         self.fingerprint = ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
         logger.info("tls: serving the certificate in %s, SHA-256 %s", self._files[0], self.fingerprint)
@@ -77,6 +79,29 @@ class Certificate:
             logger.warning("tls: clients that check certificates refuse this one: %s", refusal)
         else:
             logger.info("tls: it is valid until %s", end)
+
+    def _check_own(self, context: ssl.SSLContext) -> None:
+        """Raise ValueError if this broker could not register at its own name server, which requires a certificate."""
+        client = _trusting(None)
+        client.load_cert_chain(*self._files)
+        try:
+            _shake_hands(context, client, to_the_end=True)
+        except ssl.SSLCertVerificationError as error:
+            raise ValueError(
+                f"tlsClientAuth=required needs a certificate in {self._files[0]} that clients may show, too, because "
+                f"the broker registers with it ({error.verify_message})"
+            ) from None
+        except ssl.SSLError:
+            pass  # of the pair itself, see `_end_of`
+
+    def name_in(self, tls: ssl.SSLObject) -> str:
+        """Return the name that the peer's certificate has: the one common name (CN) of its subject. Empty without a
+        certificate, if it has no or several common names, and for the broker's own, which stands for no user."""
+        if tls.getpeercert(True) == self._der:
+            return ""
+        subject: tuple[tuple[tuple[str, str], ...], ...] = (tls.getpeercert() or {}).get("subject", ())  # type: ignore[assignment]
+        names = [value for part in subject for kind, value in part if kind == "commonName"]
+        return names[0] if len(names) == 1 else ""
 
     def _stamps(self) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
@@ -121,26 +146,20 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
     return context, der
 
 
-def _check_clients(context: ssl.SSLContext, mode: ssl.VerifyMode, file: str) -> None:
-    """Have clients' certificates checked. Raises ValueError."""
+def _check_clients(context: ssl.SSLContext, mode: ssl.VerifyMode, file: str, own: bytes) -> None:
+    """Have clients' certificates checked; own: this broker's, which is good as well. Raises ValueError."""
     if _FIRST_CERTIFICATE.search(_read("tlsClientCaFile", file)) is None:
         raise ValueError(f"tlsClientCaFile={file} has no certificate in PEM form")
     try:
         context.load_verify_locations(file)
+        context.load_verify_locations(cadata=own)
     except (OSError, ValueError) as error:
         raise ValueError(f"tlsClientCaFile={file} cannot be used ({error})") from None
     context.verify_mode = mode
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an authority in the file may be signed by another one
     # A resumed session would bring back a certificate without a check of its dates and its authority.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
-
-
-def name_in(tls: ssl.SSLObject) -> str:
-    """Return the name that the client's certificate has: the one common name (CN) of its subject. Empty without a
-    certificate, and if it has no or several common names. The context has checked it."""
-    subject: tuple[tuple[tuple[str, str], ...], ...] = (tls.getpeercert() or {}).get("subject", ())  # type: ignore[assignment]
-    names = [value for part in subject for kind, value in part if kind == "commonName"]
-    return names[0] if len(names) == 1 else ""
 
 
 def _end_of(context: ssl.SSLContext, der: bytes) -> str:
@@ -149,19 +168,34 @@ def _end_of(context: ssl.SSLContext, der: bytes) -> str:
 
     The library shows a certificate only to a client that has checked it, so this is a handshake with ourselves.
     """
+    client = _shake_hands(context, _trusting(der))
+    return str((client.getpeercert() or {}).get("notAfter", ""))
+
+
+def _trusting(der: bytes | None) -> ssl.SSLContext:
+    """Return a client's context that trusts this certificate only; None: any."""
     checking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     checking.check_hostname = False
-    checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    checking.load_verify_locations(cadata=der)
+    if der is None:
+        checking.verify_mode = ssl.CERT_NONE
+    else:
+        checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        checking.load_verify_locations(cadata=der)
+    return checking
+
+
+def _shake_hands(serving: ssl.SSLContext, checking: ssl.SSLContext, to_the_end: bool = False) -> ssl.SSLObject:
+    """Have two contexts shake hands in memory; return the client's side. to_the_end: the server looks at the client's
+    certificate, too. Raises SSLError."""
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
     client = checking.wrap_bio(to_client, to_server)
-    server = context.wrap_bio(to_server, to_client, server_side=True)
-    for side in (client, server, client):
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client, *([server] if to_the_end else [])):
         try:
             side.do_handshake()
         except ssl.SSLWantReadError:
             pass
-    return str((client.getpeercert() or {}).get("notAfter", ""))
+    return client
 
 
 def _read(name: str, path: str) -> str:

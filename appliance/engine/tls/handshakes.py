@@ -17,7 +17,7 @@ from collections.abc import Callable
 from ..remoting.event_loop import READABLE, WRITABLE, EventLoop
 from ..remoting.server import RefusalLog, RemotingServer
 from ..shares import Shares, address_of
-from .certificate import Certificate, name_in
+from .certificate import Certificate
 from .tunnels import Tunnel, Tunnels
 from .turns import Turns
 
@@ -118,6 +118,10 @@ class Handshakes:
         self._waits.give(handshake.peer)
         if not waiting:
             del self._waiting[address]
+
+    def name_in(self, tls: ssl.SSLObject) -> str:
+        """Return the name in the peer's certificate."""
+        return self._certificate.name_in(tls)
 
     def is_under_way(self, handshake: _Handshake) -> bool:
         """True until a handshake was refused or finished."""
@@ -261,7 +265,7 @@ class _Handshake:
         except ssl.SSLError:
             self._send()  # the alert
             raise
-        self.certified = name_in(self.tls)
+        self.certified = self._owner.name_in(self.tls)
         self._send()
         self._owner.finish(self)
         return False

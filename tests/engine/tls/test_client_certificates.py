@@ -17,6 +17,7 @@ from appliance.engine.config import BrokerConfig, EngineConfig, Secret
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.codes import RequestCode as Code
 from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.tls.certificate import Certificate
 from appliance.engine.tls.door import Door
 from tests.support.engine import Peer, RunningEngine, send_fields
 from tests.support.tls import Authority, TlsPeer, client_context, make_pair
@@ -156,6 +157,38 @@ def test_other_authorities_are_taken_over_without_a_restart(site, tmp_path):
     assert send(site.peer(other.context("ann")), "Orders").code == 0
     assert site.is_refused(site.authority.context("ann"))
     assert send(before, "Orders").code == 0  # it keeps what it began with
+
+
+def test_the_brokers_own_certificate_is_let_in_and_stands_for_nobody(tmp_path):
+    authority = Authority(tmp_path)
+    certificate, key = make_pair(tmp_path, "root")  # the name of a Super user
+    broker = {
+        "access_control": "enforce", "init_authentication_user": FIRST, "tls_mode": "enforcing",
+        "tls_cert_file": str(certificate), "tls_key_file": str(key), "tls_client_auth": "required",
+        "tls_client_ca_file": str(authority.path),
+    }  # fmt: skip
+    running = RunningEngine(tmp_path / "data", broker=broker)
+    try:
+        # It registers with it, at its own name server.
+        status = running.engine.broker.registration.status
+        assert status[str(running.engine.namesrv_address)]
+        assert running.window.check_address("127.0.0.1").good
+        own = client_context()
+        own.load_cert_chain(certificate, key)
+        peer = TlsPeer(str(running.engine.broker_address), own)
+        running.peers.append(peer)
+        assert peer.ask(Code.AUTH_LIST_USER).code == 16
+    finally:
+        running.stop()
+
+
+def test_a_pair_that_only_servers_may_show_does_not_go_with_required(tmp_path):
+    authority = Authority(tmp_path)
+    certificate, key = authority.signed("server", purpose=ExtendedKeyUsageOID.SERVER_AUTH)
+    files = str(certificate), str(key)
+    Certificate(*files, "optional", str(authority.path))
+    with pytest.raises(StartError, match="the broker registers with it"):
+        Certificate(*files, "required", str(authority.path))
 
 
 def test_settings_that_check_nothing_are_refused(tmp_path, rigs):
