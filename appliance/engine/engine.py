@@ -156,7 +156,7 @@ class Engine:
                 self._window.broker_there(broker, self.namesrv, self._pools)
         access = self._access
         if access is not None and broker.role.appends:
-            # Not on this thread: it tells the store for leadership that this broker lives.
+            # Not on this thread, which renews the leadership meanwhile.
             self._pools["admin"].submit(lambda: access.make_first(self.config))
 
     @property

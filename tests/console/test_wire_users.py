@@ -369,7 +369,7 @@ def test_where_users_are_copies_the_page_says_where_they_are_changed(admin, site
         raise BookRefusal("wire_users_elsewhere", "changed there", where="10.0.0.7:10911")
 
     monkeypatch.setattr(site._access.book, "begin_change", begin_change)
-    said = "changed there: 10.0.0.7:10911"
+    said = "changed at another broker (10.0.0.7:10911)"
     assert said in admin.get(reverse("wire_users")).content.decode()
     refused = admin.post(reverse("wire_user_create"), {"name": "shop", "user_type": "Normal"})
     assert said in refused.content.decode()

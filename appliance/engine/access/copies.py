@@ -100,7 +100,7 @@ class MembersProcessor:
 
 
 class UserCopies:
-    """The copying from one broker, for as long as that one is followed. Owned by the thread that asks."""
+    """The copying from one broker, for as long as that one is followed. Owned by one thread."""
 
     def __init__(self, book: Book) -> None:
         self._book = book
@@ -110,7 +110,7 @@ class UserCopies:
         self._bytes = 0
 
     def take(self, ask: Callable[[RemotingCommand], RemotingCommand], session: Callable[[], bytes]) -> None:
-        """See `broker/role.py`. A broker that asks for no proof has no users to give: the accounts here stay."""
+        """See `broker/role.py`. A broker that needs no proof has no users to give: the accounts here stay."""
         more = bool(session())
         while more:
             nonce = secrets.token_hex(16)

@@ -102,7 +102,7 @@ class UserCopies(Protocol):
 
 
 class Ties(NamedTuple):
-    """What binds a broker to the others of its name: the secret and the users that they share.
+    """The secret and the users that a broker shares with the others of its name.
 
     new_greeting: makes the proof for a client; None without a secret. copy_users: makes the copying of users from
     one broker; None without access control."""
@@ -115,5 +115,5 @@ class Ties(NamedTuple):
         return None if self.new_greeting is None else self.new_greeting()
 
 
-#: Of a broker without a secret.
+#: The ties of a broker without a secret.
 NO_TIES = Ties()

@@ -1,4 +1,4 @@
-"""How brokers of one name prove to each other that they share a secret, and seal what only they may read. PURE.
+"""The proof that two brokers of one name share a secret, and the sealing of users that they exchange. PURE.
 
     member                              broker
     710002  nonce=M            ->       nonce=B
@@ -7,8 +7,8 @@
     P1, P2   HMAC-SHA256(secret, label, M, B), as hexadecimal text; the labels differ, so neither proves the other
     session  HMAC-SHA256(secret, another label, M, B): the key of this connection, known to both ends
 
-Both nonces are new for each connection, so a proof that was read on the wire is worth nothing on another one. What is
-sealed is encrypted with SHAKE-256 of key and nonce as a key stream, and authenticated with HMAC-SHA256 over nonce,
+Both nonces are new for each connection, so a proof that was read on the wire is worth nothing on another one. Sealed
+bytes are encrypted with SHAKE-256 of key and nonce as a key stream, and authenticated with HMAC-SHA256 over nonce,
 encrypted bytes and the request's own nonce, so that an answer fits the one request that it was made for.
 
     sealed   16 bytes nonce, the encrypted bytes, 32 bytes HMAC

@@ -43,7 +43,7 @@ class RemotingClient:
     ) -> None:
         """tls: speak TLS, to whoever answers: no certificate is checked, as Apache's brokers check none. greet: may
         raise ConnectError, so that the connection is not used. pair: PEM files of a certificate and its key, which are
-        shown over TLS to a server that asks for one."""
+        shown over TLS to a server that requests one."""
         # Constant after construction.
         self.address = address
         host, port = split_host_port(address)

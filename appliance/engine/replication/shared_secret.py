@@ -43,7 +43,7 @@ class Greeting:
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
-        #: Key of the present connection; empty before the first one, and if the other broker asks for no proof.
+        #: Key of the present connection; empty before the first one, and if the other broker needs no proof.
         self.session = b""
 
     def __call__(self, exchange: Callable[[RemotingCommand], RemotingCommand]) -> None:

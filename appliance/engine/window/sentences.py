@@ -179,7 +179,7 @@ TEMPLATES: dict[str, str | Plural] = {
     "last_super": _(
         "This is the last Super user who is enabled: nobody could administer the broker over the wire any more."
     ),
-    "wire_users_elsewhere": _("Wire users come from another broker, and are changed there: %(where)s."),
+    "wire_users_elsewhere": _("These wire users are copies, and are changed at another broker (%(where)s)."),
     "wire_users_unconfirmed": _(
         "It is changed here, but not all members in sync have confirmed it: a fail-over now could undo it. "
         "Look again in a moment."

@@ -228,7 +228,7 @@ def test_a_member_administers_nothing_and_passes_on_what_the_user_may(site):
         assert code_of(CODE.SEND_MESSAGE_V2, others, **{FOR_USER: "ann 10.0.0.5"}) == 16
         assert code_of(CODE.SEND_MESSAGE_V2, orders, **{FOR_USER: "nobody 10.0.0.5"}) == 16
         assert code_of(CODE.SEND_MESSAGE_V2, others) == 0  # its own, as when kept messages are sent again
-    # The field means nothing on anybody else's connection.
+    # The field has no effect on other connections.
     assert site.peer().ask(CODE.SEND_MESSAGE_V2, send_fields("Orders") | {FOR_USER: "ann 10.0.0.5"}, b"x").code == 16
 
 
@@ -394,7 +394,7 @@ def test_a_change_that_no_other_member_has_is_not_answered_and_undone_by_a_fail_
     one.fence()
     two.lead(2)
     two.take_in(one)
-    wait_for(lambda: names(one) == ["ann"], "the change that nobody else had to be undone")
+    wait_for(lambda: names(one) == ["ann"], "the change that no other member had to be undone")
 
 
 def test_a_member_that_was_away_is_in_sync_only_with_the_users(members):

@@ -34,7 +34,7 @@ class Loop:
 
 
 class Guest:
-    """Whose step takes 1 ms."""
+    """A guest whose step takes 1 ms."""
 
     def __init__(self, name: str, host: str, turns: Turns, loop: Loop, done: list[str]) -> None:
         self.name, self.peer, self.parked = name, encode_host(host, 1), False
