@@ -12,8 +12,8 @@ from django.core.exceptions import SuspiciousOperation
 
 from . import runtime
 from .c_memory import give_back_now
-from .console.database import DamageOnce
-from .console.secret_addresses import NoSecrets
+from .console.serving.database import DamageOnce
+from .console.serving.secret_addresses import NoSecrets
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "appliance.settings")
 
@@ -33,7 +33,7 @@ logging.getLogger("django.request").addFilter(DamageOnce())
 
 _django = get_asgi_application()
 
-from .console.turns import Turns  # noqa: E402  (models are there now)
+from .console.serving.turns import Turns  # noqa: E402  (models are there now)
 from .request_bodies import RequestBodies  # noqa: E402
 
 _BASE_PATH = runtime.place().base_path
@@ -67,7 +67,7 @@ async def _when_imported(name: str) -> ModuleType:
 async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """Pass requests to Django, WebSockets to Channels."""
     if scope["type"] == "websocket":
-        sockets = await _when_imported("appliance.console.web_sockets")
+        sockets = await _when_imported("appliance.console.live.web_sockets")
         await sockets.application(scope, receive, send)
         return
     if "/api/v1/" in scope.get("path", ""):

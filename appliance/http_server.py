@@ -134,8 +134,8 @@ class ConsoleServer(BaseApplication):
         try:
             make_directory(self._place.directory)
             from .asgi import application
+            from .console.serving.threads import threads
             from .console.start import prepare
-            from .console.threads import threads
 
             self.setup_path = prepare(os.environ)
             if self._options.definitions is not None and self.process is not None:

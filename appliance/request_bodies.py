@@ -26,13 +26,13 @@ from django.urls import Resolver404, ResolverMatch, resolve
 from django.utils import translation
 
 from . import runtime
-from .console.access import rule_for
 from .console.acts import ACTS, CALLS
 from .console.acts.row import FORM, SEND
-from .console.identity import AnonymousUser
 from .console.middleware import Outermost, caller_of
-from .console.turns import Caller, Message, Receive, Send, Turns
-from .console.views import errors
+from .console.pages import errors
+from .console.serving.turns import Caller, Message, Receive, Send, Turns
+from .console.sign_in.identity import AnonymousUser
+from .console.users.access import rule_for
 
 # Bytes that are read, for an address that takes more, before the caller is looked up.
 SMALL = FORM

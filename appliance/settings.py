@@ -6,7 +6,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from . import runtime
-from .console.secret_key import secret_key
+from .console.serving.secret_key import secret_key
 
 _PLACE = runtime.place()
 _PACKAGE = Path(__file__).resolve().parent
@@ -45,18 +45,18 @@ TEMPLATES_DIR = _beside("templates")
 STATIC_DIR = _beside("static")
 TEMPLATES = [
     {
-        "BACKEND": "appliance.console.template_backend.Templates",
+        "BACKEND": "appliance.console.pages.template_backend.Templates",
         "NAME": "django",
         "DIRS": [TEMPLATES_DIR],
         "OPTIONS": {
             "context_processors": [
                 "django.template.context_processors.request",
                 "django.contrib.messages.context_processors.messages",
-                "appliance.console.context.console",
+                "appliance.console.pages.context.console",
             ],
             "builtins": [
                 "django.templatetags.i18n",
-                "appliance.console.template_tags",
+                "appliance.console.pages.template_tags",
                 "appliance.console.templatetags.pages",
                 "appliance.console.templatetags.lists",
             ],
@@ -81,7 +81,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "console.User"
 # 16 MiB and about a tenth of a second for each try, without holding the GIL.
-PASSWORD_HASHERS = ["appliance.console.password_hasher.PasswordHasher"]
+PASSWORD_HASHERS = ["appliance.console.sign_in.password_hasher.PasswordHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator", "OPTIONS": {"min_length": 10}},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
@@ -107,7 +107,7 @@ CSRF_COOKIE_HTTPONLY = True
 CSRF_COOKIE_SAMESITE = "Lax"
 CSRF_COOKIE_SECURE = _SECURE
 CSRF_COOKIE_PATH = _COOKIE_PATH
-CSRF_FAILURE_VIEW = "appliance.console.views.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "appliance.console.pages.errors.csrf_failure"
 LANGUAGE_COOKIE_NAME = "rocketbox_language"
 LANGUAGE_COOKIE_AGE = 365 * 86_400
 LANGUAGE_COOKIE_HTTPONLY = True

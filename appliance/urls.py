@@ -14,6 +14,6 @@ urlpatterns = [
     path("", include("appliance.console.urls")),
 ]
 
-handler400 = "appliance.console.views.errors.bad_request"
-handler404 = "appliance.console.views.errors.not_found"
-handler500 = "appliance.console.views.errors.server_error"
+handler400 = "appliance.console.pages.errors.bad_request"
+handler404 = "appliance.console.pages.errors.not_found"
+handler500 = "appliance.console.pages.errors.server_error"

@@ -77,8 +77,8 @@ def make_users(data_dir: Path, names: Sequence[str], password: str) -> None:
     django.setup()
     from django.db import connection
 
-    from appliance.console import database
     from appliance.console.models import User
+    from appliance.console.serving import database
 
     database.bring_up_to_date()
     for name in names:
@@ -132,7 +132,7 @@ def _routes() -> list[str]:
     """Those that answer a GET, each once."""
     from django.urls import URLPattern, get_resolver
 
-    from appliance.console.access import ACCESS
+    from appliance.console.users.access import ACCESS
 
     def every(patterns: Sequence[Any], prefix: str = "") -> Iterator[str]:
         for pattern in patterns:

@@ -17,7 +17,7 @@ from urllib.parse import urlencode
 import pytest
 
 from appliance import http_connections, request_bodies
-from appliance.console import turns
+from appliance.console.serving import turns
 from tests.support import serve_impatient
 from tests.support.directories import shared_directory
 from tests.support.server import ROOT, Server

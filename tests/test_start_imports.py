@@ -21,7 +21,7 @@ LATER = {
 NINJAS = ["django.test", "unittest", "wsgiref.simple_server"]
 IN_THE_WORKER = (
     "import appliance.http_server, appliance.http_worker, appliance.engine_process, appliance.asgi, "
-    "appliance.console.start, appliance.console.threads, appliance.urls"
+    "appliance.console.start, appliance.console.serving.threads, appliance.urls"
 )
 
 

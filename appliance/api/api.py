@@ -15,8 +15,8 @@ from ninja.renderers import BaseRenderer
 from ninja.utils import replace_path_param_notation
 
 from .. import __version__
-from ..console.access import rule_for
-from ..console.roles import Rule
+from ..console.users.access import rule_for
+from ..console.users.roles import Rule
 from . import errors, questions
 from .problems import CONTENT_TYPE, encoded
 from .routers import (

@@ -10,9 +10,9 @@ from typing import Any
 
 from django.http import HttpRequest
 
-from ..console.identity import names_for
-from ..console.patterns import Names
-from ..console.recent_login import is_recent
+from ..console.sign_in.identity import names_for
+from ..console.sign_in.recent_login import is_recent
+from ..console.users.patterns import Names
 from .errors import Refused
 
 

@@ -9,7 +9,7 @@ from urllib.parse import quote
 from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Status
 
-from ..console.audit import audit
+from ..console.audit.log import audit
 from ..engine.errors import AdminError, Blocked, Conflict, StoreBroken, Unavailable
 from .errors import Refused
 

@@ -9,7 +9,7 @@ from django.shortcuts import render
 from django.views.decorators.http import require_safe
 from msgspec import json
 
-from ..console.curl import root_of
+from ..console.pages.curl import root_of
 from .problems import PROBLEMS, TYPE_PREFIX
 
 # The operations are imported in the functions: they take 18 MB, which pages do not need.

@@ -12,9 +12,9 @@ from django.http import Http404, HttpRequest, HttpResponse
 from ninja.errors import HttpError, ValidationError
 
 from .. import runtime
-from ..console.database import is_damage
-from ..console.secret_addresses import without_secret
-from ..console.user_acts import ExceedsCaller
+from ..console.serving.database import is_damage
+from ..console.serving.secret_addresses import without_secret
+from ..console.users.user_acts import ExceedsCaller
 from ..engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, StoreBroken, Unavailable
 from .problems import PROBLEMS, clean, problem
 

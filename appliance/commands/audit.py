@@ -24,7 +24,7 @@ def run(arguments: Sequence[str]) -> int:
         return 0 if {"--help", "-h"} & set(arguments) else 2
     act, *rest = arguments
     open_console(rest)
-    from ..console import audit
+    from ..console.audit import log as audit
 
     if act == "check":
         found = audit.check()

@@ -23,7 +23,7 @@ def open_console(arguments: Sequence[str]) -> None:
     import django
 
     django.setup()
-    from ..console.database import bring_up_to_date
+    from ..console.serving.database import bring_up_to_date
 
     bring_up_to_date()
 

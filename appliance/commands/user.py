@@ -32,11 +32,11 @@ def run(arguments: Sequence[str]) -> int:
 def _reset(name: str, password: str | None) -> None:
     from django.db import transaction
 
-    from ..console.audit import record
+    from ..console.audit.log import record
     from ..console.models import User
-    from ..console.password_rules import generate_password, password_problem
-    from ..console.sessions import end_all
-    from ..console.tokens import revoke_all
+    from ..console.sign_in.password_rules import generate_password, password_problem
+    from ..console.sign_in.sessions import end_all
+    from ..console.users.tokens import revoke_all
 
     user = User.objects.named(name)
     if user is None:

@@ -19,13 +19,15 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from .. import runtime
-from . import act_journal, asked, proxy_sign_in, rights, scope, second_factor, set_up, time_zones, tokens
-from .access import ACCESS, methods_of, rule_for
-from .audit import audit, unfinished
-from .identity import AnonymousUser, Bearer, names_for, sign_in, sign_out, user_of, way_of
-from .roles import Rule
-from .turns import TURN, Turn, caller_address
-from .views import errors
+from .audit import act_journal
+from .audit.log import audit, unfinished
+from .pages import asked, errors, time_zones
+from .serving.turns import TURN, Turn, caller_address
+from .sign_in import proxy_sign_in, second_factor, set_up
+from .sign_in.identity import AnonymousUser, Bearer, names_for, sign_in, sign_out, user_of, way_of
+from .users import rights, scope, tokens
+from .users.access import ACCESS, methods_of, rule_for
+from .users.roles import Rule
 
 logger = logging.getLogger(__name__)
 

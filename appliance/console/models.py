@@ -206,4 +206,4 @@ class Setting(models.Model):
 
 
 # Django looks for models only in this module.
-from .alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence  # noqa: E402, F401
+from .alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence  # noqa: E402, F401

@@ -11,8 +11,11 @@ from django.utils import timezone
 
 from .. import runtime
 from ..engine.errors import StartError
-from . import act_journal, audit, database, set_up
+from .audit import act_journal
+from .audit import log as audit
 from .models import IdempotentAnswer, now_ms
+from .serving import database
+from .sign_in import set_up
 
 _DAY_MS = 86_400_000
 
@@ -42,7 +45,7 @@ def prepare(environ: MutableMapping[str, str]) -> str | None:
 def take_definitions(path: Path) -> None:
     """Make the topics, groups and alert rules of a file, and change those that differ, before the console answers.
     Raises StartError if the file cannot be read or holds something else."""
-    from .definitions import take_at_start  # first used here: few starts need YAML
+    from .system.definitions import take_at_start  # first used here: few starts need YAML
 
     try:
         take_at_start(path)

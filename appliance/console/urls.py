@@ -5,14 +5,14 @@ from typing import Any
 
 from django.urls import path
 
-from . import converters  # noqa: F401  (registers <name:...>)
 from .acts import ACTS
 from .acts.row import Act
+from .pages import converters  # noqa: F401  (registers <name:...>)
 
 
 def _view(where: str) -> Any:
-    module, name = where.split(".")
-    return getattr(import_module(f"{__package__}.views.{module}"), name)
+    module, _, name = where.rpartition(".")
+    return getattr(import_module(f"{__package__}.{module}"), name)
 
 
 def _arguments_last(act: Act) -> list[bool]:

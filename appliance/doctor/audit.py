@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..console.audit_seal import COVERED, Row, Seal
+from ..console.audit.seal import COVERED, Row, Seal
 from .diagnosis import Diagnosis
 
 _ADVICE = "find out why; then rocketbox audit accept takes the log as it is now"

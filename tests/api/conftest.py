@@ -12,8 +12,8 @@ import pytest
 from django.test import Client
 
 from appliance import runtime
-from appliance.console import tokens
 from appliance.console.models import User
+from appliance.console.users import tokens
 from tests.console.conftest import _a_fresh_door, client_as, people, pretend_running, recorded
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine

@@ -7,9 +7,9 @@ from django.test import Client
 from django.urls import get_resolver
 
 from appliance.api.api import operations
-from appliance.console import tokens
-from appliance.console.access import ACCESS
 from appliance.console.models import Role, User, now_ms
+from appliance.console.users import tokens
+from appliance.console.users.access import ACCESS
 from tests.support.engine import pull_fields, records
 from tests.support.wire_users import wire_users
 

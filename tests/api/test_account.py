@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from appliance.console import tokens
 from appliance.console.models import ApiToken, AuditEntry, User
+from appliance.console.users import tokens
 
 from .conftest import Caller, answer_of, problem_of
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from appliance.api.api import openapi
-from appliance.console.curl import NEEDED, OPERATIONS
+from appliance.console.pages.curl import NEEDED, OPERATIONS
 from appliance.engine.errors import Conflict
 from tests.api.test_pairs import ALONE, PAGE_OF
 from tests.support.engine import RunningEngine

@@ -7,7 +7,7 @@ import pytest
 from appliance.console import jobs
 from appliance.console.jobs import registry, runner
 from appliance.console.models import now_ms
-from appliance.console.roles import OPERATOR, VIEWER
+from appliance.console.users.roles import OPERATOR, VIEWER
 from tests.console.test_jobs import streamed
 
 from .conftest import answer_of, problem_of

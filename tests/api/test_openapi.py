@@ -13,7 +13,7 @@ import pytest
 
 from appliance.api.api import openapi, operations
 from appliance.api.problems import PROBLEMS
-from appliance.console.access import ACCESS
+from appliance.console.users.access import ACCESS
 
 from .conftest import answer_of, problem_of
 

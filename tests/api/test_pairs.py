@@ -21,12 +21,14 @@ from django.urls import reverse
 
 from appliance import runtime
 from appliance.api.api import operations
-from appliance.console import backups, jobs, tokens
+from appliance.console import jobs
 from appliance.console.acts import CALLS
-from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
+from appliance.console.alerts.models import AlertChannel, AlertRule, AlertSilence
+from appliance.console.backups import settings as backups
 from appliance.console.models import ApiToken, AuditEntry, Setting, SignIn, User, now_ms
 from appliance.console.reports import acts, records
 from appliance.console.reports.runner import ReportRunner, new_record
+from appliance.console.users import tokens
 from appliance.engine.errors import Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES

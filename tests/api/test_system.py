@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from appliance import runtime
-from appliance.console.audit import record
+from appliance.console.audit.log import record
 from appliance.console.models import AuditEntry
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from django.test import Client
 
-from appliance.console import tokens
 from appliance.console.models import AuditEntry, User
+from appliance.console.users import tokens
 from tests.console.conftest import signed_in
 
 from .conftest import Caller, answer_of, problem_of

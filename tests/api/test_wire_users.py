@@ -9,7 +9,7 @@ import pytest
 
 from appliance.commands.remote.run import VERBS
 from appliance.console.models import AuditEntry
-from appliance.console.views.wire_users import BUTTONS
+from appliance.console.users.wire_user_views import BUTTONS
 from appliance.engine.access.acts import USER_ACTS
 from appliance.engine.access.book import Book
 from appliance.engine.window.access import users as window_wire_users

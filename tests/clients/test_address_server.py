@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.console.snippets import projects
+from appliance.console.system.snippets import projects
 from tests.clients import programs
 from tests.support.directories import shared_directory
 from tests.support.server import Server

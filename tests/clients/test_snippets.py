@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.console.snippets import LANGUAGES, Project, projects, shell_of
+from appliance.console.system.snippets import LANGUAGES, Project, projects, shell_of
 from tests.clients import programs
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer

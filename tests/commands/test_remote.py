@@ -23,7 +23,7 @@ from appliance.api.api import openapi
 from appliance.commands.remote import client, show
 from appliance.commands.remote.run import VERBS, help_text, options_of, parse
 from appliance.console.acts.row import Call
-from appliance.console.views.wire_users import BUTTONS
+from appliance.console.users.wire_user_views import BUTTONS
 from appliance.engine.errors import StartError
 from appliance.engine.window.replicas.snapshots import MemberView
 from appliance.main import REMOTE

@@ -9,12 +9,12 @@ from django.test import Client, RequestFactory
 
 from appliance import runtime
 from appliance.command_line import ServeOptions
-from appliance.console import identity, second_factor, set_up
-from appliance.console.entry_log import entry_log
+from appliance.console.audit.refused_sign_ins import entry_log
 from appliance.console.history import series
 from appliance.console.history.recorder import Recorder
-from appliance.console.lockout import lockout
 from appliance.console.models import Setting, User
+from appliance.console.sign_in import identity, second_factor, set_up
+from appliance.console.sign_in.lockout import lockout
 from appliance.engine.config import EngineConfig
 from appliance.engine.engine import Engine
 from tests.support import strict_templates

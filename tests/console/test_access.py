@@ -6,10 +6,10 @@ from django.test import Client
 from django.urls import URLPattern, URLResolver, get_resolver, path
 from django.views.decorators.csrf import csrf_exempt
 
-from appliance.console import tokens
-from appliance.console.access import ACCESS
 from appliance.console.models import now_ms
-from appliance.console.roles import Rule
+from appliance.console.users import tokens
+from appliance.console.users.access import ACCESS
+from appliance.console.users.roles import Rule
 
 pytestmark = pytest.mark.django_db
 ROLES = ["", "viewer", "operator", "admin"]
@@ -146,7 +146,7 @@ def test_a_token_ends_when_revoked_expired_or_its_owner_is_disabled(people):
 
 
 def test_a_token_may_never_do_more_than_its_owner(people):
-    from appliance.console.identity import Bearer, names_for
+    from appliance.console.sign_in.identity import Bearer, names_for
 
     token, _ = tokens.create(people["operator"], "ci", "admin", may_read_bodies=True, topic_pattern="orders-*")
     bearer_of_token = Bearer(token)

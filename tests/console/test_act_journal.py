@@ -9,9 +9,12 @@ from django.db import DatabaseError, OperationalError, connection
 from django.test import Client
 
 from appliance import runtime
-from appliance.console import act_journal, audit, middleware, tokens
-from appliance.console.act_journal import ActJournal
+from appliance.console import middleware
+from appliance.console.audit import act_journal
+from appliance.console.audit import log as audit
+from appliance.console.audit.act_journal import ActJournal
 from appliance.console.models import AuditEntry
+from appliance.console.users import tokens
 from appliance.engine.errors import NotFound
 from tests.support.audit_chain import first_broken
 

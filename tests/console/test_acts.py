@@ -9,9 +9,9 @@ from __future__ import annotations
 from difflib import unified_diff
 from pathlib import Path
 
-from appliance.console.access import ACCESS, MASTERS_WORK
 from appliance.console.acts import ACTS, CALLS
-from appliance.console.scope import NAMES
+from appliance.console.users.access import ACCESS, MASTERS_WORK
+from appliance.console.users.scope import NAMES
 from appliance.request_bodies import TAKES
 
 from .test_access import PATTERNS

@@ -14,7 +14,7 @@ from urllib.parse import urldefrag, urlencode, urljoin
 import pytest
 from django.http import QueryDict
 
-from appliance.console.asked import Asked
+from appliance.console.pages.asked import Asked
 from tests.support.dead_letters import make_group, put_dead_letters
 from tests.support.engine import Peer
 from tests.support.waiting import wait_for

@@ -16,8 +16,9 @@ import pytest
 from django.db import connection, transaction
 
 from appliance import runtime
-from appliance.console import audit, audit_seal
-from appliance.console.audit_seal import COVERED, HEAD_FILE, KEY_FILE, digest_of
+from appliance.console.audit import log as audit
+from appliance.console.audit import seal as audit_seal
+from appliance.console.audit.seal import COVERED, HEAD_FILE, KEY_FILE, digest_of
 from appliance.console.models import AuditEntry, Setting
 from tests.support.audit_chain import first_broken
 

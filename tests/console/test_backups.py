@@ -9,10 +9,12 @@ import time
 import pytest
 from django.db import DatabaseError
 
-from appliance.console import backup_clock, backups, streams
-from appliance.console.backup_clock import BackupClock
+from appliance.console.backups import clock as backup_clock
+from appliance.console.backups import settings as backups
+from appliance.console.backups.clock import BackupClock
 from appliance.console.jobs import board
 from appliance.console.jobs.runner import run_waiting
+from appliance.console.live import streams
 from appliance.console.models import AuditEntry
 from appliance.doctor.backups import look_at_backups
 from appliance.doctor.diagnosis import Diagnosis

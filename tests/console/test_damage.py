@@ -10,8 +10,8 @@ from functools import partial
 import pytest
 from django.db import DatabaseError, connection
 
-from appliance.console import tokens
-from appliance.console.database import DamageOnce
+from appliance.console.serving.database import DamageOnce
+from appliance.console.users import tokens
 
 pytestmark = pytest.mark.django_db
 

@@ -7,9 +7,9 @@ import time
 import pytest
 import yaml
 
-from appliance.console.alert_models import AlertChannel, AlertRule
-from appliance.console.definitions import parse, take_at_start
+from appliance.console.alerts.models import AlertChannel, AlertRule
 from appliance.console.models import AuditEntry, User
+from appliance.console.system.definitions import parse, take_at_start
 from appliance.engine.errors import InvalidInput, StartError
 from tests.console.conftest import age_login
 

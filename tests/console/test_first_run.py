@@ -4,8 +4,8 @@ import pytest
 from django.test import Client
 
 from appliance import runtime
-from appliance.console import set_up
 from appliance.console.models import AuditEntry, Setting, User
+from appliance.console.sign_in import set_up
 from appliance.engine import address_check
 from appliance.engine.errors import StartError
 from tests.support.audit_chain import first_broken

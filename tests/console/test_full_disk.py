@@ -8,8 +8,9 @@ import pytest
 from django.db import DatabaseError, connection
 from django.test import Client
 
-from appliance.console import tokens, wire_entries
+from appliance.console.audit import wire_entries
 from appliance.console.models import ApiToken, AuditEntry
+from appliance.console.users import tokens
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -10,7 +10,7 @@ import pytest
 from django.conf import settings
 from django.urls import reverse
 
-from appliance.console import static_files
+from appliance.console.serving import static_files
 
 STATIC = settings.STATIC_DIR
 

@@ -20,10 +20,12 @@ from django.test import Client
 from django.urls import resolve
 
 from appliance import runtime
-from appliance.console import definitions, jobs, tokens
-from appliance.console.alert_models import AlertChannel, AlertRule, AlertSilence
+from appliance.console import jobs
+from appliance.console.alerts.models import AlertChannel, AlertRule, AlertSilence
 from appliance.console.jobs import message_export
 from appliance.console.models import AuditEntry, User, now_ms
+from appliance.console.system import definitions
+from appliance.console.users import tokens
 from appliance.engine.config import Secret
 from appliance.engine.engine import Engine
 from tests.console.conftest import pretend_running

@@ -26,7 +26,7 @@ from appliance.console.jobs import (
     work,
 )
 from appliance.console.models import AuditEntry, User, now_ms
-from appliance.console.roles import ADMIN, OPERATOR, VIEWER
+from appliance.console.users.roles import ADMIN, OPERATOR, VIEWER
 from appliance.engine.errors import Conflict, InvalidInput, Unavailable
 from tests.support.waiting import wait_for
 

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 import pytest
 
 from appliance import runtime
-from appliance.console import live_feed
-from appliance.console.live_feed import LiveFeed
+from appliance.console.live import feed as live_feed
+from appliance.console.live.feed import LiveFeed
 from appliance.engine.errors import Unavailable
 
 

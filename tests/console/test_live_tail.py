@@ -6,8 +6,8 @@ import re
 import msgspec
 import pytest
 
-from appliance.console import live_tail
-from appliance.console.live_tail import LiveTail, TooMany, Viewer, frame_of, wish_of
+from appliance.console.live import tail as live_tail
+from appliance.console.live.tail import LiveTail, TooMany, Viewer, frame_of, wish_of
 from appliance.engine.window.messages.tail import TailLook, TailRow
 
 pytestmark = pytest.mark.django_db

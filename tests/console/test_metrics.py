@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
+from appliance.console.health.metrics_views import prometheus_text
 from appliance.console.reports import records
-from appliance.console.views.metrics import prometheus_text
 from appliance.engine import hotpath
 from tests.support import report_days
 

@@ -36,7 +36,7 @@ def comes_back(view: str, name: str) -> None:
 def test_the_script_that_links_live_rows_escapes_alike():
     script = (Path(__file__).parents[2] / "static/live.js").read_text()
     line = next(line for line in script.splitlines() if "const segment" in line)
-    from appliance.console.converters import _DOTS, _ESCAPES
+    from appliance.console.pages.converters import _DOTS, _ESCAPES
 
     assert all(f'"{escaped}"' in line for escaped in [*_DOTS.values(), *(escape for _, escape in _ESCAPES)])
     assert len(re.findall(r"\.replace\(", line)) == len(_ESCAPES)

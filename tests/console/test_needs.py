@@ -7,7 +7,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
-from appliance.console import needs
+from appliance.console.health import needs
 from appliance.console.models import AuditEntry, Setting, User, now_ms
 from appliance.engine.window.sentences import say
 from appliance.engine.window.snapshots import Need

@@ -16,7 +16,7 @@ from django.test import Client
 
 from appliance import runtime
 from appliance.commands.remote import run
-from appliance.console import tokens
+from appliance.console.users import tokens
 from appliance.engine.disk import DiskUsage
 from appliance.engine.window.health import disk_room
 from appliance.engine.window.waiting.snapshots import WaitingPlace

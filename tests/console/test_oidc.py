@@ -10,8 +10,8 @@ import pytest
 from django.test import Client
 
 from appliance import runtime
-from appliance.console import oidc
 from appliance.console.models import AuditEntry, User
+from appliance.console.sign_in import oidc
 from appliance.sign_in_options import OidcSignIn, SignInOptions
 from tests.support.oidc_provider import OidcProvider
 

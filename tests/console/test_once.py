@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from appliance.console import once
+from appliance.console.users import once
 
 
 @pytest.fixture(autouse=True)

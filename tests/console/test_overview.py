@@ -5,8 +5,8 @@ import json
 import pytest
 
 from appliance import runtime
-from appliance.console import streams
-from appliance.console.template_tags import as_duration, thousands
+from appliance.console.live import streams
+from appliance.console.pages.template_tags import as_duration, thousands
 
 
 def test_without_a_broker_the_page_tells_addresses_version_and_uptime(client_as, serve):

@@ -6,9 +6,9 @@ import re
 import pytest
 from django.test import Client
 
-from appliance.console import password_links
 from appliance.console.models import AuditEntry, SetPasswordLink, User
-from appliance.console.secret_addresses import NoSecrets, without_secret
+from appliance.console.serving.secret_addresses import NoSecrets, without_secret
+from appliance.console.sign_in import password_links
 
 from .conftest import signed_in
 from .test_access import PATTERNS

@@ -3,7 +3,7 @@
 import pytest
 
 from appliance.console.models import User
-from appliance.console.password_rules import generate_password, is_weak, password_problem
+from appliance.console.sign_in.password_rules import generate_password, is_weak, password_problem
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from appliance.console.access import ACCESS
-from appliance.console.identity import names_for
 from appliance.console.models import User
-from appliance.console.patterns import Names
-from appliance.console.scope import NAMES
+from appliance.console.sign_in.identity import names_for
+from appliance.console.users.access import ACCESS
+from appliance.console.users.patterns import Names
+from appliance.console.users.scope import NAMES
 from appliance.engine.broker.offset_resets.targets import Earliest
 from appliance.engine.window.health import limits
 from tests.support.engine import Peer

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 from django.db import DatabaseError
 
-from appliance.console import act_journal, audit, start
+from appliance.console import start
+from appliance.console.audit import act_journal
+from appliance.console.audit import log as audit
 from appliance.engine.errors import StartError
 
 LOOK = """

@@ -7,8 +7,8 @@ from django.core.handlers.asgi import ASGIRequest
 from django.test import Client
 
 from appliance import runtime
-from appliance.console import proxy_sign_in
 from appliance.console.models import AuditEntry, SignIn, User
+from appliance.console.sign_in import proxy_sign_in
 from appliance.sign_in_options import ProxySignIn, SignInOptions
 
 from .conftest import PASSWORD, age_login

@@ -6,7 +6,7 @@ import pytest
 
 from appliance import runtime
 from appliance.api.api import operations
-from appliance.console.access import ACCESS, MASTERS_WORK
+from appliance.console.users.access import ACCESS, MASTERS_WORK
 from appliance.engine.window.health import limits
 from tests.console.conftest import pretend_running
 from tests.support.directories import shared_directory

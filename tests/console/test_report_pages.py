@@ -16,7 +16,7 @@ from django.urls import reverse
 
 from appliance import runtime
 from appliance.console import reports
-from appliance.console.alert_models import AlertChannel
+from appliance.console.alerts.models import AlertChannel
 from appliance.console.models import AuditEntry, User, now_ms
 from appliance.console.reports import acts, plots, records
 from appliance.console.reports.needs import report_needs
@@ -343,7 +343,7 @@ def test_a_run_tells_what_it_read_and_did(client_as, broker, data_dir):
 
 
 def test_the_progress_is_told_as_soon_as_it_is_another_one(client_as, broker, data_dir, monkeypatch):
-    monkeypatch.setattr("appliance.console.views.reports.WAIT_S", 3600.0)
+    monkeypatch.setattr("appliance.console.reports.views.WAIT_S", 3600.0)
     running = report_days.record(state="running", ended_ms=None, steps=[], rows=0)
     directory = report_days.put_run(
         data_dir, running, progress={"step": "counting", "done": 3, "total": 12, "at_ms": 1}
@@ -365,7 +365,7 @@ def test_who_waits_for_progress_reads_the_run_only_when_it_is_another_one(client
     client = client_as("viewer")
     page = client.get(reverse("report_run", args=[RUN])).content.decode()
     seen = re.search(r"progress/\?seen=([^\"]*)\"", page).group(1)
-    monkeypatch.setattr("appliance.console.views.reports.WAIT_S", 3.0)
+    monkeypatch.setattr("appliance.console.reports.views.WAIT_S", 3.0)
     read = []
     monkeypatch.setattr(reports, "progress", lambda run: read.append(run) or records.progress(run))
     begin = time.monotonic()

@@ -10,7 +10,7 @@ import pytest
 
 from appliance import request_bodies
 from appliance.api.api import operations
-from appliance.console.turns import Turns
+from appliance.console.serving.turns import Turns
 from appliance.request_bodies import TAKES, RequestBodies
 
 from .test_access import PAGES, PATTERNS, address_of

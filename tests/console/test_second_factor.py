@@ -6,8 +6,9 @@ import pyotp
 import pytest
 from django.test import Client
 
-from appliance.console import second_factor, tokens
 from appliance.console.models import AuditEntry, RecoveryCode, User
+from appliance.console.sign_in import second_factor
+from appliance.console.users import tokens
 
 from .conftest import PASSWORD, age_login, signed_in
 

@@ -3,9 +3,10 @@
 import pytest
 from django.test import Client
 
-from appliance.console import entry_log, sessions
-from appliance.console.lockout import lockout
+from appliance.console.audit import refused_sign_ins as entry_log
 from appliance.console.models import AuditEntry, SignIn, User, now_ms
+from appliance.console.sign_in import sessions
+from appliance.console.sign_in.lockout import lockout
 
 from .conftest import PASSWORD, signed_in
 

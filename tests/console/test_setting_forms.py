@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from appliance.console.views.groups import GroupForm
-from appliance.console.views.topics import TopicForm
+from appliance.console.groups.views import GroupForm
+from appliance.console.topics.views import TopicForm
 from appliance.engine.broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
 
 

@@ -4,8 +4,8 @@ import pytest
 from django.contrib.sessions.models import Session
 from django.test import Client
 
-from appliance.console.lockout import LIMITS, WINDOW_S, Lockout
 from appliance.console.models import AuditEntry, User
+from appliance.console.sign_in.lockout import LIMITS, WINDOW_S, Lockout
 
 from .conftest import PASSWORD, age_login, signed_in
 

@@ -11,9 +11,9 @@ import zipfile
 import pytest
 
 from appliance.commands import bundle as bundle_command
-from appliance.console import tokens
-from appliance.console.alert_models import AlertChannel
+from appliance.console.alerts.models import AlertChannel
 from appliance.console.models import AuditEntry, User
+from appliance.console.users import tokens
 from appliance.doctor.scrubbing import Scrubber
 from tests.console.conftest import PASSWORD
 

@@ -8,7 +8,7 @@ import pytest
 
 from appliance.console.jobs import runner
 from appliance.console.models import ApiToken, AuditEntry
-from appliance.console.option_texts import OPTION_TEXTS
+from appliance.console.system.option_texts import OPTION_TEXTS
 from appliance.engine import hotpath
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
@@ -164,7 +164,7 @@ def test_a_token_is_shown_once_and_never_more_than_its_owner(client_as, engine):
 
 @pytest.mark.parametrize(("role", "status"), [("operator", 302), ("admin", 302), ("viewer", 404)])
 def test_a_token_is_revoked_by_its_owner_or_an_administrator(client_as, people, engine, role, status):
-    from appliance.console import tokens
+    from appliance.console.users import tokens
 
     token, secret = tokens.create(people["operator"], "ci", "operator")
     assert client_as(role).post(f"/system/tokens/{token.pk}/revoke/").status_code == status

@@ -32,7 +32,7 @@ def test_the_csv_has_every_row_of_the_filter_and_no_formulas(client_as, broker, 
     header, row = text.splitlines()
     assert header.startswith("topic,type,read_queues")
     assert row.startswith(f"{topic},NORMAL,4,4")
-    from appliance.console.spreadsheet import cell
+    from appliance.console.pages.spreadsheet import cell
 
     assert [cell(value) for value in ("=1+1", "@x", -3, None)] == ["'=1+1", "'@x", "-3", ""]
     assert cell("\uff1d1+1") == "'\uff1d1+1", "so in spreadsheets of countries with wide letters"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.console import audit_seal
+from appliance.console.audit import seal as audit_seal
 from appliance.console.reports import sentences
 from appliance.engine.translatable import Plural
 from appliance.engine.window.sentences import TEMPLATES

@@ -6,7 +6,7 @@ import threading
 import pytest
 from asgiref.sync import sync_to_async
 
-from appliance.console.turns import (
+from appliance.console.serving.turns import (
     ACTS_AT_ONCE,
     ACTS_EACH,
     CROWD,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.console.views import metrics
+from appliance.console.health import metrics_views as metrics
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 

@@ -4,9 +4,10 @@ import re
 
 import pytest
 
-from appliance.console import set_up, tokens
 from appliance.console.models import ApiToken, AuditEntry, User
-from appliance.console.views import account
+from appliance.console.sign_in import set_up
+from appliance.console.users import account_views as account
+from appliance.console.users import tokens
 from tests.support.audit_chain import first_broken
 
 from .conftest import PASSWORD, signed_in

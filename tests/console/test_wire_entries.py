@@ -8,7 +8,8 @@ import pytest
 from django.db import DatabaseError
 
 from appliance import runtime
-from appliance.console import audit, wire_entries
+from appliance.console.audit import log as audit
+from appliance.console.audit import wire_entries
 from appliance.console.models import AuditEntry, Setting
 from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_audit import REFUSED_IN_FULL

@@ -18,8 +18,8 @@ from django.urls import reverse
 
 from appliance import runtime
 from appliance.api.api import operations
-from appliance.console import tokens
 from appliance.console.models import AuditEntry
+from appliance.console.users import tokens
 from appliance.engine.access.book import BookRefusal
 from appliance.engine.config import Secret
 from appliance.engine.protocol.codes import RequestCode

@@ -13,8 +13,8 @@ import yaml
 
 from appliance import http_server, request_bodies
 from appliance.command_line import load
-from appliance.console import web_sockets
-from appliance.console.views import metrics
+from appliance.console.health import metrics_views as metrics
+from appliance.console.live import web_sockets
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from appliance.console import audit, audit_seal
+from appliance.console.audit import log as audit
+from appliance.console.audit import seal as audit_seal
 
 
 def first_broken() -> int | None:

@@ -61,7 +61,7 @@ class Counted(ConsoleServer):
     def load(self) -> Any:
         application = super().load()
         from appliance.console.middleware import Outermost
-        from appliance.console.turns import Turn
+        from appliance.console.serving.turns import Turn
 
         together = Together()
         begin, answer = Turn.begin, Outermost.__call__

@@ -9,9 +9,10 @@ from django.db.models import QuerySet
 from django.http import HttpRequest
 from ninja import Router, Status
 
-from ...console import identity, sessions, tokens, user_acts
-from ...console.audit import audit
+from ...console.audit.log import audit
 from ...console.models import ApiToken, Role, User, now_ms
+from ...console.sign_in import identity, sessions
+from ...console.users import tokens, user_acts
 from .. import auth
 from ..errors import Refused
 from ..paging import Cursor, Limit, decode_position, encode_position

@@ -8,10 +8,10 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 
-from ...console.alert_models import Alert, AlertChannel, AlertRule, AlertSilence
 from ...console.alerts import acts, book, texts
 from ...console.alerts.book import DryRun as DryRunResult
 from ...console.alerts.forms import ChannelForm, RuleForm, SilenceForm
+from ...console.alerts.models import Alert, AlertChannel, AlertRule, AlertSilence
 from ...console.alerts.past import past
 from ...console.models import now_ms
 from .. import auth

@@ -7,7 +7,7 @@ from typing import Any
 from django.http import HttpRequest
 from ninja import Query, Router
 
-from ...console import wire_entries
+from ...console.audit import wire_entries
 from ...console.models import AuditEntry
 from .. import auth
 from ..paging import Cursor, From, Limit, To, decode_position, encode_position

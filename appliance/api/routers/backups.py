@@ -8,9 +8,10 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Path, Router
 from pydantic import Field
 
-from ...console import backups, jobs
-from ...console.audit import audit
-from ...console.views.jobs import stream
+from ...console import jobs
+from ...console.audit.log import audit
+from ...console.backups import settings as backups
+from ...console.jobs.views import stream
 from .. import auth
 from ..job_answers import IdempotencyKey, accepted
 from ..job_schemas import JobOut

@@ -9,8 +9,8 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 
 from ... import runtime
-from ...console.views.archives import start_archive
-from ...console.views.replays import may_send, started
+from ...console.dead_letters.archive_views import start_archive
+from ...console.dead_letters.replay_views import may_send, started
 from ...engine.window.dead_letters.snapshots import DeadLetterSummary, ExpiringLetters
 from ...engine.window.waiting.snapshots import WaitingAct
 from .. import auth

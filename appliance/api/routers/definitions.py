@@ -8,8 +8,8 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router
 from pydantic import Field
 
-from ...console import definitions
-from ...console.audit import audit
+from ...console.audit.log import audit
+from ...console.system import definitions
 from .. import auth
 from ..changes import DryRun
 from ..schemas import MEDIA_TYPE, In, Out, Text

@@ -8,9 +8,9 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 
 from ... import runtime
-from ...console.access import allows
-from ...console.audit import audit
-from ...console.group_clone import GroupClone
+from ...console.audit.log import audit
+from ...console.groups.clone import GroupClone
+from ...console.users.access import allows
 from ...engine.errors import InvalidInput, StoreBroken, Unavailable
 from ...engine.window.snapshots import Change, GroupDetail, GroupPace
 from .. import auth

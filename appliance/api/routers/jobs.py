@@ -10,7 +10,7 @@ from ninja import Query, Router
 
 from ...console import jobs
 from ...console.jobs import audit_check
-from ...console.views.jobs import file_answer
+from ...console.jobs.views import file_answer
 from ...engine.errors import NotFound
 from .. import auth
 from ..job_answers import IdempotencyKey, accepted

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Header, Query, Router
 
 from ... import runtime
-from ...console.audit import audit
+from ...console.audit.log import audit
 from ...engine.errors import NotFound
 from ...engine.window.messages.snapshots import MessageDetail, SentMessage
 from ...engine.window.snapshots import fields_of

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from django.http import HttpRequest
 from ninja import Body, Router, Status
 
-from ...console import needs
+from ...console.health import needs
 from .. import auth
 from ..schemas import MuteIn, MuteOut, NeedKeyOut
 

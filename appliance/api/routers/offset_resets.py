@@ -10,8 +10,8 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Router, Status
 
 from ... import runtime
-from ...console.audit import audit
-from ...console.reset_notes import note_reset
+from ...console.audit.log import audit
+from ...console.groups.reset_notes import note_reset
 from ...engine.errors import NotFound, StoreBroken, Unavailable
 from .. import auth
 from ..changes import DryRun, IfMatch, by, expected_revision, set_etag

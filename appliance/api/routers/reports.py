@@ -9,8 +9,8 @@ from ninja import Path, Router
 
 from ...console import reports
 from ...console.reports import words
-from ...console.views.report_settings import SettingsForm, initial_of
-from ...console.views.reports import day_of, next_at_ms, table_csv
+from ...console.reports.setting_views import SettingsForm, initial_of
+from ...console.reports.views import day_of, next_at_ms, table_csv
 from ...engine.errors import NotFound, Unavailable
 from .. import auth
 from ..errors import Refused

@@ -7,8 +7,8 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Router
 
-from ...console.audit import audit
-from ...console.support import gather
+from ...console.audit.log import audit
+from ...console.system.support import gather
 from .. import auth
 from ..schemas import MEDIA_TYPE, Out
 

@@ -9,7 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Body, Query, Router
 
 from ... import runtime
-from ...console.audit import health_check
+from ...console.audit.log import health_check
 from ...console.history import series as history
 from ...console.models import now_ms
 from ...engine.errors import InvalidInput

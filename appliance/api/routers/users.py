@@ -13,10 +13,11 @@ from django.http import HttpRequest, HttpResponse
 from django.urls import reverse
 from ninja import Query, Router, Status
 
-from ...console import second_factor, user_acts
-from ...console.audit import audit
+from ...console.audit.log import audit
 from ...console.models import User
-from ...console.views.users import filtered, sorted_rows
+from ...console.sign_in import second_factor
+from ...console.users import user_acts
+from ...console.users.views import filtered, sorted_rows
 from ...engine.errors import InvalidInput
 from .. import auth
 from ..errors import Refused

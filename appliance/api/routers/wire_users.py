@@ -12,8 +12,8 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Path, Query, Router
 
 from ... import runtime
-from ...console.user_acts import require_not_more
-from ...console.views.wire_users import BUTTONS, DELETED, ENTRY_DELETED, ENTRY_SET, SET
+from ...console.users.user_acts import require_not_more
+from ...console.users.wire_user_views import BUTTONS, DELETED, ENTRY_DELETED, ENTRY_SET, SET
 from ...engine.window.access.snapshots import Decision, WireUser, WireUserChange
 from .. import auth
 from ..changes import DryRun, IfMatch, by, created, expected_revision, make_change, set_etag

@@ -20,8 +20,8 @@ def minted(options: Sequence[str], good_for_s: int) -> Iterator[str]:
     open_console(options)
     from django.db import DatabaseError, connection, transaction
 
-    from ...console import tokens
     from ...console.models import ApiToken, User, now_ms
+    from ...console.users import tokens
 
     owner = User.objects.active_admins().order_by("pk").first()
     if owner is None:
@@ -52,9 +52,9 @@ def create_for_keeps(options: Sequence[str], name: str, fields: dict[str, object
     open_console(options)
     from django.db import connection, transaction
 
-    from ...console import tokens
-    from ...console.audit import record
+    from ...console.audit.log import record
     from ...console.models import User, now_ms
+    from ...console.users import tokens
 
     owner = User.objects.active_admins().order_by("pk").first()
     if owner is None:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Sequence
 
 from ...engine.named_tuple import NamedTuple
-from ..roles import Rule
+from ..users.roles import Rule
 
 # --- how large a body may be, in bytes
 # For an operation without parameters: some programs send `{}` all the same.
@@ -110,7 +110,7 @@ class Call(NamedTuple):
 class Act(NamedTuple):
     """A page, or an act with its form, and the operations that show or do the same, with the same rule.
 
-    view: as "topics.topic_edit", a function in `console/views`, whose name is the address's; without a module when
+    view: as "topics.views.topic_edit", a function below `console`, whose name is the address's; without a module when
     `appliance/urls.py` has the address. takes: most bytes of the body; 0 where no POST is taken. names: whose names it
     is about, for users with patterns; "" closes it to them. master: does not work on a slave. curl: the page shows its
     first GET as a command, with these parameters of the page's filter; one with a "!" is needed; None: no command.

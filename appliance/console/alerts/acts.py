@@ -8,13 +8,13 @@ from typing import Any
 from django.db import transaction
 from django.http import HttpRequest
 
-from .. import digest_channels
-from ..alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
-from ..audit import audit
+from ..audit.log import audit
 from ..models import now_ms
+from ..reports import digest_channels
 from . import book, sending, texts
 from .book import DryRun
 from .figures import Past
+from .models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from .teller import teller
 
 #: A dry run looks at the last day. After DRY_RUN_S it ends with what it has found so far.

@@ -16,10 +16,10 @@ from django.db import transaction
 from django.db.models import Q
 
 from ...engine.errors import AdminError
-from .. import needs as needs_
-from ..alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
+from ..health import needs as needs_
 from .figures import FIGURES, LEVELS, NEEDS, Figures, Measured, Past
 from .judging import QUIET, Limit, Period, Watched, periods, step
+from .models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from .sending import Mail, Target
 from .teller import Teller
 from .texts import notice_of

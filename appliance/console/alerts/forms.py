@@ -12,9 +12,9 @@ from django.core.validators import validate_email
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from ..alert_models import AlertChannel, AlertRule
-from ..forms import Form, WithoutCycles
+from ..sign_in.forms import Form, WithoutCycles
 from .figures import FIGURES
+from .models import AlertChannel, AlertRule
 from .sending import POSTED
 
 MOST_MINUTES = 7 * 24 * 60

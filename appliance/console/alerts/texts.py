@@ -9,14 +9,14 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, override
 
-from .. import needs
-from ..alert_models import Alert, AlertRule
+from ..health import needs
 from ..jobs.job import Told
-from ..template_tags import as_duration, thousands
+from ..pages.template_tags import as_duration, thousands
 from ..templatetags.pages import translated
 from .chat import Notice
 from .figures import FIGURES, LEVELS, NEEDS
 from .judging import Period
+from .models import Alert, AlertRule
 
 #: Most subjects that one notice names.
 NAMED = 10

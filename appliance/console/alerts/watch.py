@@ -9,13 +9,13 @@ from django.db import DatabaseError, connection
 from django.db.models import Q
 
 from ...engine.service_thread import ServiceThread
-from ..alert_models import AlertDelivery
 from ..models import now_ms
-from ..said_once import SaidOnce
+from ..serving.said_once import SaidOnce
 from . import book
 from .book import Judge
 from .chat import Notice
 from .figures import Measured
+from .models import AlertDelivery
 from .sending import Target, send
 from .teller import Teller
 

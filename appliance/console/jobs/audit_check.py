@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 from django.utils.translation import gettext_lazy as _
 
-from .. import audit
-from ..audit_seal import Row
+from ..audit import log as audit
+from ..audit.seal import Row
 from ..models import AuditEntry
-from ..roles import ADMIN
+from ..users.roles import ADMIN
 from .registry import kind
 from .work import JobFailed, Work
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from .. import backups
-from ..roles import ADMIN
+from ..backups import settings as backups
+from ..users.roles import ADMIN
 from .registry import kind
 from .work import JobFailed, Work
 

@@ -7,7 +7,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 
 from ...engine.errors import NotFound
-from ..roles import VIEWER
+from ..users.roles import VIEWER
 from .message_export import NO_NAME, SLICE_MS, CsvFile, LinesFile
 from .message_lines import line_of
 from .registry import kind

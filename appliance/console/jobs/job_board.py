@@ -15,9 +15,9 @@ from django.utils.translation import gettext_noop
 
 from ... import runtime
 from ...engine.errors import Conflict, NotFound, Unavailable
-from ..audit import record
-from ..identity import names_for
+from ..audit.log import record
 from ..models import User, now_ms
+from ..sign_in.identity import names_for
 from .job import Job, JobFolder, Told, new_id
 from .registry import kind_of
 

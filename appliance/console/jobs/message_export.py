@@ -12,8 +12,8 @@ from typing import Any, BinaryIO
 import msgspec
 from django.utils.translation import gettext_lazy as _
 
-from ..roles import VIEWER
-from ..spreadsheet import cell
+from ..pages.spreadsheet import cell
+from ..users.roles import VIEWER
 from .message_lines import line_of, summary_of
 from .registry import kind
 from .work import Work

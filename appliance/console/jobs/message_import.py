@@ -24,7 +24,7 @@ from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
 from ...engine.errors import AdminError, Unavailable
-from ..roles import OPERATOR
+from ..users.roles import OPERATOR
 from .message_lines import BadLine, item_of
 from .registry import kind
 from .work import JobFailed, Work

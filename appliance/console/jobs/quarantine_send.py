@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from ... import runtime
 from ...engine.errors import Unavailable
-from ..roles import OPERATOR
+from ..users.roles import OPERATOR
 from .job import Job
 from .job_board import start as start_job
 from .registry import kind

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from django.utils.functional import Promise
 
-from ..roles import ADMIN, Rule
+from ..users.roles import ADMIN, Rule
 
 if TYPE_CHECKING:
     from .work import Work

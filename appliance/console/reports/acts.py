@@ -11,9 +11,9 @@ from django.utils.translation import gettext as _
 
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, Unavailable
-from .. import time_zones
-from ..audit import audit
+from ..audit.log import audit
 from ..models import now_ms
+from ..pages import time_zones
 from . import inputs, records
 from .records import RunRecord
 from .report_settings import settings

@@ -12,11 +12,11 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from ...engine.errors import InvalidInput
-from .. import time_zones
-from ..alert_models import AlertChannel
-from ..audit import audit
-from ..digest_channels import KEY
+from ..alerts.models import AlertChannel
+from ..audit.log import audit
 from ..models import Setting
+from ..pages import time_zones
+from .digest_channels import KEY
 
 _AT = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]\Z", re.ASCII)
 _MASTER = re.compile(

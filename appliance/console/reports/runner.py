@@ -30,11 +30,11 @@ from spark_reports.snapshot import Snapshot
 from ... import runtime
 from ...engine.errors import AdminError
 from ...engine.service_thread import ServiceThread
-from .. import time_zones
-from ..audit import record as write_down
+from ..audit.log import record as write_down
 from ..history import series
 from ..models import now_ms
-from ..said_once import SaidOnce
+from ..pages import time_zones
+from ..serving.said_once import SaidOnce
 from . import inputs, published, records, schedule
 from .child import Child
 from .missing import engine_for

@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 from appliance.engine.translatable import Plural, ngettext_lazy
 from spark_reports.run import failures
 
-from ..words import in_readers_language
+from ..pages.words import in_readers_language
 from .words import plainly
 
 if TYPE_CHECKING:

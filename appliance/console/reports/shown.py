@@ -19,8 +19,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
-from .. import time_zones
-from ..template_tags import as_bytes, as_duration, thousands
+from ..pages import time_zones
+from ..pages.template_tags import as_bytes, as_duration, thousands
 from . import sentences, words
 
 #: Units of table cells that hold a name -> the view that the name links to.

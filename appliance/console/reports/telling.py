@@ -16,10 +16,10 @@ from django.utils.translation import gettext as _
 from django.utils.translation import override
 
 from ...engine.errors import InvalidInput, NotFound
-from ..alert_models import AlertChannel, AlertDelivery
 from ..alerts.chat import Notice
+from ..alerts.models import AlertChannel, AlertDelivery
 from ..alerts.teller import teller
-from ..audit import audit
+from ..audit.log import audit
 from ..models import now_ms
 from . import mail, published, shown, words
 from .document_files import DamagedReport

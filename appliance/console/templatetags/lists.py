@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
-from ..template_tags import thousands
+from ..pages.template_tags import thousands
 from .pages import word
 
 register = template.Library()

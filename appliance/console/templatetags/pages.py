@@ -17,10 +17,10 @@ from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
 
-from ..access import allows
-from ..scope import admits, may_move
-from ..template_tags import as_bytes, as_duration, as_time, thousands
-from ..words import ADVICE, EVIDENCE, WORDS, in_readers_language
+from ..pages.template_tags import as_bytes, as_duration, as_time, thousands
+from ..pages.words import ADVICE, EVIDENCE, WORDS, in_readers_language
+from ..users.access import allows
+from ..users.scope import admits, may_move
 
 register = template.Library()
 

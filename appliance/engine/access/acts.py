@@ -1,7 +1,7 @@
 """What people and tools change of a user, and what they see of it: never a secret. PURE but for new secrets.
 
-One line in `USER_ACTS` is what an act does; `BUTTONS` in `console/views/wire_users.py` has its words for page and API,
-`console/acts/users.py` its command.
+One line in `USER_ACTS` is what an act does; `BUTTONS` in `console/users/wire_user_views.py` has its words for page and
+API, `console/acts/users.py` its command.
 """
 
 from __future__ import annotations

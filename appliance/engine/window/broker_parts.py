@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from ..broker.broker import Broker
-from ..broker.sampler import Sampler
 from ..namesrv.namesrv import NameServer
 from ..protocol.codes import VERSION, version_name
 from ..remoting.dispatcher import WorkerPool
@@ -52,7 +50,6 @@ from .process.backups import Backups
 from .process.report_inputs import ReportInputsView
 from .process.retention import RetentionPart
 from .process.system import SystemView
-from .process.system_snapshots import SystemInfo
 from .replicas.quarantine import Quarantine
 from .replicas.replica_set import ReplicaSet
 from .replicas.views import ReplicationView
@@ -67,170 +64,131 @@ from .waiting.timers import WaitingTimers
 from .waiting.views import WaitingViews
 
 
-@dataclass(frozen=True, slots=True)
 class BrokerParts:
     """The window's subjects while a broker runs. No part receives this object."""
 
-    is_slave: bool
-    replication: ReplicationView
-    quarantine: Quarantine
-    sampler: Sampler
-    charts: Charts
-    measurements: Measurements
-    live: LiveFrames
-    overview: OverviewView
-    lag: ConsumerLag
-    look_ahead: LookAhead
-    topics: TopicViews
-    topic_commands: TopicCommands
-    groups: GroupViews
-    group_now: GroupNow
-    group_commands: GroupCommands
-    clean_ups: CleanUps
-    offsets: OffsetViews
-    offset_commands: OffsetCommands
-    clients: ClientViews
-    asking: Asking
-    diagnosis: GroupDiagnosis
-    messages: MessageViews
-    search: SearchViews
-    dead_letters: DeadLetterViews
-    replays: ReplayViews
-    replay_commands: ReplayCommands
-    sender: TestSender
-    imports: MessageImport
-    waiting: WaitingViews
-    waiting_commands: WaitingCommands
-    transactions: TransactionViews
-    transaction_commands: TransactionCommands
-    option_commands: OptionCommands
-    retention: RetentionPart
-    tails: Tails
-    backups: Backups
-    report_inputs: ReportInputsView
-    metrics: Callable[[], dict[str, float]]
-    upstream_metrics: UpstreamMetrics
-    system: Callable[[], SystemInfo]
-
-
-def build(
-    broker: Broker,
-    namesrv: NameServer | None,
-    pools: Mapping[str, WorkerPool],
-    server: RemotingServer,
-    options: Options,
-    system: SystemView,
-    process_checks: Checks,
-    leader: Callable[[], str | None],
-    frames_before: int = 0,
-    replica_set: ReplicaSet | None = None,
-) -> tuple[BrokerParts, Checks]:
-    """Build the parts, and the checks including the broker's. leader: as `Window.leader_address`. frames_before: number
-    of live frames that earlier brokers of this process made."""
-    store, topics, groups = broker.store, broker.topics, broker.groups
-    pool = AdminPool(pools[POOL])
-    sampler = broker.sampler
-    measures = Measures()
-    lag = ConsumerLag(topics, groups, broker.clients, broker.offsets, sampler.index)
-    lag_times = LagTimes(measures)
-    waiting = WaitingViews(
-        store,
-        sampler.index,
-        broker.sending.levels,
-        broker.delays.deliver,
-        broker.delays.settled,
-        topics,
-        groups,
-        lag,
-        WaitingTimers(
+    def __init__(
+        self,
+        broker: Broker,
+        namesrv: NameServer | None,
+        pools: Mapping[str, WorkerPool],
+        server: RemotingServer,
+        options: Options,
+        system: SystemView,
+        process_checks: Checks,
+        leader: Callable[[], str | None],
+        frames_before: int = 0,
+        replica_set: ReplicaSet | None = None,
+    ) -> None:
+        """process_checks: those that `checks` adds the broker's to. leader: as `Window.leader_address`. frames_before:
+        number of live frames that earlier brokers of this process made."""
+        store, topics, groups = broker.store, broker.topics, broker.groups
+        pool = AdminPool(pools[POOL])
+        sampler = broker.sampler
+        measures = Measures()
+        lag = ConsumerLag(topics, groups, broker.clients, broker.offsets, sampler.index)
+        lag_times = LagTimes(measures)
+        waiting = WaitingViews(
             store,
-            broker.timers.deliver.look,
-            lambda: broker.timers.deliver.pending,
-            lambda: options.config.store.timer_precision_ms,
-            lambda: broker.timers.index.indexed.queue_offset,
-        ),
-        broker.delays.deliver.clock,
-    )
-    group_views = GroupViews(
-        groups, store, broker.locks, system.broker_name, lag, sampler, measures, lag_times, waiting.retries_waiting
-    )
-    clients = ClientViews(broker.clients)
-    offsets = broker.offsets
-    transactions = _transactions(broker)
-    copies = MessageCopies(topics, store)
-    stories = MessageStories(
-        copies,
-        broker.deliveries.history,
-        groups.get,
-        topics.get,
-        lambda group, topic, queue_id: offsets.pulled.get(group, store.find_queue(topic, queue_id)),
-        broker.delays.deliver.delivered_to,
-        broker.delays.settled.holds,
-        transactions,
-    )
-    messages = MessageViews(topics, store, sampler.index, stories, lag)
-    dead_letters = DeadLetterViews(messages, topics, groups, store, sampler.index, broker.replays, options, measures)
-    replication = ReplicationView(
-        store,
-        options,
-        broker.replication,
-        broker.follower,
-        broker.replicated,
-        broker.ha_address,
-        broker.role,
-        replica_set,
-    )
-    checks = process_checks.including(
-        BrokerChecks(
-            store,
-            broker.failures,
-            broker.registration,
-            options,
-            broker.deliveries.service,
-            broker.transactions.records,
-            replication,
+            sampler.index,
+            broker.sending.levels,
+            broker.delays.deliver,
+            broker.delays.settled,
+            topics,
+            groups,
+            lag,
+            WaitingTimers(
+                store,
+                broker.timers.deliver.look,
+                lambda: broker.timers.deliver.pending,
+                lambda: options.config.store.timer_precision_ms,
+                lambda: broker.timers.index.indexed.queue_offset,
+            ),
+            broker.delays.deliver.clock,
         )
-    )
-    disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
-    reading = partial(
-        Reading,
-        store=store,
-        topics=topics,
-        groups=groups,
-        pull=broker.pull,
-        server=server,
-        sampler=sampler,
-        disk=disk,
-        delayed=broker.delays.deliver,
-        timers=broker.timers.deliver,
-        rolls=broker.timers.roll,
-        send_backs=broker.sending.send_backs,
-        sends=broker.sending.path,
-        deliveries=broker.deliveries.service,
-        halves=broker.transactions.open_halves,
-        counts=transactions.counts,
-        clock=broker.transactions.check.clock,
-    )
-    figures = BrokerFigures(reading, sampler)
-    stuck = StuckTransactions(
-        store, broker.transactions.open_halves, broker.transactions.settings, broker.transactions.check.clock
-    )
-    lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
-    unread = UnreadDeletion(lateness, sampler, store, topics, disk, options)
-    needs = Needs(lateness, stuck, store, topics, groups, measures, lag_times, disk, options, replication, unread)
-    standing = Standing(lag, group_views, clients, checks, needs)
-    live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
-    sampler.after_sample.append(live.refresh)
+        group_views = GroupViews(
+            groups, store, broker.locks, system.broker_name, lag, sampler, measures, lag_times, waiting.retries_waiting
+        )
+        clients = ClientViews(broker.clients)
+        offsets = broker.offsets
+        transactions = _transactions(broker)
+        copies = MessageCopies(topics, store)
+        stories = MessageStories(
+            copies,
+            broker.deliveries.history,
+            groups.get,
+            topics.get,
+            lambda group, topic, queue_id: offsets.pulled.get(group, store.find_queue(topic, queue_id)),
+            broker.delays.deliver.delivered_to,
+            broker.delays.settled.holds,
+            transactions,
+        )
+        messages = MessageViews(topics, store, sampler.index, stories, lag)
+        dead_letters = DeadLetterViews(
+            messages, topics, groups, store, sampler.index, broker.replays, options, measures
+        )
+        replication = ReplicationView(
+            store,
+            options,
+            broker.replication,
+            broker.follower,
+            broker.replicated,
+            broker.ha_address,
+            broker.role,
+            replica_set,
+        )
+        self.checks = checks = process_checks.including(
+            BrokerChecks(
+                store,
+                broker.failures,
+                broker.registration,
+                options,
+                broker.deliveries.service,
+                broker.transactions.records,
+                replication,
+            )
+        )
+        disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
+        reading = partial(
+            Reading,
+            store=store,
+            topics=topics,
+            groups=groups,
+            pull=broker.pull,
+            server=server,
+            sampler=sampler,
+            disk=disk,
+            delayed=broker.delays.deliver,
+            timers=broker.timers.deliver,
+            rolls=broker.timers.roll,
+            send_backs=broker.sending.send_backs,
+            sends=broker.sending.path,
+            deliveries=broker.deliveries.service,
+            halves=broker.transactions.open_halves,
+            counts=transactions.counts,
+            clock=broker.transactions.check.clock,
+        )
+        figures = BrokerFigures(reading, sampler)
+        stuck = StuckTransactions(
+            store, broker.transactions.open_halves, broker.transactions.settings, broker.transactions.check.clock
+        )
+        lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
+        unread = UnreadDeletion(lateness, sampler, store, topics, disk, options)
+        needs = Needs(lateness, stuck, store, topics, groups, measures, lag_times, disk, options, replication, unread)
+        standing = Standing(lag, group_views, clients, checks, needs)
+        live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
+        sampler.after_sample.append(live.refresh)
 
-    replays = ReplayViews(broker.replays, dead_letters, store)
+        replays = ReplayViews(broker.replays, dead_letters, store)
 
-    parts = BrokerParts(
-        is_slave=not broker.role.appends,
-        replication=replication,
-        quarantine=Quarantine(store.paths.quarantine, store.disk, broker.delays.deliver.clock, leader, broker.ties),
-        sampler=sampler,
-        charts=Charts(sampler, topics),
-        measurements=Measurements(
+        self.is_slave = not broker.role.appends
+        self.replication = replication
+        self.quarantine = Quarantine(
+            store.paths.quarantine, store.disk, broker.delays.deliver.clock, leader, broker.ties
+        )
+        self.sampler = sampler
+        self.charts = Charts(sampler, topics)
+        self.measurements = Measurements(
             sampler,
             lag,
             lag_times,
@@ -239,17 +197,17 @@ def build(
             figures,
             broker.clients.rebalances.copy,
             unread,
-        ),
-        live=live,
-        overview=OverviewView(figures, standing, disk, system, store, topics, groups),
-        lag=lag,
-        look_ahead=LookAhead(sampler.index, store, measures),
-        topics=TopicViews(topics, broker.offsets, broker.clients, store, lag, sampler, measures),
-        topic_commands=TopicCommands(
+        )
+        self.live = live
+        self.overview = OverviewView(figures, standing, disk, system, store, topics, groups)
+        self.lag = lag
+        self.look_ahead = LookAhead(sampler.index, store, measures)
+        self.topics = TopicViews(topics, broker.offsets, broker.clients, store, lag, sampler, measures)
+        self.topic_commands = TopicCommands(
             topics, broker.topic_service, pool, sampler.index, lag, _forget_routes(namesrv, pools)
-        ),
-        groups=group_views,
-        group_now=GroupNow(
+        )
+        self.groups = group_views
+        self.group_now = GroupNow(
             store,
             broker.locks,
             system.broker_name,
@@ -259,14 +217,14 @@ def build(
             offsets.pulled,
             broker.pull.long_polling.held_at,
             broker.deliveries.service.last_pulls.get,
-        ),
-        group_commands=GroupCommands(groups, topics, broker.group_service, pool, lag),
-        clean_ups=CleanUps(broker.clean_up, waiting, transactions, pool, _forget_routes(namesrv, pools)),
-        offsets=OffsetViews(broker.offset_resets, groups, topics, offsets, store, lag),
-        offset_commands=OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag),
-        clients=clients,
-        asking=Asking(broker.member_questions, messages.record),
-        diagnosis=GroupDiagnosis(
+        )
+        self.group_commands = GroupCommands(groups, topics, broker.group_service, pool, lag)
+        self.clean_ups = CleanUps(broker.clean_up, waiting, transactions, pool, _forget_routes(namesrv, pools))
+        self.offsets = OffsetViews(broker.offset_resets, groups, topics, offsets, store, lag)
+        self.offset_commands = OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag)
+        self.clients = clients
+        self.asking = Asking(broker.member_questions, messages.record)
+        self.diagnosis = GroupDiagnosis(
             groups,
             store,
             lag,
@@ -278,26 +236,28 @@ def build(
             lateness,
             broker.deliveries.history,
             system.broker_name,
-        ),
-        messages=messages,
-        search=SearchViews(topics, store, messages, copies, waiting.still_wait, transactions),
-        dead_letters=dead_letters,
-        replays=replays,
-        replay_commands=ReplayCommands(broker.replays, replays, dead_letters, topics, groups, store),
-        waiting=waiting,
-        waiting_commands=WaitingCommands(waiting, broker.delays.early_acts, broker.timers.early_acts),
-        transactions=transactions,
-        transaction_commands=TransactionCommands(
+        )
+        self.messages = messages
+        self.search = SearchViews(topics, store, messages, copies, waiting.still_wait, transactions)
+        self.dead_letters = dead_letters
+        self.replays = replays
+        self.replay_commands = ReplayCommands(broker.replays, replays, dead_letters, topics, groups, store)
+        self.waiting = waiting
+        self.waiting_commands = WaitingCommands(waiting, broker.delays.early_acts, broker.timers.early_acts)
+        self.transactions = transactions
+        self.transaction_commands = TransactionCommands(
             transactions,
             broker.transactions.acts,
             partial(_producers, broker),
             messages.record,
             store.store_host,
-        ),
-        option_commands=OptionCommands(options, topics, pool),
-        retention=RetentionPart(store, topics, options, broker.cleaning, pool, lambda: broker.deleted_unread.rows),
-        imports=MessageImport(topics, broker.sending.appends, lambda: broker.sending.properties.added, options),
-        sender=TestSender(
+        )
+        self.option_commands = OptionCommands(options, topics, pool)
+        self.retention = RetentionPart(
+            store, topics, options, broker.cleaning, pool, lambda: broker.deleted_unread.rows
+        )
+        self.imports = MessageImport(topics, broker.sending.appends, lambda: broker.sending.properties.added, options)
+        self.sender = TestSender(
             topics,
             broker.sending.appends,
             lambda: broker.sending.properties.added,
@@ -306,12 +266,12 @@ def build(
             broker.sending.levels,
             broker.transactions.half_appends,
             broker.sending.places,
-        ),
-        tails=Tails(store, topics, sampler.index),
-        backups=Backups(store),
-        report_inputs=ReportInputsView(store, topics, lag, options, lambda: broker.deleted_unread.rows),
-        metrics=lambda: figures.metrics() | replication.metrics(),
-        upstream_metrics=UpstreamMetrics(
+        )
+        self.tails = Tails(store, topics, sampler.index)
+        self.backups = Backups(store)
+        self.report_inputs = ReportInputsView(store, topics, lag, options, lambda: broker.deleted_unread.rows)
+        self.metrics = lambda: figures.metrics() | replication.metrics()
+        self.upstream_metrics = UpstreamMetrics(
             partial(_names, broker, options, system),
             store,
             topics,
@@ -325,10 +285,8 @@ def build(
             figures,
             lambda: options.config.broker.broker_permission,
             replication,
-        ),
-        system=lambda: system.snapshot(store, broker.registration),
-    )
-    return parts, checks
+        )
+        self.system = lambda: system.snapshot(store, broker.registration)
 
 
 def _names(broker: Broker, options: Options, system: SystemView) -> BrokerNames:

@@ -8,7 +8,7 @@ only; it never locks remoting-io and never has it build a list (D10, D11). It re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..address_check import AddressCheck, check_address
 from ..broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS
@@ -37,41 +37,26 @@ if TYPE_CHECKING:
     from ..namesrv.namesrv import NameServer
     from .access.users import WireUsers
     from .broker_parts import BrokerParts
-    from .clients.asking import Asking
-    from .clients.views import ClientViews
-    from .dead_letters.replay_commands import ReplayCommands
-    from .dead_letters.replays import ReplayViews
-    from .dead_letters.views import DeadLetterViews
-    from .figures.charts import Charts
-    from .figures.live import LiveFrames
-    from .figures.look_ahead import LookAhead
-    from .figures.measurements import Measurements
     from .figures.upstream_metrics import Sample
-    from .groups.commands import GroupCommands
-    from .groups.diagnosis import GroupDiagnosis
-    from .groups.now import GroupNow
-    from .groups.views import GroupViews
-    from .health.overview import OverviewView
-    from .messages.imports import MessageImport
-    from .messages.search import SearchViews
-    from .messages.sending import TestSender
-    from .messages.tail import Tails
-    from .messages.views import MessageViews
-    from .offsets.commands import OffsetCommands
-    from .offsets.views import OffsetViews
-    from .options import OptionCommands
-    from .process.backups import Backups
-    from .process.report_inputs import ReportInputsView
-    from .process.retention import RetentionPart
-    from .replicas.quarantine import Quarantine
-    from .replicas.views import ReplicationView
-    from .topics.clean_ups import CleanUps
-    from .topics.commands import TopicCommands
-    from .topics.views import TopicViews
-    from .transactions.commands import TransactionCommands
-    from .transactions.views import TransactionViews
-    from .waiting.commands import WaitingCommands
-    from .waiting.views import WaitingViews
+
+Subject = TypeVar("Subject", covariant=True)
+
+
+class Question(Generic[Subject]):
+    """A subject of the running broker: reading it raises Unavailable where no broker runs."""
+
+    def __init__(self, of: Callable[[BrokerParts], Subject]) -> None:
+        self._of = of
+
+    def __get__(self, window: Window, owner: type[Window]) -> Subject:
+        return self._of(window._running())
+
+
+class Command(Question[Subject]):
+    """One that changes what a master has: on a slave, reading it raises Unavailable, too."""
+
+    def __get__(self, window: Window, owner: type[Window]) -> Subject:
+        return self._of(window._changing())
 
 
 class Window:
@@ -139,9 +124,9 @@ class Window:
 
     def broker_there(self, broker: Broker, namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> None:
         """Use this broker from now on. Called when it serves."""
-        from .broker_parts import build  # not needed by a name server alone
+        from .broker_parts import BrokerParts  # not needed by a name server alone
 
-        self._parts, self._checks = build(
+        self._parts = BrokerParts(
             broker,
             namesrv,
             pools,
@@ -153,6 +138,7 @@ class Window:
             self._live_before,
             self._set,
         )
+        self._checks = self._parts.checks
 
     def broker_gone(self) -> None:
         """Use no broker until another one takes its place. Called when a broker ends."""
@@ -164,8 +150,6 @@ class Window:
     def stop(self) -> None:
         """Stop keeping log lines. Called before the engine stops anything."""
         self.log.remove()
-
-    # --- the subjects of a broker
 
     def _running(self) -> BrokerParts:
         parts = self._parts
@@ -182,141 +166,42 @@ class Window:
             raise Unavailable(say("follower_changes", address=address) if address else say("follower_changes_nowhere"))
         raise Unavailable(say("slave_changes_at", address=address) if address else say("slave_changes"))
 
-    @property
-    def overview(self) -> OverviewView:
-        return self._running().overview
+    # --- the subjects of a broker, as `broker_parts` makes them
 
-    @property
-    def charts(self) -> Charts:
-        return self._running().charts
-
-    @property
-    def measurements(self) -> Measurements:
-        return self._running().measurements
-
-    @property
-    def live(self) -> LiveFrames:
-        return self._running().live
-
-    @property
-    def look_ahead(self) -> LookAhead:
-        return self._running().look_ahead
-
-    @property
-    def topics(self) -> TopicViews:
-        return self._running().topics
-
-    @property
-    def topic_commands(self) -> TopicCommands:
-        return self._changing().topic_commands
-
-    @property
-    def groups(self) -> GroupViews:
-        return self._running().groups
-
-    @property
-    def group_now(self) -> GroupNow:
-        return self._running().group_now
-
-    @property
-    def group_commands(self) -> GroupCommands:
-        return self._changing().group_commands
-
-    @property
-    def clean_ups(self) -> CleanUps:
-        return self._changing().clean_ups
-
-    @property
-    def diagnosis(self) -> GroupDiagnosis:
-        return self._running().diagnosis
-
-    @property
-    def offsets(self) -> OffsetViews:
-        return self._running().offsets
-
-    @property
-    def offset_commands(self) -> OffsetCommands:
-        return self._changing().offset_commands
-
-    @property
-    def clients(self) -> ClientViews:
-        return self._running().clients
-
-    @property
-    def asking(self) -> Asking:
-        return self._running().asking
-
-    @property
-    def messages(self) -> MessageViews:
-        return self._running().messages
-
-    @property
-    def search(self) -> SearchViews:
-        return self._running().search
-
-    @property
-    def tails(self) -> Tails:
-        return self._running().tails
-
-    @property
-    def sender(self) -> TestSender:
-        return self._changing().sender
-
-    @property
-    def imports(self) -> MessageImport:
-        return self._changing().imports
-
-    @property
-    def waiting(self) -> WaitingViews:
-        return self._running().waiting
-
-    @property
-    def waiting_commands(self) -> WaitingCommands:
-        return self._changing().waiting_commands
-
-    @property
-    def transactions(self) -> TransactionViews:
-        return self._running().transactions
-
-    @property
-    def transaction_commands(self) -> TransactionCommands:
-        return self._changing().transaction_commands
-
-    @property
-    def dead_letters(self) -> DeadLetterViews:
-        return self._running().dead_letters
-
-    @property
-    def replays(self) -> ReplayViews:
-        return self._running().replays
-
-    @property
-    def replay_commands(self) -> ReplayCommands:
-        return self._changing().replay_commands
-
-    @property
-    def replication(self) -> ReplicationView:
-        return self._running().replication
-
-    @property
-    def quarantine(self) -> Quarantine:
-        return self._running().quarantine
-
-    @property
-    def option_commands(self) -> OptionCommands:
-        return self._running().option_commands
-
-    @property
-    def retention(self) -> RetentionPart:
-        return self._running().retention
-
-    @property
-    def backups(self) -> Backups:
-        return self._running().backups
-
-    @property
-    def report_inputs(self) -> ReportInputsView:
-        return self._running().report_inputs
+    overview = Question(lambda parts: parts.overview)
+    charts = Question(lambda parts: parts.charts)
+    measurements = Question(lambda parts: parts.measurements)
+    live = Question(lambda parts: parts.live)
+    look_ahead = Question(lambda parts: parts.look_ahead)
+    topics = Question(lambda parts: parts.topics)
+    topic_commands = Command(lambda parts: parts.topic_commands)
+    groups = Question(lambda parts: parts.groups)
+    group_now = Question(lambda parts: parts.group_now)
+    group_commands = Command(lambda parts: parts.group_commands)
+    clean_ups = Command(lambda parts: parts.clean_ups)
+    diagnosis = Question(lambda parts: parts.diagnosis)
+    offsets = Question(lambda parts: parts.offsets)
+    offset_commands = Command(lambda parts: parts.offset_commands)
+    clients = Question(lambda parts: parts.clients)
+    asking = Question(lambda parts: parts.asking)
+    messages = Question(lambda parts: parts.messages)
+    search = Question(lambda parts: parts.search)
+    tails = Question(lambda parts: parts.tails)
+    sender = Command(lambda parts: parts.sender)
+    imports = Command(lambda parts: parts.imports)
+    waiting = Question(lambda parts: parts.waiting)
+    waiting_commands = Command(lambda parts: parts.waiting_commands)
+    transactions = Question(lambda parts: parts.transactions)
+    transaction_commands = Command(lambda parts: parts.transaction_commands)
+    dead_letters = Question(lambda parts: parts.dead_letters)
+    replays = Question(lambda parts: parts.replays)
+    replay_commands = Command(lambda parts: parts.replay_commands)
+    replication = Question(lambda parts: parts.replication)
+    quarantine = Question(lambda parts: parts.quarantine)
+    option_commands = Question(lambda parts: parts.option_commands)
+    retention = Question(lambda parts: parts.retention)
+    backups = Question(lambda parts: parts.backups)
+    report_inputs = Question(lambda parts: parts.report_inputs)
 
     # --- users of the wire
 

@@ -5,12 +5,12 @@ from types import SimpleNamespace
 import pytest
 from django.db import DatabaseError
 
-from appliance.console import needs as needs_
-from appliance.console.alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from appliance.console.alerts import book, watch
 from appliance.console.alerts.book import Judge, Teller, dry_run, end_alerts
+from appliance.console.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from appliance.console.alerts.watch import AlertSender
-from appliance.console.needs import Mute
+from appliance.console.health import needs as needs_
+from appliance.console.health.needs import Mute
 from appliance.console.templatetags.pages import translated
 from appliance.engine.errors import Unavailable
 from appliance.engine.window.sentences import say

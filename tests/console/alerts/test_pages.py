@@ -6,8 +6,8 @@ import re
 import pytest
 from django.utils.html import escape
 
-from appliance.console.alert_models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from appliance.console.alerts.book import Judge, Teller
+from appliance.console.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from appliance.console.models import AuditEntry, now_ms
 from tests.console.conftest import age_login
 from tests.support.receivers import http_receiver

@@ -13,11 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from appliance.console import reports, support
+from appliance.console import reports
 from appliance.console.models import AuditEntry, now_ms
 from appliance.console.reports import inputs, published, records, room, schedule
 from appliance.console.reports import runner as runners
 from appliance.console.reports.report_settings import ReportSettings
+from appliance.console.system import support
 from appliance.engine.errors import Conflict, InvalidInput, NotFound, Unavailable
 from spark_reports import machine
 from spark_reports.facts import keeping

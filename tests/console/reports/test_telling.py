@@ -10,7 +10,7 @@ import pytest
 
 from appliance import runtime
 from appliance.console import reports
-from appliance.console.alert_models import AlertChannel, AlertDelivery
+from appliance.console.alerts.models import AlertChannel, AlertDelivery
 from appliance.console.alerts.watch import AlertSender
 from appliance.console.reports import records
 from appliance.console.reports.report_settings import ReportSettings

@@ -1,0 +1,1 @@
+"""Scheduled backups, and their pages."""

@@ -1,0 +1,1 @@
+"""The overview and what it shows: needs, probes and metrics."""

@@ -1,0 +1,1 @@
+"""Pages that find, show, send, export and import messages."""

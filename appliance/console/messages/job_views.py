@@ -1,0 +1,183 @@
+"""Jobs on many messages: exporting those that an expression finds to a file, and importing a file into a topic.
+
+Before an import its file is checked line by line, which is a job, too; that job's page leads to the import itself.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods
+
+from ... import runtime
+from ...engine.errors import AdminError, InvalidInput, NotFound
+from ...typed_times import LONGEST
+from .. import jobs
+from ..jobs import message_export as exports
+from ..jobs import message_import as imports
+from ..pages.engine_pages import TimeInput, asks_the_engine, moment_of, refusal_text, topic_names
+from ..sign_in.forms import Form
+from .views import filter_asked, queue_asked
+
+
+class ExportForm(Form):
+    """The messages that a job searches for, and what it writes of each."""
+
+    topic = forms.CharField(
+        label=gettext_lazy("Topic"), max_length=127,
+        widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
+    )  # fmt: skip
+    since = forms.CharField(
+        label=gettext_lazy("Stored from"), required=False, max_length=LONGEST, widget=TimeInput(),
+        help_text=gettext_lazy("In your time zone."),
+    )  # fmt: skip
+    until = forms.CharField(label=gettext_lazy("until"), required=False, max_length=LONGEST, widget=TimeInput())
+    queue = forms.CharField(
+        label=gettext_lazy("Queue"), required=False, max_length=10, widget=forms.TextInput({"inputmode": "numeric"})
+    )
+    filter = forms.CharField(
+        label=gettext_lazy("Filter"), required=False, max_length=4096,
+        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "spellcheck": "false"}),
+        help_text=gettext_lazy("Empty for all messages of that time."),
+    )  # fmt: skip
+    format = forms.ChoiceField(
+        label=gettext_lazy("Format"),
+        choices=[
+            ("ndjson", gettext_lazy("NDJSON: one message per line; can be imported again")),
+            ("csv", gettext_lazy("CSV: for spreadsheets")),
+        ],
+        help_text=gettext_lazy("In CSV a cell that begins like a formula gets a quote before it."),
+    )
+    whole = forms.BooleanField(
+        label=gettext_lazy("With body and all properties"), required=False,
+        help_text=gettext_lazy("Needs the rights to read bodies and to export. Else the file only lists the messages."),
+    )  # fmt: skip
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@asks_the_engine
+def message_export(request: HttpRequest) -> HttpResponse:
+    """Show how many messages the job would look at; then start it."""
+    user: Any = request.user
+    may_export = user.may_read_bodies and user.may_export
+    given = request.GET
+    start = {"topic": given.get("topic", ""), "since": given.get("from", ""), "until": given.get("to", "")}
+    start |= {"queue": given.get("queue", ""), "filter": given.get("filter", ""), "whole": may_export}
+    form = ExportForm(request.POST or None, initial=start)
+    if not may_export:
+        form.fields["whole"].disabled = True
+        form.fields["whole"].initial = False
+    context: dict[str, Any] = {"form": form, "topics": topic_names()}
+    asked = form.cleaned_data if form.is_bound and form.is_valid() else None if form.is_bound else start
+    if asked is not None and asked["topic"]:
+        try:
+            parameters = _parameters(request, asked)
+            page = runtime.window().messages.page(
+                parameters["topic"], queue_id=parameters["queue_id"], from_ms=parameters["from_ms"],
+                to_ms=parameters["to_ms"], limit=1,
+            )  # fmt: skip
+            if form.is_bound:
+                whole = bool(asked["whole"]) and may_export
+                job = start_export(request, parameters | {"format": asked["format"]}, whole)
+                return redirect("job", job.id)
+            context["page"] = page
+        except NotFound as error:
+            _wrong(form, context, "topic", refusal_text(error))
+        except InvalidInput as error:
+            field = {"from": "since", "from_ms": "since", "to": "until", "to_ms": "until", "queue_id": "queue"}
+            _wrong(form, context, field.get(error.field, error.field), refusal_text(error))
+    return render(request, "messages/export.html", context, status=422 if form.is_bound else 200)
+
+
+def _wrong(form: ExportForm, context: dict[str, Any], field: str, text: str) -> None:
+    if form.is_bound:
+        form.add_error(field if field in form.fields else None, text)
+    else:
+        context["error"] = text
+
+
+def _parameters(request: HttpRequest, asked: dict[str, Any]) -> dict[str, Any]:
+    topic = asked["topic"].strip()
+    return {
+        "topic": topic,
+        "queue_id": queue_asked(asked["queue"]),
+        "from_ms": moment_of("from", asked["since"]),
+        "to_ms": moment_of("to", asked["until"]),
+        "filter": filter_asked(request, topic, asked["filter"]),
+    }
+
+
+def start_export(request: HttpRequest, parameters: dict[str, Any], whole: bool) -> jobs.Job:
+    """Start the job. The caller has checked the user's rights."""
+    kind = exports.EXPORT
+    if not whole:
+        reads_bodies = runtime.window().messages.filter_reads_bodies(parameters["filter"])
+        kind = exports.BODY_SEARCH if reads_bodies else exports.SEARCH
+    return jobs.start(request, kind, parameters, target=parameters["topic"], names=(parameters["topic"],))
+
+
+class ImportForm(Form):
+    """A file of messages, and the topic to send them to."""
+
+    topic = forms.CharField(
+        label=gettext_lazy("Topic"), max_length=127,
+        widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
+    )  # fmt: skip
+    file = forms.FileField(
+        label=gettext_lazy("File"),
+        widget=forms.FileInput(attrs={"accept": ".ndjson,.jsonl,.json"}),
+        help_text=gettext_lazy("NDJSON as an export writes it, 32 MiB at most."),
+    )
+
+
+class SendForm(Form):
+    """The rate at which the checked messages are sent."""
+
+    rate = forms.IntegerField(
+        label=gettext_lazy("Messages a second"), min_value=1, max_value=imports.MAX_RATE, initial=imports.DEFAULT_RATE
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@asks_the_engine
+def message_import(request: HttpRequest) -> HttpResponse:
+    """Choose a file and start the job that checks it. With ?checked=, the id of such a job, start the import itself."""
+    checked = request.GET.get("checked", "")
+    if checked:
+        return _send_checked(request, checked)
+    form = ImportForm(request.POST or None, request.FILES or None, initial={"topic": request.GET.get("topic", "")})
+    if request.method == "POST" and form.is_valid():
+        topic, data = form.cleaned_data["topic"].strip(), form.cleaned_data["file"].read()
+        try:
+            runtime.window().imports.send(topic, (), dry_run=True)
+        except AdminError as error:
+            form.add_error("topic", refusal_text(error))
+        else:
+            job = jobs.start(request, imports.CHECK, {"topic": topic}, target=topic, names=(topic,), given=data)
+            return redirect("job", job.id)
+    context = {"form": form, "topics": topic_names()}
+    return render(request, "messages/import.html", context, status=422 if form.is_bound and form.errors else 200)
+
+
+def _send_checked(request: HttpRequest, checked: str) -> HttpResponse:
+    check = jobs.find(request.user, checked)
+    if check.kind != imports.CHECK or check.state != "done":
+        raise NotFound("job", checked)
+    form = SendForm(request.POST or None)
+    try:
+        data = jobs.board().folder(check.id).input.read_bytes()
+    except FileNotFoundError:
+        form = SendForm()
+        context = {"form": form, "check": check, "gone": True}
+        return render(request, "messages/import_checked.html", context, status=404)
+    if request.method == "POST" and form.is_valid():
+        topic = check.parameters["topic"]
+        parameters = {"topic": topic, "rate": form.cleaned_data["rate"], "checked": check.id}
+        job = jobs.start(request, imports.NAME, parameters, target=topic, names=(topic,), given=data)
+        return redirect("job", job.id)
+    context = {"form": form, "check": check, "size": len(data)}
+    return render(request, "messages/import_checked.html", context, status=422 if form.is_bound else 200)

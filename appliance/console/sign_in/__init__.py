@@ -1,0 +1,1 @@
+"""Ways in: passwords, second factors, providers, proxies; sessions, and the first run."""

@@ -1,0 +1,1 @@
+"""Pages of the process itself: configuration, definitions, replication, support, how to connect."""

@@ -1,0 +1,69 @@
+"""Topics, groups, users and alert rules as YAML: export, and import after a preview of the changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from django import forms
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_safe
+
+from ...engine.errors import InvalidInput
+from ..audit.log import audit
+from ..pages.changes import add_refusal, form_status, is_final, is_submitted
+from ..pages.engine_pages import asks_the_engine
+from ..sign_in.forms import Form
+from ..sign_in.recent_login import recent_login_required
+from . import definitions as definitions_
+
+
+class DefinitionsForm(Form):
+    """The text of definitions."""
+
+    text = forms.CharField(
+        label=gettext_lazy("Definitions, as YAML"),
+        max_length=definitions_.LONGEST_BYTES,
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 20, "spellcheck": "false", "autocomplete": "off"}),
+        help_text=gettext_lazy(
+            "What is missing is made, and what differs is changed. Nothing is deleted. New users get no password: give"
+            " each of them a link on their page."
+        ),
+    )
+
+
+@recent_login_required
+@require_http_methods(["GET", "HEAD", "POST"])
+@asks_the_engine
+def definitions(request: HttpRequest) -> HttpResponse:
+    """Import definitions: a form for the text, a preview of the difference, then the result."""
+    form = DefinitionsForm(request.POST or None)
+    context: dict[str, object] = {"form": form, "tab": "definitions"}
+    if is_submitted(request) and form.is_valid():
+        text = form.cleaned_data["text"]
+        try:
+            if is_final(request):
+                items = definitions_.apply(request, text)
+            else:
+                items = definitions_.plan(request, text)
+        except InvalidInput as error:
+            add_refusal(form, error)
+        else:
+            counts = Counter(item.act for item in items)
+            context |= {"items": items, "counts": counts.items(), "final": is_final(request)}
+            context["would"] = counts["create"] + counts["change"]
+            return render(request, "system/definitions_plan.html", context)
+    return render(request, "system/definitions.html", context, status=form_status(form))
+
+
+@require_safe
+@asks_the_engine
+def definitions_file(request: HttpRequest) -> HttpResponse:
+    """Download the definitions."""
+    text = definitions_.export()
+    audit(request, "definitions.export")
+    response = HttpResponse(text, content_type="application/yaml; charset=utf-8")
+    response.headers["Content-Disposition"] = 'attachment; filename="rocketbox.yaml"'
+    return response

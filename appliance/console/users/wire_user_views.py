@@ -1,0 +1,444 @@
+"""Users of the wire, who sign requests to the broker, and their entries. Users of the console are in `users`.
+
+Each change requires the password again and is audited, under the names that the same change has over the wire.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+from django import forms
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.utils.functional import Promise
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+from django.views.decorators.http import require_http_methods, require_POST, require_safe
+
+from ... import runtime
+from ...engine.errors import Conflict, InvalidInput, NotFound
+from ..audit.log import audit
+from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status
+from ..pages.engine_pages import (
+    PAGE_SIZE,
+    all_rows,
+    asks_the_engine,
+    csv_answer,
+    csv_of,
+    page_number,
+    refusal_text,
+    wants_csv,
+)
+from ..pages.words import WORDS
+from ..sign_in.forms import Form
+from ..sign_in.recent_login import recent_login_required
+from . import once
+
+if TYPE_CHECKING:
+    from ...engine.window.access.snapshots import WireUser, WireUserChange
+
+SET, DELETED = "wire-user.set", "wire-user.delete"
+ENTRY_SET, ENTRY_DELETED = "wire-acl.set", "wire-acl.delete"
+_TYPED = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}
+
+
+@dataclass(frozen=True, slots=True)
+class Button:
+    """One of `access.acts.USER_ACTS` in words. fits: True for a user that the act would change. gives: it may give a
+    right or a secret; the API asks more of a token then."""
+
+    label: Promise
+    hint: Promise
+    fits: Callable[[WireUser], bool]
+    is_danger: bool = False
+    gives: bool = False
+
+
+#: Act -> its button.
+BUTTONS = {
+    "rotate": Button(
+        gettext_lazy("New secret"),
+        gettext_lazy(
+            "It is shown once. The present secret stays good until you end it, so clients can change one by one."
+        ),
+        lambda user: user.secrets == 1,
+        gives=True,
+    ),
+    "end-old-secret": Button(
+        gettext_lazy("End the old secret"),
+        gettext_lazy("Clients that still sign with it are disconnected and refused."),
+        lambda user: user.secrets > 1,
+        is_danger=True,
+    ),
+    "make-super": Button(
+        gettext_lazy("Make it a Super user"),
+        gettext_lazy("A Super user may do everything, whatever the entries say."),
+        lambda user: user.user_type == "Normal",
+        is_danger=True,
+        gives=True,
+    ),
+    "make-normal": Button(
+        gettext_lazy("Make it a Normal user"),
+        gettext_lazy("A Normal user may do what the entries allow."),
+        lambda user: user.user_type == "Super",
+    ),
+    "enable": Button(
+        gettext_lazy("Enable"),
+        gettext_lazy("Its secrets and entries are as they were."),
+        lambda user: not user.enabled,
+        gives=True,
+    ),
+    "disable": Button(
+        gettext_lazy("Disable"),
+        gettext_lazy("Its clients are disconnected and refused. Secrets and entries stay."),
+        lambda user: user.enabled,
+        is_danger=True,
+    ),
+}
+
+
+class WireUserForm(Form):
+    """A new user of the wire."""
+
+    name = forms.CharField(
+        label=gettext_lazy("Name"),
+        max_length=64,
+        widget=forms.TextInput(attrs=_TYPED),
+        help_text=gettext_lazy("Letters, digits and . _ - only. Clients give it as access key."),
+    )
+    user_type = forms.ChoiceField(
+        label=gettext_lazy("Type"),
+        choices=[
+            ("Normal", gettext_lazy("Normal: may do what its entries allow, nothing without any")),
+            ("Super", gettext_lazy("Super: may do everything")),
+        ],
+        initial="Normal",
+        widget=forms.RadioSelect,
+    )
+
+
+#: Actions in the order of the form. "List" is asked for by no request.
+ACTIONS = ("Pub", "Sub", "Get", "Create", "Update", "Delete", "All")
+
+
+class EntryForm(Form):
+    """An entry of a user."""
+
+    resource = forms.CharField(
+        label=gettext_lazy("Resource"),
+        max_length=300,
+        widget=forms.TextInput(attrs=_TYPED | {"placeholder": "Topic:orders*"}),
+        help_text=gettext_lazy(
+            "Topic:, Group: or Cluster: and a name; a * at its end stands for the rest. * alone is everything."
+        ),
+    )
+    actions = forms.MultipleChoiceField(
+        label=gettext_lazy("Actions"),
+        choices=[(action, action) for action in ACTIONS],
+        widget=forms.CheckboxSelectMultiple,
+    )
+    decision = forms.ChoiceField(
+        label=gettext_lazy("Decision"),
+        choices=[("Allow", WORDS["Allow"]), ("Deny", WORDS["Deny"])],
+        initial="Allow",
+        widget=forms.RadioSelect,
+    )
+    sources = forms.CharField(
+        label=gettext_lazy("Only from"),
+        required=False,
+        max_length=5000,
+        widget=forms.TextInput(attrs=_TYPED | {"placeholder": "10.0.0.0/8, 192.0.2.7"}),
+        help_text=gettext_lazy("Addresses and networks of clients; empty for all."),
+    )
+    policy = forms.ChoiceField(
+        label=gettext_lazy("Counts"),
+        choices=[
+            ("Custom", gettext_lazy("as an own entry")),
+            ("Default", gettext_lazy("as a default, where no own entry fits")),
+        ],
+        initial="Custom",
+    )
+
+
+class ResourceForm(Form):
+    """One topic, group or cluster."""
+
+    resource = forms.CharField(
+        label=gettext_lazy("Resource"),
+        max_length=300,
+        widget=forms.TextInput(attrs=_TYPED | {"placeholder": "Topic:orders"}),
+    )
+
+
+class QuestionForm(ResourceForm):
+    """May this user do something?"""
+
+    field_order = ("action", "resource", "address")
+    action = forms.ChoiceField(
+        label=gettext_lazy("Action"), choices=[(action, action) for action in ACTIONS if action != "All"]
+    )
+    address = forms.CharField(
+        label=gettext_lazy("From address"), max_length=60, widget=forms.TextInput(attrs=_TYPED), initial="127.0.0.1"
+    )
+
+
+def controlled(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
+    """Decorate a view: while access control is off it leads to the page that says how to switch it on."""
+
+    @wraps(view)
+    def controlling(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
+        if runtime.window().access_mode() == "off":
+            return redirect("wire_users")
+        return view(request, *args, **kwargs)
+
+    return controlling
+
+
+@require_safe
+@asks_the_engine
+def wire_users(request: HttpRequest) -> HttpResponse:
+    """Show all users, filtered, sorted and in pages; `format=csv` for all of the filter's rows. Without access control
+    show how to switch it on."""
+    mode = runtime.window().access_mode()
+    q, sort = request.GET.get("q", ""), request.GET.get("sort", "name")
+    if mode == "off":
+        return render(request, "wire_users/off.html")
+
+    def fetch(page: int, size: int) -> Any:
+        return runtime.window().users.page(q, sort, page, size)
+
+    if wants_csv(request):
+        header = ("name", "type", "enabled", "secrets", "entries")
+        rows = ((one.name, one.user_type, one.enabled, one.secrets, len(one.entries)) for one in all_rows(fetch))
+        return csv_answer("wire-users", header, rows)
+    context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort, "mode": mode}
+    context["elsewhere"] = runtime.window().users.changed_elsewhere()
+    return render(request, "wire_users/list.html", context)
+
+
+@require_safe
+@asks_the_engine
+@controlled
+def wire_access(request: HttpRequest) -> HttpResponse:
+    """Show who may do something on one topic, group or cluster; `format=csv` for all rows."""
+    form = ResourceForm(request.GET if "resource" in request.GET else None)
+    sort = request.GET.get("sort", "user")
+    context: dict[str, Any] = {"form": form, "sort": sort, "page": None}
+    if form.is_valid():
+        resource = form.cleaned_data["resource"]
+
+        def fetch(page: int, size: int) -> Any:
+            return runtime.window().users.who_may(resource, sort, page, size)
+
+        try:
+            if wants_csv(request):
+                return csv_of("wire-access", "user type=user_type actions some", all_rows(fetch))
+            context["page"] = fetch(page_number(request), PAGE_SIZE)
+        except InvalidInput as error:
+            add_refusal(form, error)
+    return render(request, "wire_users/access.html", context, status=form_status(form))
+
+
+@require_safe
+@asks_the_engine
+@controlled
+def wire_refusals(request: HttpRequest) -> HttpResponse:
+    """Show what was refused, or in report mode would be; a row leads to the entry that would allow it. `format=csv` for
+    all of the filter's rows."""
+    q, sort = request.GET.get("q", ""), request.GET.get("sort", "-last")
+
+    def fetch(page: int, size: int) -> Any:
+        return runtime.window().users.refusals(q, sort, page, size)
+
+    if wants_csv(request):
+        columns = "user resource actions reason request address count first_at_ms last_at_ms"
+        return csv_of("wire-refusals", columns, all_rows(fetch))
+    context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort}
+    return render(request, "wire_users/refusals.html", context | {"mode": runtime.window().access_mode()})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@recent_login_required
+@asks_the_engine
+@controlled
+def wire_user_create(request: HttpRequest) -> HttpResponse:
+    """Make a user; its secret is shown once."""
+    form = WireUserForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        name, user_type = form.cleaned_data["name"], form.cleaned_data["user_type"]
+        try:
+            change = _done(
+                request,
+                SET,
+                name,
+                lambda: runtime.window().users.create(name, user_type=user_type, by=request.user.label),
+            )
+        except InvalidInput as error:
+            add_refusal(form, error)
+        except Conflict as error:
+            form.add_error("name", refusal_text(error))
+        else:
+            return _show_once(request, name, change)
+    return render(request, "wire_users/create.html", {"form": form}, status=form_status(form))
+
+
+@require_safe
+@asks_the_engine
+@controlled
+def wire_user(request: HttpRequest, name: str) -> HttpResponse:
+    """Show one user: entries, acts, and whether the user may do something. `give` and `for`: action and resource with
+    which an entry begins. It takes the place of an entry for the same resource, so it has what that one has; and it
+    begins as a default where an own entry denies something else, which would be gone."""
+    resource, actions = request.GET.get("for", "")[:300], request.GET.getlist("give")[:1]
+    given: dict[str, Any] = {"resource": resource}
+    known = {one.policy: one for one in runtime.window().users.one(name).entries if one.resource == resource}
+    for policy in ("Custom", "Default"):
+        entry = known.get(policy)
+        if entry is None:
+            given |= {"policy": policy, "actions": actions}
+            break
+        if entry.decision == "Allow":
+            given |= {"policy": policy, "actions": [*entry.actions, *actions], "sources": ", ".join(entry.sources)}
+            break
+    return _page(request, name, EntryForm(initial=given))
+
+
+@require_POST
+@recent_login_required
+@asks_the_engine
+@controlled
+def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
+    """Do one of BUTTONS. A secret that is made is shown once."""
+    act = request.POST.get("act", "")
+    try:
+        change = _done(request, SET, name, lambda: runtime.window().users.act(name, act, **_of_page(request)))
+    except (Conflict, InvalidInput) as error:
+        messages.error(request, refusal_text(error))
+    else:
+        if change.secret is not None:
+            return _show_once(request, name, change)
+        messages.success(request, _("Saved."))
+    return redirect("wire_user", name)
+
+
+@require_safe
+@controlled
+def wire_user_secret(request: HttpRequest, name: str, ticket: str) -> HttpResponse:
+    """Show a secret that was made, once: after reloading, the page says that it was shown."""
+    return render(request, "wire_users/secret.html", {"name": name, "box": once.take(request, ticket)})
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@recent_login_required
+@asks_the_engine
+@controlled
+def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
+    """Delete a user and its entries, once its name was typed."""
+    context: dict[str, Any] = {"name": name, "heading": _("Delete %(name)s?") % {"name": name}}
+    try:
+        context["change"] = runtime.window().users.delete(name, dry_run=True)
+    except Conflict as error:
+        messages.error(request, refusal_text(error))
+        return redirect("wire_user", name)
+    if request.method != "POST":
+        return render(request, "wire_users/delete.html", context)
+    context["typed"] = request.POST.get("name", "")
+    if context["typed"] != name:
+        context["error"] = _("This is not the user's name.")
+        return render(request, "wire_users/delete.html", context, status=422)
+    _done(request, DELETED, name, lambda: runtime.window().users.delete(name, **_of_page(request)))
+    messages.success(request, _("Wire user %(name)s deleted.") % {"name": name})
+    return redirect("wire_users")
+
+
+@require_POST
+@recent_login_required
+@asks_the_engine
+@controlled
+def wire_user_entry(request: HttpRequest, name: str) -> HttpResponse:
+    """Give a user an entry, or put it in the place of the one of the same resource."""
+    form = EntryForm(request.POST)
+    if form.is_valid():
+        given = form.cleaned_data | {"sources": re.split(r"[\s,]+", form.cleaned_data["sources"].strip(", \t"))}
+        given["sources"] = [source for source in given["sources"] if source]
+        try:
+            _done(
+                request, ENTRY_SET, name, lambda: runtime.window().users.put_entry(name, **given, **_of_page(request))
+            )
+        except InvalidInput as error:
+            add_refusal(form, error)
+        except Conflict as error:
+            form.add_error(None, refusal_text(error))
+        else:
+            messages.success(request, _("Saved."))
+            return redirect("wire_user", name)
+    return _page(request, name, form)
+
+
+@require_POST
+@recent_login_required
+@asks_the_engine
+@controlled
+def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
+    """Take an entry from a user."""
+    resource, policy = request.POST.get("resource", ""), request.POST.get("policy", "Custom")
+    try:
+        _done(
+            request,
+            ENTRY_DELETED,
+            name,
+            lambda: runtime.window().users.remove_entry(name, resource, policy, **_of_page(request)),
+        )
+    except (Conflict, InvalidInput) as error:
+        messages.error(request, refusal_text(error))
+    except NotFound as error:
+        if error.kind != "entry":
+            raise
+        messages.error(request, refusal_text(error))
+    else:
+        messages.success(request, _("Saved."))
+    return redirect("wire_user", name)
+
+
+def _of_page(request: HttpRequest) -> dict[str, Any]:
+    """Return who acts, and on which revision of a user: the one that the page showed."""
+    return {"revision": request.POST.get("revision") or None, "by": request.user.label}
+
+
+def _done(request: HttpRequest, action: str, name: str, act: Callable[[], WireUserChange]) -> WireUserChange:
+    """Do an act and write it to the audit log; also if it is refused, or fails midway."""
+    try:
+        with failure_audited(request, action, name):
+            change = act()
+    except Conflict as error:
+        audit(request, action, name, None, {"reason": str(error)}, "refused")
+        raise
+    before, after = (
+        {name: text for name, text in side.items() if text is not None} for side in before_and_after(change)
+    )
+    audit(request, action, name, before, after)
+    return change
+
+
+def _show_once(request: HttpRequest, name: str, change: WireUserChange) -> HttpResponse:
+    return redirect("wire_user_secret", name, once.keep(request.user.pk, {"secret": change.secret}))
+
+
+def _page(request: HttpRequest, name: str, form: EntryForm) -> HttpResponse:
+    user = runtime.window().users.one(name)
+    buttons = [(act, button) for act, button in BUTTONS.items() if button.fits(user)]
+    context: dict[str, Any] = {"wire_user": user, "buttons": buttons, "form": form, "decision": None}
+    context["mode"] = runtime.window().access_mode()
+    question = QuestionForm(request.GET if "action" in request.GET else None, auto_id="ask_%s")
+    if question.is_bound and question.is_valid():
+        try:
+            context["decision"] = runtime.window().users.decide(name, **question.cleaned_data)
+        except InvalidInput as error:
+            add_refusal(question, error)
+    status = max(form_status(form), form_status(question))
+    return render(request, "wire_users/user.html", context | {"question": question}, status=status)

@@ -1,0 +1,124 @@
+"""A group's retry ladder: messages that its consumers sent back and that wait for their next try, and acts on them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import messages
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect, render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.http import require_http_methods, require_safe
+
+from ... import runtime
+from ...engine.errors import AdminError, InvalidInput
+from ..pages.changes import is_final
+from ..pages.engine_pages import PAGE_SIZE, asks_the_engine, csv_of, refusal_text, wants_csv
+from ..pages.outcomes import counted, keep, kept, way_back
+from .delayed_views import ACTIONS, MOST_PICKED, carried_out, line_of, place_of
+
+#: Most rows of a CSV, which reads one page of the window after the other.
+CSV_ROWS = 10_000
+
+
+@require_safe
+@asks_the_engine
+def group_retries(request: HttpRequest, name: str) -> HttpResponse:
+    """Show how many messages wait at each level, and a list, those due first at the top; `format=csv` for the list."""
+    admin = runtime.window()
+    ladder = admin.waiting.ladder(name)
+    context: dict[str, Any] = {"group": name, "ladder": ladder, "asked_level": request.GET.get("level", "")}
+    status = 200
+    try:
+        level = _level(request.GET.get("level", ""))
+        if wants_csv(request):
+            return _csv(name, level)
+        cursor = request.GET.get("cursor") or None
+        context["page"] = admin.waiting.page(group=name, level=level, cursor=cursor, limit=PAGE_SIZE)
+        context |= {"level": level, "carried": {"level": level}}
+        context["act_on_all"] = f"{reverse('group_retries_act', args=[name])}?level={'' if level is None else level}"
+    except InvalidInput as error:
+        context["error"] = refusal_text(error)
+        status = 422
+    letters: tuple[Any, ...] = admin.dead_letters.groups(name, page_size=500).rows
+    context["dead"] = next((row.count for row in letters if row.group == name), 0)
+    return render(request, "retries/list.html", context, status=status)
+
+
+def _level(text: str) -> int | None:
+    text = text.strip()
+    if text and not (text.isascii() and text.isdigit() and len(text) < 10):
+        raise InvalidInput("level", _("“%(text)s” is not a delay level.") % {"text": text[:40]})
+    return int(text) if text else None
+
+
+def _csv(name: str, level: int | None) -> HttpResponse:
+    rows: list[Any] = []
+    cursor = None
+    while len(rows) < CSV_ROWS:
+        page = runtime.window().waiting.page(group=name, level=level, cursor=cursor, limit=500)
+        rows += page.rows
+        cursor = page.next_cursor
+        if cursor is None:
+            break
+    return csv_of(
+        f"retries-{name}",
+        "due_ms=due_at_ms level offset=queue_offset origin_topic retries=reconsume_times unique_id keys tag=tags "
+        "sent_back_ms=stored_at_ms",
+        rows,
+    )
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@asks_the_engine
+def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
+    """Show what an act on ticked retries, or on all of the group or a level, would do; then do it."""
+    values = request.POST if request.method == "POST" else request.GET
+    what = values.get("what", "")
+    if what not in ACTIONS:
+        raise InvalidInput("what", _("There is no such act."))
+    admin = runtime.window()
+    picked = values.getlist("pick")
+    if "ticked" in values and not picked:  # none was ticked, which must not mean all of them
+        messages.warning(request, _("No message is ticked."))
+        return redirect(way_back(request, ("level",), "group_retries", name))
+    if len(picked) > MOST_PICKED:
+        raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
+    level = _level(values.get("level", ""))
+    places = [place_of(word) for word in picked]
+    rows = admin.waiting.rows_at(places)
+    admin.waiting.check_retries(name, places)
+    chosen: dict[str, Any] = {} if places else {"group": name} | ({} if level is None else {"level": level})
+    if request.method == "POST" and is_final(request):
+        named: dict[str, Any] = {"filter": chosen}
+        if places:
+            named = {"messages": [unique_id or f"{at}/{offset}" for at, offset, unique_id in places[:20]]}
+        done = carried_out(request, f"retry.{what}", name, what, places, chosen, named)
+        if done is None:
+            return redirect("group_retries", name)
+        facts, results = done
+        facts |= {"group": name, "level": level, "all": not places}
+        keep(request, "retries_done", facts, (line_of(one) for one in results))
+        return redirect("group_retries_done", name)
+    try:
+        plan = admin.waiting_commands.run(what, places, **chosen, dry_run=True, by=request.user.label)
+    except InvalidInput:
+        raise
+    except AdminError as error:  # the only ticked message is gone
+        messages.warning(request, refusal_text(error))
+        return redirect("group_retries", name)
+    context = {"group": name, "plan": plan, "counts": counted(plan.counts), "what": what, "picked": picked}
+    context |= {"possible": plan.counts.get("possible", 0), "level": level, "places": bool(places)}
+    context["rows"] = [row for row in rows if row is not None]
+    context["impossible"] = [one for one in plan.results if one.why is not None][:20]
+    return render(request, "retries/preview.html", context)
+
+
+@require_safe
+def group_retries_done(request: HttpRequest, name: str) -> HttpResponse:
+    """Show the result of this session's last act on this group's retries."""
+    found = kept(request, "retries_done")
+    if found is None or found.get("group") != name:
+        return redirect("group_retries", name)
+    return render(request, "retries/done.html", {"act": found, "group": name})
