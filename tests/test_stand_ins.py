@@ -41,6 +41,7 @@ from tests.engine.failover import fakes as members
 from tests.engine.namesrv import conftest as namesrv
 from tests.engine.namesrv import test_registration as registration
 from tests.engine.remoting import test_worker_pool as worker_pool
+from tests.engine.tls import test_turns as turns
 from tests.support import fakes, sending, store
 from tests.support import serve_with_fake_engine as fake_process
 from tests.support.memory_store import MemoryCluster, MemoryStore
@@ -70,6 +71,7 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "a copy's store": (ends_of_queues.FakeStore, MessageStore, {"there", "taken"}),
     "a broker's name servers": (broker.FakeNameServers, Registration, {"registered"}),
     "a broker's figures": (broker.FakeStats, BrokerStats, set()),
+    "the loop of a thread with turns": (turns.Loop, EventLoop, {"soon", "tick"}),
     "long polling's loop": (long_polling.Clock, EventLoop, {"calls", "tick"}),
     "a name server's server": (namesrv.QuietServer, RemotingServer, {"listeners"}),
     "registration's topics": (registration.Topics, TopicConfigManager, {"table", "announce", "put"}),

@@ -23,6 +23,8 @@ from .protocol.command import RemotingCommand
 from .remoting.client import RemotingClient
 
 ANSWER_LIMIT_MS = 1500
+#: Paths of a certificate and its key.
+Pair = tuple[str, str]
 # Linux's request for an interface's IPv4 address (linux/sockios.h).
 _SIOCGIFADDR = 0x8915
 
@@ -56,11 +58,14 @@ class AddressCheck:
         return bool(self.addresses) and all(port.result == "answers" for port in ports)
 
 
-def check_address(host: str, bind: str, broker: str | None, namesrv: str | None, tls: bool = False) -> AddressCheck:
+def check_address(
+    host: str, bind: str, broker: str | None, namesrv: str | None, tls: Pair | None = None
+) -> AddressCheck:
     """Try one address. Blocks for up to 5 s, so never on the I/O thread.
 
     host: one that `is_host` accepts. bind: where the engine listens. broker, namesrv: "host:port" that clients use;
-    None for a role that does not run. tls: the ports take nothing else.
+    None for a role that does not run. tls: PEM files of
+    this process's certificate and key, if the ports take nothing but TLS.
     """
     addresses = resolved(host)
     loopback = bool(addresses) and all(ipaddress.ip_address(found).is_loopback for found in addresses)
@@ -117,18 +122,18 @@ def _check_port(
 _GUARDED = "it asks who we are"
 
 
-def _broker_mark(address: str, tls: bool) -> str | None:
+def _broker_mark(address: str, tls: Pair | None) -> str | None:
     """Return the broker's start time, to the millisecond, as text."""
     return _found(address, tls, RequestCode.GET_BROKER_RUNTIME_INFO, rb'"bootTimestamp"\s*:\s*"?(\d+)')
 
 
-def _namesrv_mark(address: str, tls: bool) -> str | None:
+def _namesrv_mark(address: str, tls: Pair | None) -> str | None:
     """Return the name server's whole list of brokers."""
     return _found(address, tls, RequestCode.GET_BROKER_CLUSTER_INFO, rb"(?s)(.+)")
 
 
-def _found(address: str, tls: bool, code: int, pattern: bytes) -> str | None:
-    client = RemotingClient(address, connect_timeout_ms=ANSWER_LIMIT_MS, tls=tls)
+def _found(address: str, tls: Pair | None, code: int, pattern: bytes) -> str | None:
+    client = RemotingClient(address, connect_timeout_ms=ANSWER_LIMIT_MS, tls=tls is not None, pair=tls)
     try:
         answer = client.invoke_sync(RemotingCommand(code), ANSWER_LIMIT_MS)
     finally:

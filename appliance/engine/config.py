@@ -316,6 +316,10 @@ class BrokerConfig:
     tls_key_file: str = _option("tlsKeyFile", "")
     # Ours: addresses and networks of balancers, whose connections begin with a PROXY header (docs/operations.md).
     proxy_protocol_from: str = _option("proxyProtocolFrom", "", check=parse_balancers)
+    # Certificates of clients, which stand for users: not asked for, checked if there is one, or needed for TLS; and the
+    # PEM file of the authorities that may have signed them.
+    tls_client_auth: str = _option("tlsClientAuth", "none", choices=("none", "optional", "required"))
+    tls_client_ca_file: str = _option("tlsClientCaFile", "")
 
     def __post_init__(self) -> None:
         if not self.broker_name:
@@ -373,6 +377,8 @@ class StoreConfig:
     ha_listen_port: int = _option("haListenPort", 0, maximum=65_535)
     # Ours: addresses and networks that may follow besides this machine, separated by ';', or "all".
     ha_slave_addresses: str = _option("haSlaveAddresses", "", check=parse_networks)
+    # Ours: a file with the secret that the brokers of one name share; needed with accessControl, and kept by its owner.
+    ha_secret_file: str = _option("haSecretFile", "")
     # "": the address that the name servers have.
     ha_master_address: str = _option("haMasterAddress", "", check=check_address)
     ha_send_heartbeat_interval_ms: int = _option("haSendHeartbeatInterval", 5000, minimum=10)
@@ -496,6 +502,10 @@ class EngineConfig:
             raise StartError(
                 "tlsMode=enforcing does not go with haStore or brokerRole=SLAVE yet: members of a set ask each other "
                 "without TLS. Say permissive."
+            )
+        if self.broker.tls_client_auth != "none" and self.broker.tls_mode == "disabled":
+            raise StartError(
+                f"tlsClientAuth={self.broker.tls_client_auth} needs TLS: say tlsMode=permissive or enforcing."
             )
         listens = role == "SYNC_MASTER" or self.store.ha_listen_port > 0
         if (role == "SLAVE") != (self.broker.broker_id > 0) and (role == "SLAVE" or listens):
@@ -638,7 +648,7 @@ OF_ACCESS_CONTROL = (
     "userConnections",
 )
 #: Options that have an effect only with `tlsMode`.
-OF_TLS = ("tlsMode", "tlsCertFile", "tlsKeyFile")
+OF_TLS = ("tlsMode", "tlsCertFile", "tlsKeyFile", "tlsClientAuth", "tlsClientCaFile")
 
 
 def broker_properties(config: EngineConfig) -> dict[str, str]:

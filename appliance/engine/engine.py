@@ -7,6 +7,7 @@ connections, end the threads, persist, close the store.
 
 from __future__ import annotations
 
+import functools
 import logging
 import random
 import socket
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .failover.membership import Membership
     from .namesrv.namesrv import NameServer
     from .remoting.proxy_door import ProxyDoor
+    from .replication.shared_secret import Greeting
     from .seat import Seat
     from .tls.certificate import Certificate
     from .tls.door import Door
@@ -89,6 +91,8 @@ class Engine:
         stem = STEM if "broker" in config.roles else NAMESRV_STEM
         self.wire_audit = WireAudit(config.data_dir / "rocketbox", self._clock, stem=stem)
         self._gates = gates
+        #: Makes the proof that this broker has the secret of the brokers of its name; None without one.
+        self._new_greeting: Callable[[], Greeting] | None = None
         #: With access control.
         self._access: Access | None = None
         #: With TLS.
@@ -165,6 +169,10 @@ class Engine:
             self._broker_gone = False
             if self._window is not None:
                 self._window.broker_there(broker, self.namesrv, self._pools)
+        access = self._access
+        if access is not None and broker.role.appends:
+            # Not on this thread, which renews the leadership meanwhile.
+            self._pools["admin"].submit(lambda: access.make_first(self.config))
 
     @property
     def certificate(self) -> Certificate | None:
@@ -257,11 +265,19 @@ class Engine:
             self._proxy_door = ProxyDoor(networks, self.server, self.server.door)
             self.server.door = self._proxy_door.take
         advertised = config.advertise or _advertised(config.bind)
+        secret = None
+        if config.store.ha_secret_file and "broker" in config.roles:
+            from .replication.shared_secret import Greeting, read_secret
+
+            secret = read_secret(config.store.ha_secret_file)
+            self._new_greeting = functools.partial(Greeting, secret)
         if config.broker.access_control != "off":
             from .access.parts import Access
 
-            self._access = Access(config, advertised, self._clock, self.loop, self.server)
+            self._access = Access(config, advertised, self._clock, self.loop, self.server, secret)
             self.options.on_change(self._access.take_options)
+            if "broker" in config.roles:
+                self._access.change_at(lambda: self.broker)
         namesrv_socket = None
         if "namesrv" in config.roles:
             namesrv_socket = listen(config.bind, config.namesrv_port)
@@ -321,13 +337,15 @@ class Engine:
         self, main: socket.socket, vip: socket.socket, ha_address: str, ha_socket: socket.socket | None, ip: str
     ) -> None:
         from .broker.registration import Network
+        from .broker.role import Ties
         from .seat import Seat
 
         assert self.broker_address is not None
         namesrv_addrs = self.config.broker.namesrv_addrs
         if self.namesrv_address is not None and not namesrv_addrs:
             namesrv_addrs = (self._own_namesrv(),)
-        network = Network(self.broker_address, ha_address, namesrv_addrs, ha_socket, ip)
+        ties = Ties(self._new_greeting, None if self._access is None else self._access.new_copies)
+        network = Network(self.broker_address, ha_address, namesrv_addrs, ha_socket, ip, ties)
         self.ha_address, self.ha_socket = ha_address, ha_socket
         self._seat = Seat(
             self.options,
@@ -354,6 +372,8 @@ class Engine:
         )
         dispatcher = Dispatcher(self._pools, gates, self._clock)
         access.processor.register(dispatcher)
+        if access.members is not None:
+            access.members.register(dispatcher)
         return dispatcher
 
     def _wire_gate(self, acts: Mapping[int, Act]) -> WireGate:

@@ -58,6 +58,8 @@ def plain(text: str, limit: int = MAX_TEXT) -> str:
     return cut if len(text) <= limit else f"{cut[: limit - 1]}…"
 
 
+#: Field of an act with access control: the user of the request.
+BY_USER = "byUser"
 Names = tuple[str, ...]
 State = dict[str, Any]
 
@@ -140,6 +142,8 @@ class WireGate:
         else:
             before = {}
         after |= {name: request.ext_fields[name] for name in act.told if name in request.ext_fields}
+        if request.caller is not None and (before or after):
+            after[BY_USER] = request.caller.name
         self._audit.record(
             WireAct(
                 at_ms=self._clock.wall_ms(),

@@ -368,9 +368,11 @@ def _short(event: Json) -> str:
     return f"{event['event']} {event['topic']} {[queue['queue_id'] for queue in event['queues']]}"
 
 
-def start_java(version: str, codec: str, scratch: Path, tls: bool = False) -> Agent:
+def start_java(
+    version: str, codec: str, scratch: Path, tls: bool = False, certificate: tuple[Path, Path] | None = None
+) -> Agent:
     """The Java agent with the client of `version`; codec "json" or "rocketmq" is that of its requests. tls: it speaks
-    nothing else."""
+    nothing else. certificate: with its key in PKCS#8, which it shows then."""
 
     scratch.mkdir(parents=True, exist_ok=True)
     command = [
@@ -383,6 +385,12 @@ def start_java(version: str, codec: str, scratch: Path, tls: bool = False) -> Ag
         command.insert(1, "-Drocketmq.serialize.type=ROCKETMQ")
     if tls:
         command.insert(1, "-Dtls.enable=true")
+    if certificate is not None:
+        settings = scratch / "tls.properties"
+        names = ("tls.client.certPath", "tls.client.keyPath")
+        lines = ["tls.test.mode.enable=false", *map("{}={}".format, names, certificate)]
+        settings.write_text("\n".join(lines) + "\n")
+        command.insert(1, f"-Dtls.config.file={settings}")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("NAMESRV_", "JAVA_TOOL"))}
     name = f"java-{version}" + ("" if codec == "json" else f"-{codec}")
     return Agent(name, command, scratch, environment | {"HOME": str(scratch)})

@@ -13,7 +13,7 @@ from tests.clients.messages import Message
 from tests.clients.programs import JAVA_VERSIONS
 from tests.support.directories import shared_directory
 from tests.support.server import Server
-from tests.support.tls import make_pair
+from tests.support.tls import Authority, make_pair
 
 pytestmark = pytest.mark.own
 
@@ -73,6 +73,52 @@ def test_a_java_client_sends_and_consumes_over_tls(servers: dict[str, Server], a
     ):
         producer.send(topic, [Message(body) for body in BODIES])
         assert len(consumer.wait_for(len(BODIES))) == len(BODIES)
+
+
+@pytest.mark.parametrize(
+    "version", [pytest.param(OLD, marks=pytest.mark.nightly), NEW]
+)  # the settings are the same since 4.9
+def test_a_java_client_is_the_user_of_its_certificate(request: pytest.FixtureRequest, version: str):
+    directory = shared_directory(request, f"certified-{version}")
+    authority, (certificate, key) = Authority(directory), make_pair(directory)
+    environment = {
+        "ROCKETBOX_BROKER_TLS_MODE": "enforcing",
+        "ROCKETBOX_BROKER_TLS_CERT_FILE": str(certificate),
+        "ROCKETBOX_BROKER_TLS_KEY_FILE": str(key),
+        "ROCKETBOX_BROKER_TLS_CLIENT_AUTH": "required",
+        "ROCKETBOX_BROKER_TLS_CLIENT_CA_FILE": str(authority.path),
+        "ROCKETBOX_BROKER_ACCESS_CONTROL": "enforce",
+        "ROCKETBOX_BROKER_INIT_AUTHENTICATION_USER": '{"username": "root", "password": "the first one\'s secret"}',
+    }
+    with ExitStack() as stack:
+        server = stack.enter_context(Server(directory / "data", environment=environment))
+
+        def java(name: str) -> Agent:
+            scratch = directory / f"java-{name}"
+            agent = start_java(version, "json", scratch, tls=True, certificate=authority.signed(name))
+            return stack.enter_context(closing(agent))
+
+        root, ann = java("root"), java("ann")
+        for line in (
+            "updateTopic -b BROKER -t Orders -r 4 -w 4",
+            "updateTopic -b BROKER -t Secret -r 4 -w 4",
+            *(
+                ('createUser -b BROKER -u ann -p "ann\'s own secret" -t Normal',
+                 "createAcl -b BROKER -s User:ann -r Topic:Orders,Group:orders* -a Pub,Sub -d Allow")
+                if version == NEW
+                else ()
+            ),
+        ):  # fmt: skip
+            printed = mqadmin.run(root, server.namesrv, line.replace("BROKER", server.broker))
+            assert "success" in printed, printed
+        with root.push(server.namesrv, "Orders", "orders-root") as consumer, root.producer(server.namesrv) as producer:
+            producer.send("Orders", [Message(body) for body in BODIES])
+            assert len(consumer.wait_for(len(BODIES))) == len(BODIES)
+        with ann.producer(server.namesrv, "ann", retries=0) as producer:
+            if version == NEW:
+                producer.send("Orders", [Message(b"x")])
+            with pytest.raises(ClientFailed):
+                producer.send("Secret", [Message(b"x")])
 
 
 def test_a_java_client_without_tls_is_served_only_where_that_is_permitted(

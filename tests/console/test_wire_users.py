@@ -20,6 +20,7 @@ from appliance import runtime
 from appliance.api.api import operations
 from appliance.console.models import AuditEntry
 from appliance.console.users import tokens
+from appliance.engine.access.book import BookRefusal
 from appliance.engine.config import Secret
 from appliance.engine.protocol.codes import RequestCode
 from tests.console.conftest import age_login, pretend_running
@@ -392,3 +393,17 @@ def test_no_secret_comes_back_anywhere(admin, window, site, people, caplog, tmp_
 def everything(response: Any) -> str:
     """Return the headers and the body of an answer; of a stream, which does not end, its headers."""
     return str(response.headers) + ("" if response.streaming else response.content.decode(errors="replace"))
+
+
+def test_where_users_are_copies_the_page_says_where_they_are_changed(admin, site, monkeypatch):
+    def begin_change() -> Any:
+        raise BookRefusal("wire_users_elsewhere", "changed there", where="10.0.0.7:10911")
+
+    monkeypatch.setattr(site._access.book, "begin_change", begin_change)
+    said = "changed at another broker (10.0.0.7:10911)"
+    assert said in admin.get(reverse("wire_users")).content.decode()
+    refused = admin.post(reverse("wire_user_create"), {"name": "shop", "user_type": "Normal"})
+    assert said in refused.content.decode()
+    assert site._access.book.get("shop") is None
+    monkeypatch.undo()
+    assert said not in admin.get(reverse("wire_users")).content.decode()

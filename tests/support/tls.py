@@ -58,6 +58,56 @@ def make_pair(
     return paths
 
 
+class Authority:
+    """Signs certificates of clients. path: its own certificate."""
+
+    def __init__(self, directory: Path, name: str = "authority") -> None:
+        self._directory = directory
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        own = self._built(self._name, self._key, 36_500, x509.BasicConstraints(ca=True, path_length=None))
+        self.path = directory / f"{name}.pem"
+        self.path.write_bytes(own.public_bytes(serialization.Encoding.PEM))
+
+    def _built(
+        self, subject: x509.Name, key: ec.EllipticCurvePrivateKey, days: int, *extensions: x509.ExtensionType
+    ) -> x509.Certificate:
+        begin = datetime.datetime(2020, 1, 1)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key.public_key())
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(begin)
+            .not_valid_after(begin + datetime.timedelta(days))
+        )
+        for extension in extensions:
+            builder = builder.add_extension(extension, critical=False)
+        return builder.sign(self._key, hashes.SHA256())
+
+    def signed(
+        self, *names: str, days: int = 36_500, purpose: x509.ObjectIdentifier | None = None
+    ) -> tuple[Path, Path]:
+        """Sign a client's certificate with these common names; return the paths of it and of its key (PKCS#8)."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name) for name in names])
+        uses = () if purpose is None else (x509.ExtendedKeyUsage([purpose]),)
+        made = self._built(subject, key, days, *uses)
+        stem = f"client-{made.serial_number}"
+        paths = self._directory / f"{stem}.pem", self._directory / f"{stem}.key"
+        paths[0].write_bytes(made.public_bytes(serialization.Encoding.PEM))
+        form = serialization.PrivateFormat.PKCS8
+        paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
+        return paths
+
+    def context(self, *names: str, version: ssl.TLSVersion | None = None, **options: Any) -> ssl.SSLContext:
+        """A client's context with a new certificate; options: as `signed`."""
+        context = client_context(version)
+        context.load_cert_chain(*self.signed(*names, **options))
+        return context
+
+
 def client_context(version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
     """A context that trusts everybody, as RocketMQ's clients do. version: the only one; None: any."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -144,6 +144,13 @@ OPTION_TEXTS: dict[str, str] = {
     "slaveTimeout": gettext_noop("Longest wait for slaves before a send is answered with a time-out, in ms."),
     "haSlaveFallbehindMax": gettext_noop("A slave that is further behind, in bytes, does not count as in sync."),
     "syncFromLastFile": gettext_noop("An empty slave gets only the last file of the log."),
+    "tlsClientAuth": gettext_noop(
+        "Certificates of clients: none are asked for, optional, or required. With access control one stands for a user."
+    ),
+    "tlsClientCaFile": gettext_noop("Certificates of the authorities that clients' certificates are checked with."),
+    "haSecretFile": gettext_noop(
+        "A file with the secret that master and slaves, or the members of a set, share; needed with accessControl."
+    ),
     "haStore": gettext_noop("The store for leadership of a set that fails over: etcd or ZooKeeper."),
     "haStorePrefix": gettext_noop("Where in that store the sets are."),
     "haStoreUser": gettext_noop("The user at that store."),

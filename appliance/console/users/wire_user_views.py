@@ -226,6 +226,7 @@ def wire_users(request: HttpRequest) -> HttpResponse:
         rows = ((one.name, one.user_type, one.enabled, one.secrets, len(one.entries)) for one in all_rows(fetch))
         return csv_answer("wire-users", header, rows)
     context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort, "mode": mode}
+    context["elsewhere"] = runtime.window().users.changed_elsewhere()
     return render(request, "wire_users/list.html", context)
 
 

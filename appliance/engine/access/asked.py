@@ -277,6 +277,8 @@ ASKS: dict[int, Asks] = {
             C.AUTH_DELETE_ACL,
             C.AUTH_GET_ACL,
             C.AUTH_LIST_ACL,
+            C.ROCKETBOX_MEMBER,  # never asked: it is itself a proof
+            C.ROCKETBOX_USERS,
         ),
         SUPER,
     ),

@@ -13,8 +13,9 @@ directory of 0700. Secrets are in no answer, no log line and no audit entry.
 from __future__ import annotations
 
 import re
+import secrets
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -23,6 +24,7 @@ from ..crc_lines import line_of, text_of
 from ..disk import Disk
 from ..errors import RefusedRequest, StartError
 from ..journal_file import JournalFile
+from ..named_tuple import NamedTuple
 from ..protocol.codes import ResponseCode
 from ..protocol.signature import SigningKey
 from .policies import ALLOW, DENY, MOST_ENTRIES, Entry, Policies
@@ -64,11 +66,11 @@ class User:
 
 
 class BookRefusal(RefusedRequest):
-    """A change that the book does not make, answered with 16 (NO_PERMISSION). remark: for tools of the wire. key, args:
-    of the sentence for people, in `window/sentences.py`."""
+    """A change that the book does not make, answered with 16 (NO_PERMISSION) as a rule. remark: for tools of the wire.
+    key, args: of the sentence for people, in `window/sentences.py`."""
 
-    def __init__(self, key: str, remark: str, **args: object) -> None:
-        super().__init__(ResponseCode.NO_PERMISSION, remark)
+    def __init__(self, key: str, remark: str, code: int = ResponseCode.NO_PERMISSION, **args: object) -> None:
+        super().__init__(code, remark)
         self.key = key
         self.args_shown = args
 
@@ -93,6 +95,16 @@ def _bad_secret(text: str) -> RefusedRequest:
     return RefusedRequest(ResponseCode.NO_PERMISSION, text)
 
 
+class Changes(NamedTuple):
+    """Accounts that have changed, for a copy of the book. begin: the first of all accounts; those that are in none of
+    the answers up to the last one do not exist. place: where the next answer begins. more: that one is not empty."""
+
+    begin: bool
+    accounts: list[Account]
+    place: str
+    more: bool
+
+
 class Book:
     """Read by any thread; changed by any but remoting-io, one at a time."""
 
@@ -103,6 +115,9 @@ class Book:
         #: Called with the name of a user who may do less than before, and of any that changed; any thread.
         self.on_less: Callable[[str], None] = lambda name: None
         self.on_change: Callable[[str], None] = lambda name: None
+        #: Called before a change is written, under _writing. Returns what to call after it, which may wait for other
+        #: brokers. Raises BookRefusal where users are changed at another broker; both may.
+        self.begin_change: Callable[[], Callable[[], None]] = lambda: lambda: None
         # Held by whoever writes. Owns the file.
         self._writing = threading.Lock()
         # Replaced one by one by whoever holds _writing.
@@ -110,6 +125,10 @@ class Book:
         self._anew_at = _ANEW_BYTES
         #: Grows with every change.
         self.generation = 0
+        # Name -> generation of its last change, in this order; also of users that are gone. _content: names this
+        # numbering. Guarded by _writing.
+        self._changed: dict[str, int] = {}
+        self._content_id = secrets.token_hex(8)
         self._file = JournalFile("users", path, MOST_BYTES, self._content, disk)
         self._file.load(self._take)
 
@@ -125,11 +144,22 @@ class Book:
                 f"{self._path} is damaged: who may do what cannot be told. Put a backup of it in its place, or move it "
                 "away and make the users again."
             ) from None
-        if account.gone:
-            self._users.pop(account.name, None)
-        else:
-            self._users[account.name] = user
+        self._keep(user)
         return True
+
+    def _keep(self, user: User) -> None:
+        """Let an account that was written down take effect."""
+        name = user.account.name
+        if user.account.gone:
+            self._users.pop(name, None)
+        else:
+            self._users[name] = user
+        self.generation += 1
+        self._changed.pop(name, None)
+        self._changed[name] = self.generation
+        if len(self._changed) > 2 * MOST_USERS:  # most are gone: whoever copies begins anew
+            self._changed = {known: number for known, number in self._changed.items() if known in self._users}
+            self._content_id = secrets.token_hex(8)
 
     def _content(self) -> bytes:
         return b"".join(_encode(user.account) for user in self._users.values())
@@ -162,13 +192,17 @@ class Book:
             user = self._users.get(name)
             before = None if user is None else user.account
             after = change(before)
-            self._check(before, after)
-            if dry_run or after == before or (before is None and after.gone):
+            if after == before or (before is None and after.gone):
                 return before, after
-            self._replace(after)
+            end_change = self.begin_change()
+            self._check(before, after)
+            if dry_run:
+                return before, after
+            self._write([User(after)])
         self.on_change(name)
         if before is not None and may_less(before, after):
             self.on_less(name)
+        end_change()
         return before, after
 
     def _check(self, before: Account | None, after: Account) -> None:
@@ -227,18 +261,65 @@ class Book:
             name, of_known(name, lambda account: msgspec.structs.replace(account, custom=custom, default=default))
         )
 
-    def _replace(self, account: Account) -> None:
-        """Write an account down, then let it take effect. Raises OSError; nothing has changed then."""
-        user = User(account)
+    def _write(self, users: list[User]) -> None:
+        """Write accounts down, then let them take effect. Raises OSError; nothing has changed then."""
         anew = self._file.size > self._anew_at
-        self._file.append(_encode(account), anew=anew)
-        if account.gone:
-            del self._users[account.name]
-        else:
-            self._users[account.name] = user
-        self.generation += 1
+        self._file.append(b"".join(_encode(user.account) for user in users), anew=anew)
+        for user in users:
+            self._keep(user)
         if anew:
             self._anew_at = 2 * self._file.size + _ANEW_BYTES
+
+    # --- copying
+
+    def since(self, place: str, most_bytes: int) -> Changes:
+        """Return accounts that have changed since `place`, as an earlier answer has it; all accounts if this book did
+        not give it. Ends behind the account with which it has most_bytes. Any thread that may wait for the disk."""
+        with self._writing:
+            content, _, at = place.partition(":")
+            begin = content != self._content_id or not at.isdecimal() or len(at) > 18
+            seen = 0 if begin else int(at)
+            names: list[str] = []
+            for name, number in reversed(self._changed.items()):
+                if number <= seen:
+                    break
+                names.append(name)
+            accounts: list[Account] = []
+            size = 0
+            while names and size < most_bytes:
+                name = names.pop()
+                user = self._users.get(name)
+                account = Account(name, gone=True) if user is None else user.account
+                seen = self._changed[name]
+                size += len(_encode(account))
+                accounts.append(account)
+            return Changes(begin, accounts, f"{self._content_id}:{seen}", bool(names))
+
+    def take_copies(self, accounts: Iterable[Account], *, are_all: bool = False) -> list[str]:
+        """Take accounts over as another broker has them, durably; return the names of those that changed here.
+        are_all: other users are gone. Raises OSError and ValueError, with nothing changed."""
+        less = []
+        with self._writing:
+            given = {account.name: account for account in accounts}
+            if are_all:
+                given |= {name: Account(name, gone=True) for name in self._users if name not in given}
+            news = []
+            for name, account in given.items():
+                here = self._users.get(name)
+                before = None if here is None else here.account
+                if account == before or (before is None and account.gone):
+                    continue
+                news.append(User(account))
+                if before is not None and may_less(before, account):
+                    less.append(name)
+            if news:
+                self._write(news)
+        names = [user.account.name for user in news]
+        for name in names:
+            self.on_change(name)
+        for name in less:
+            self.on_less(name)
+        return names
 
     def close(self) -> None:
         """Close the journal: changes are refused from now on."""

@@ -3,7 +3,8 @@
 It watches every code, on every port, so no request takes the hot way while there is a gate; there is none while
 `accessControl` is off. A request is judged before any part of it is handled or stored:
 
-    its user        AccessKey, and the signature of one of the user's secrets
+    its user        AccessKey, and the signature of one of the user's secrets; if it names no user, the one whose name
+                    is in the certificate of the connection (`tlsClientAuth`)
     its resources   those that `asked.py` lists for its code; Super users may do everything
 
 The topic of some requests is known only when their record is read (33, 36, 37): then the handler checks it by
@@ -27,8 +28,9 @@ from ..errors import RefusedRequest
 from ..few_lines import FewLines
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
+from ..protocol.member_proof import FOR_USER
 from ..protocol.message_id import decode_host
-from ..protocol.request_kinds import BROKER, kind_of
+from ..protocol.request_kinds import ADMIN, BROKER, kind_of
 from ..protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 from ..wire_gate import plain
 from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_topic
@@ -50,6 +52,7 @@ PULL_CODES = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
 _NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
+_NOT_CERTIFIED = "the user whose name is in the client's certificate is unknown or disabled"
 _NO_USER = "username cannot be null."  # Apache's words
 
 #: After this many failures of a user from an address within this time, the user's requests from there are refused
@@ -109,6 +112,15 @@ class Caller:
         """False once the user may do less than when the request was admitted."""
         return self._gate.is_current(self._user)
 
+    @property
+    def name(self) -> str:
+        return self._user.account.name
+
+    @property
+    def told(self) -> str:
+        """User and address, as a member that passes the request on tells them (`FOR_USER`)."""
+        return f"{self.name} {self._address}"
+
     def check_topic(self, topic: str, *actions: str) -> None:
         """Refuse with 16 a user who may do none of the actions on the topic. Any thread."""
         if not self._user.account.is_super:
@@ -160,7 +172,12 @@ class AccessGate:
         code = request.code
         if code in ROUTE_CODES and self._anonymous_routes:
             return
+        if code == RequestCode.ROCKETBOX_MEMBER:
+            return  # a proof itself
         address = _address_of(conn.born_host)
+        if conn.session_key:
+            self._admit_member(request, conn, address)
+            return
         if kind_of(code) == BROKER and any(address in network for network in self._brokers):
             return
         user = self._user_of(request, conn)
@@ -174,7 +191,29 @@ class AccessGate:
                 conn.principals |= {user.account.name}
             else:
                 brake.enter(user, conn)
-        request.caller = Caller(self, user, address, code, None if brake is None else brake.meter_of(user))
+        self._admit_user(request, user, address, None if brake is None else brake.meter_of(user))
+
+    def _admit_member(self, request: RemotingCommand, conn: Connection, address: Address) -> None:
+        """Admit a request of another broker of this name: what it reads and copies, and what it passes on for a user,
+        whom it has authenticated and held to the quotas. Members administer nothing."""
+        code = request.code
+        if code == RequestCode.ROCKETBOX_USERS:
+            return
+        if kind_of(code) == ADMIN or asks_of(code) is SUPER:
+            self._refuse("", address, code, "members administer nothing", NOT_SUPER, always=True)
+        name, _, text = (request.ext_fields.pop(FOR_USER, None) or "").partition(" ")
+        if not name:
+            return
+        user = self._book.get(name)
+        if user is None or not user.account.is_enabled:
+            self._refuse(name, address, code, _NOT_PROVED, NOT_PROVED)
+            return
+        self._admit_user(request, user, ipaddress.ip_address(text), None)
+
+    def _admit_user(self, request: RemotingCommand, user: User, address: Address, meter: Meter | None) -> None:
+        """Check the permissions of the user of a request. meter: of the user's quotas, None if none count."""
+        code = request.code
+        request.caller = Caller(self, user, address, code, meter)
         if user.account.is_super:
             return
         asks = asks_of(code)
@@ -189,11 +228,26 @@ class AccessGate:
         return now is user or (now is not None and not may_less(user.account, now.account))
 
     def _user_of(self, request: RemotingCommand, conn: Connection) -> User | None:
-        """Return the user who signed a request; None in report mode for a request that would be refused. Requests about
-        users and entries never pass without proof."""
+        """Return the user who signed a request, or whose certificate the connection has. None in report mode for a
+        request that would be refused. Requests about users and entries never pass without proof."""
         fields, born_host = request.ext_fields, conn.born_host
         always = asks_of(request.code) is SUPER
         name = fields.get(ACCESS_KEY) or ""
+        if not name and conn.certified:
+            user = self._book.get(conn.certified)
+            if user is not None and user.account.is_enabled:
+                return user
+            counted = "" if user is None else conn.certified
+            self._refuse(
+                conn.certified,
+                _address_of(born_host),
+                request.code,
+                _NOT_CERTIFIED,
+                NOT_PROVED,
+                counted=counted,
+                always=always,
+            )
+            return None
         if not name:
             self._refuse("", _address_of(born_host), request.code, _NO_USER, NO_USER, always=always)
             return None

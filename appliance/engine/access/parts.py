@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..config import EngineConfig, parse_first_user, parse_networks
 from ..errors import RefusedRequest, StartError
 from ..host_port import resolved
+from ..protocol.codes import ResponseCode
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
-from .book import Book
+from .book import Book, BookRefusal
 from .brake import Brake
+from .copies import MembersProcessor, UserCopies
 from .gate import ENFORCE, AccessGate
 from .policies import Network
 from .quotas import Quotas
 from .requests import AccessProcessor
+
+if TYPE_CHECKING:
+    from ..broker.broker import Broker
 
 logger = logging.getLogger(__name__)
 
@@ -30,20 +37,28 @@ class Access:
     """The parts of access control. Made when `accessControl` is not off."""
 
     def __init__(
-        self, config: EngineConfig, advertised: str, clock: Clock, loop: EventLoop, server: RemotingServer
+        self,
+        config: EngineConfig,
+        advertised: str,
+        clock: Clock,
+        loop: EventLoop,
+        server: RemotingServer,
+        secret: bytes | None = None,
     ) -> None:
-        """advertised: the host under which others reach this process. Raises StartError, with nothing left open."""
+        """advertised: the host under which others reach this process. secret: shared with the other brokers of this
+        name. Raises StartError, with nothing left open."""
         # Constant after construction.
         self._loop = loop
         self._server = server
-        _check_alone(config)
+        _check_secret(config)
         path = config.data_dir / "rocketbox" / FILE
         try:
             self.book = Book(path)
         except OSError as error:
             raise StartError(f"Users cannot be kept in {path}: {error.strerror or error}.") from None
         try:
-            self._make_first(config)
+            if not _copies(config):
+                self._make_first(config)
         except BaseException:
             self.book.close()
             raise
@@ -68,6 +83,42 @@ class Access:
             brake=self.brake,
         )
         self.processor = AccessProcessor(self.book)
+        self.members = None if secret is None else MembersProcessor(self.book, secret, clock)
+
+    def new_copies(self) -> UserCopies:
+        """Return the copying of users from a broker that is followed from now on."""
+        return UserCopies(self.book)
+
+    def change_at(self, broker: Callable[[], Broker | None]) -> None:
+        """Have users changed where the broker of this process takes messages only, and wait for the members of its set
+        that are in sync. broker: returns it; None while it is being replaced."""
+
+        def begin_change() -> Callable[[], None]:
+            here = broker()
+            if here is None or not here.role.appends:
+                where = "this broker is changing its role" if here is None else here.who_changes()
+                raise BookRefusal(
+                    "wire_users_elsewhere",
+                    f"users and their entries come from another broker, and are changed there: {where}",
+                    where=where,
+                )
+
+            def wait_for_members() -> None:
+                try:
+                    here.topic_service.tell_members("changed")
+                except RefusedRequest as refusal:
+                    raise BookRefusal("wire_users_unconfirmed", refusal.remark, ResponseCode.SYSTEM_ERROR) from None
+
+            return wait_for_members
+
+        self.book.begin_change = begin_change
+
+    def make_first(self, config: EngineConfig) -> None:
+        """Make the first Super user where there is none, on a broker that begins to lead. Any thread that may wait."""
+        try:
+            self._make_first(config)
+        except StartError as error:
+            logger.error("access: %s", error)
 
     def take_options(self, config: EngineConfig) -> None:
         """Use these options from now on. Any thread."""
@@ -79,7 +130,7 @@ class Access:
             return
         given = config.broker.init_authentication_user
         if not given:
-            if config.broker.access_control == ENFORCE:
+            if config.broker.access_control == ENFORCE and not _copies(config):
                 raise StartError(
                     "accessControl=enforce needs a Super user, and there is none yet: say "
                     'initAuthenticationUser={"username":"...","password":"..."} at the first start.'
@@ -127,12 +178,17 @@ def default_quotas(config: EngineConfig) -> Quotas:
     )
 
 
-def _check_alone(config: EngineConfig) -> None:
-    """Raise StartError if a broker would have to sign its requests to others, which it cannot do yet."""
-    if config.store.ha_store or config.store.broker_role == "SLAVE":
+def _copies(config: EngineConfig) -> bool:
+    """True if the users of this process may come from another broker."""
+    return "broker" in config.roles and bool(config.store.ha_store or config.store.broker_role == "SLAVE")
+
+
+def _check_secret(config: EngineConfig) -> None:
+    """Raise StartError if a broker could not prove itself to the broker that it follows."""
+    if _copies(config) and not config.store.ha_secret_file:
         raise StartError(
-            "accessControl does not go with haStore or brokerRole=SLAVE yet: members of a set do not sign what they "
-            "ask each other."
+            "accessControl with haStore or brokerRole=SLAVE needs haSecretFile: a file with one secret that all "
+            "brokers of this name share, by which they know each other."
         )
 
 

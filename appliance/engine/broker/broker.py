@@ -133,6 +133,7 @@ class Broker:
         self._clock = loop.clock
         self.address = network.address
         self.ha_address = network.ha_address
+        self.ties = network.ties
         self._pools = pools
         self._cold_pool = pools.setdefault("pull-cold", WorkerPool("pull-cold", clock=loop.clock))
         self._filter_pool = pools.setdefault("pull-filter", WorkerPool("pull-filter", clock=loop.clock))
@@ -263,6 +264,7 @@ class Broker:
             self.role,
             self.delays.settled,
             self.store.paths.own / FOLLOWED,
+            self.ties,
         )
 
     def _build_tables(self, network: Network) -> None:
@@ -518,7 +520,7 @@ class Broker:
             self.registration.register_all()
         self._admin_broker.take_options(config)
 
-    def _who_changes(self) -> str:
+    def who_changes(self) -> str:
         """Return a text that names the broker where this one's tables are changed."""
         if self.follower is None:
             return self.role.no_sends
@@ -534,7 +536,7 @@ class Broker:
         for processor in self._processors:
             processor.register(dispatcher)
         if not self.role.appends:
-            refuse_changes(dispatcher, self._who_changes)
+            refuse_changes(dispatcher, self.who_changes)
         return dispatcher.without(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
     def start(self) -> None:

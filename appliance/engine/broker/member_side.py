@@ -29,6 +29,7 @@ class _FromLeader(SlaveSync):
             broker.store,
             broker.delays.settled,
             Pace(thread, PERIOD_S, ASK_MS),
+            broker.ties,
         )
         self._log = broker.store.log
 

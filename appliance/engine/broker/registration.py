@@ -32,7 +32,7 @@ from ..protocol.message_id import encode_host
 from ..remoting.client import RemotingClient
 from ..service_thread import ServiceThread
 from .registration_body import TableText
-from .role import RegisteredAs
+from .role import NO_TIES, RegisteredAs, Ties
 from .topic_config import TopicConfig
 from .topics import TopicConfigManager
 
@@ -71,6 +71,7 @@ class Network(NamedTuple):
     ha_socket: socket.socket | None = None
     #: Used instead of the host in `address` where an IP address is needed and that is a name.
     ip: str = ""
+    ties: Ties = NO_TIES
 
     @property
     def host(self) -> str:
@@ -118,8 +119,10 @@ class NameServerLink(ServiceThread):
         self._on_answer = on_answer
         self._clock = clock
         self._says_good_bye = registered_as.says_good_bye
-        tls = options().tls_mode == "enforcing"
-        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock, tls)
+        broker = options()
+        # Name servers that require a certificate, this process's own among them, get the broker's.
+        pair = (broker.tls_cert_file, broker.tls_key_file)
+        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock, broker.tls_mode == "enforcing", pair=pair)
         #: Set before start() for the name server of this process.
         self.direct: Direct | None = None
         # Only grows.

@@ -1,12 +1,18 @@
-"""The role of a broker in its set. A broker is built for one role; at a change of role another one is built."""
+"""The role of a broker in its set, and its ties to the others. A broker is built for one role; at a change of role
+another one is built."""
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
 
 from ..config import EngineConfig
 from ..named_tuple import NamedTuple
+from ..protocol.command import RemotingCommand
+
+if TYPE_CHECKING:
+    from ..replication.shared_secret import Greeting
 
 
 class Kind(enum.Enum):
@@ -85,3 +91,29 @@ def role_of(config: EngineConfig) -> Role:
     """Return the role by the settings, for a broker that keeps its role."""
     kind = Kind.SLAVE if config.store.broker_role == "SLAVE" else Kind.MASTER
     return Role(kind, config.broker.broker_id)
+
+
+class UserCopies(Protocol):
+    """The follower's side of the copying of users; `access/copies.py`."""
+
+    def take(self, ask: Callable[[RemotingCommand], RemotingCommand], session: Callable[[], bytes]) -> None:
+        """Take over what the broker that is asked has changed since the last call, durably. session: key of the
+        connection. Raises ValueError, OSError, and what `ask` raises."""
+
+
+class Ties(NamedTuple):
+    """The secret and the users that a broker shares with the others of its name.
+
+    new_greeting: makes the proof for a client; None without a secret. copy_users: makes the copying of users from
+    one broker; None without access control."""
+
+    new_greeting: Callable[[], Greeting] | None = None
+    copy_users: Callable[[], UserCopies] | None = None
+
+    def greeting(self) -> Greeting | None:
+        """Return the proof for a new client."""
+        return None if self.new_greeting is None else self.new_greeting()
+
+
+#: The ties of a broker without a secret.
+NO_TIES = Ties()

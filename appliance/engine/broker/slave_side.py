@@ -12,7 +12,7 @@ from ..store.message_store import MessageStore
 from .delays.settled import SettledDelays
 from .followed import Followed
 from .registration import Registration
-from .role import Role
+from .role import NO_TIES, Role, Ties
 from .slave_sync import SlaveSync
 from .tables import Tables
 
@@ -47,6 +47,7 @@ class SlaveSide:
         role: Role,
         settled: SettledDelays,
         followed: Path,
+        ties: Ties = NO_TIES,
     ) -> None:
         """followed: where the note for a later master is, see `Followed`."""
         # Constant after construction.
@@ -60,6 +61,7 @@ class SlaveSide:
             registration.register_all,
             CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
             loop.clock,
+            ties.greeting,
         )
         self.sync = _TablesOfMaster(
             # The tables of a master with another log would remove entries that are needed to read this one.
@@ -69,6 +71,7 @@ class SlaveSide:
             loop,
             store,
             settled,
+            ties=ties,
         )
         self.sync.followed = Followed(followed, store, loop.clock)
         store.on_kept = self.follower.log_kept

@@ -33,6 +33,7 @@ from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.settled import SettledDelays
 from .offsets import LATELY_MOVED, QueueOffsets, is_brokers_own
+from .role import NO_TIES, Ties
 from .tables import Tables
 from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
 from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
@@ -78,9 +79,11 @@ class SlaveSync(ServiceThread):
         store: MessageStore,
         settled: SettledDelays | None = None,
         pace: Pace = SLAVES_PACE,
+        ties: Ties = NO_TIES,
     ) -> None:
         """master: returns its address, "" while it is not known. find_master: has name servers asked for it.
-        settled: what was handled early of delayed messages, to be copied as well."""
+        settled: what was handled early of delayed messages, to be copied as well. ties: how this broker proves itself,
+        and the copying of users."""
         super().__init__(pace.thread, loop.clock)
         # Constant after construction.
         self._period_s = pace.period_s
@@ -97,6 +100,8 @@ class SlaveSync(ServiceThread):
         self._disk = store.disk
         # Owned by this thread; `request_stop` ends a call of the client's that waits.
         self._client: RemotingClient | None = None
+        self._greeting = ties.greeting()
+        self._users = ties.copy_users() if ties.copy_users is not None and self._greeting is not None else None
         self._saved: dict[Path, bytes] = {}
         # Number of this master's notes of deletions that are known, -1: none. _ends: where its log ended, and the ends
         # of queues that have no message here; None before they were asked for.
@@ -177,7 +182,7 @@ class SlaveSync(ServiceThread):
         if self._client is None or self._client.address != address:
             if self._client is not None:
                 self._client.close()
-            self._client = RemotingClient(address, self._ask_ms, self.clock)
+            self._client = RemotingClient(address, self._ask_ms, self.clock, greet=self._greeting)
         if self.stopped:
             raise ConnectError("nobody is asked any more")
         return self._client.invoke_sync(request, self._ask_ms)
@@ -209,6 +214,7 @@ class SlaveSync(ServiceThread):
         self._take_table(self._topics, told.topics)
         self._topics.make_durable()
         has_purged = self._take_purged(told.purged)
+        self._take_users(address)
         has_settled = self._take_settled(address)
         if self.not_deleted:
             return  # this broker shows less than the master until the queues are there again
@@ -233,6 +239,12 @@ class SlaveSync(ServiceThread):
             logger.info("replication: purged queues of %d topics as at the master", len(places))
         self._purged = number
         return True
+
+    def _take_users(self, address: str) -> None:
+        """Copy users and policies. After the topics, whose answer counts changes that must be here, too."""
+        users, greeting = self._users, self._greeting
+        if users is not None and greeting is not None:
+            users.take(lambda request: self._invoke(address, request), lambda: greeting.session)
 
     def _take_settled(self, address: str) -> bool:
         """Copy which delayed messages the master handled before they were due: delivery steps over them here, should

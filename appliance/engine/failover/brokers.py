@@ -451,7 +451,9 @@ class OwnBrokers:
 
     def relay_to(self, leader: Leader, seconds: float) -> None:
         self._end_relay()
-        relay = Relay(leader.addr, seconds, self._clock)
+        broker = self._seat.broker
+        greeting = None if broker is None else broker.ties.greeting()
+        relay = Relay(leader.addr, seconds, self._clock, greeting)
         relay.start()
         self._relay = relay
         self._seat.elsewhere = relay.take

@@ -15,16 +15,20 @@ import select
 import socket
 import threading
 from collections import deque
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..clock import Clock
-from ..errors import FrameError
-from ..host_port import split_host_port
+from ..errors import FrameError, RemotingError
 from ..protocol.codes import ResponseCode
 from ..protocol.command import MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
+from ..protocol.member_proof import FOR_USER
+from ..remoting.client import RemotingClient
 from ..remoting.connection import Connection
 from ..replication.wake_pipe import WakePipe
 from ..service_thread import ServiceThread
+
+if TYPE_CHECKING:
+    from ..replication.shared_secret import Greeting
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +36,7 @@ logger = logging.getLogger(__name__)
 MOST, MOST_BYTES = 10_000, 64 * 1024 * 1024
 #: A request that the new leader has not answered by then is refused; clients wait for 3 s.
 WAIT_S = 2.5
-CONNECT_S, AGAIN_S = 0.5, 0.05
+_CONNECT_MS, AGAIN_S = 500, 0.05
 _RECEIVE_BYTES = 256 * 1024
 _GONE = "service not available now: the broker that leads the set now does not answer"
 
@@ -51,11 +55,13 @@ class _Passed(NamedTuple):
 class Relay(ServiceThread):
     """The thread `relay-sends`. Owns: the connection to the new leader. Woken by: it, requests to be passed."""
 
-    def __init__(self, address: str, seconds: float, clock: Clock) -> None:
-        """address: the new leader's, "host:port". seconds: for how long requests are taken."""
+    def __init__(self, address: str, seconds: float, clock: Clock, greeting: Greeting | None = None) -> None:
+        """address: the new leader's, "host:port". seconds: for how long requests are taken. greeting: proves this
+        member, so that the leader believes which users it passes requests on for."""
         super().__init__("relay-sends", clock)
         # Constant after construction.
         self.address = address
+        self._greeting = greeting
         self._ends_at = clock.monotonic() + seconds
         self._wake = WakePipe()
         self._lock = threading.Lock()
@@ -137,12 +143,12 @@ class Relay(ServiceThread):
 
     def _connect(self) -> None:
         try:
-            sock = socket.create_connection(split_host_port(self.address), CONNECT_S)
-        except OSError as error:
+            client = RemotingClient(self.address, _CONNECT_MS, self.clock, greet=self._greeting)
+            sock = client.take_socket(_CONNECT_MS)
+        except RemotingError as error:
             self._connect_at = self.clock.monotonic() + AGAIN_S
             logger.debug("relay: no connection to=%s: %s", self.address, error)
             return
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         sock.setblocking(False)
         self._sock = sock
         logger.info("relay: passing on what is sent here to=%s", self.address)
@@ -161,6 +167,9 @@ class Relay(ServiceThread):
         self._next_opaque = (self._next_opaque + 1) & 0x7FFFFFFF
         request = one.request
         request.opaque = self._next_opaque
+        request.ext_fields.pop(FOR_USER, None)
+        if request.caller is not None:
+            request.ext_fields[FOR_USER] = request.caller.told
         try:
             self._out += encode_command(request, request.codec)
         except FrameError as error:

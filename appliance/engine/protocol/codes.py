@@ -172,6 +172,8 @@ class RequestCode:
 
     #: RocketBox's own, between brokers: topics, deleted topics, offsets at which queues continue (`topic_places.py`).
     ROCKETBOX_TOPIC_PLACES = 710001
+    ROCKETBOX_MEMBER = 710002
+    ROCKETBOX_USERS = 710003
 
 
 class ResponseCode:

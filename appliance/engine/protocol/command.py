@@ -56,6 +56,14 @@ class Caller(Protocol):
     def allowance(self) -> Any:
         """The sender's quota of pulls (`broker.pulling.request.Allowance`); None without one."""
 
+    @property
+    def name(self) -> str:
+        """The user."""
+
+    @property
+    def told(self) -> str:
+        """User and address, for the broker that the request is passed on to."""
+
     def check_topic(self, topic: str, *actions: str) -> None:
         """Refuse with code 16 unless the caller may do one of the actions (`access.policies`) on the topic. For
         handlers that learn only from a record which topic is meant. Any thread."""

@@ -81,6 +81,8 @@ _CODES: dict[str, tuple[int, ...]] = {
         C.QUERY_CONSUMER_OFFSET,
         C.GET_ALL_TOPIC_CONFIG,
         C.ROCKETBOX_TOPIC_PLACES,
+        C.ROCKETBOX_MEMBER,
+        C.ROCKETBOX_USERS,
         C.GET_TOPIC_CONFIG,
         C.GET_BROKER_CONFIG,
         C.GET_BROKER_RUNTIME_INFO,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections.abc import Callable
 
 from ..clock import Clock
 from ..errors import CallTimeout, ConnectError, FrameError
@@ -20,6 +21,8 @@ logger = logging.getLogger(__name__)
 #: A reachable host answers within milliseconds; Java waits 3 s.
 CONNECT_TIMEOUT_MS = 3000
 _RECEIVE_BYTES = 64 * 1024
+#: Called on each new connection, before it carries anything else, with a function that makes a call on it.
+Greet = Callable[[Callable[[RemotingCommand], RemotingCommand]], None]
 
 
 class RemotingClient:
@@ -30,9 +33,17 @@ class RemotingClient:
     """
 
     def __init__(
-        self, address: str, connect_timeout_ms: int = CONNECT_TIMEOUT_MS, clock: Clock | None = None, tls: bool = False
+        self,
+        address: str,
+        connect_timeout_ms: int = CONNECT_TIMEOUT_MS,
+        clock: Clock | None = None,
+        tls: bool = False,
+        greet: Greet | None = None,
+        pair: tuple[str, str] | None = None,
     ) -> None:
-        """tls: speak TLS, to whoever answers: no certificate is checked, as Apache's brokers check none."""
+        """tls: speak TLS, to whoever answers: no certificate is checked, as Apache's brokers check none. greet: may
+        raise ConnectError, so that the connection is not used. pair: PEM files of a certificate and its key, which are
+        shown over TLS to a server that requests one."""
         # Constant after construction.
         self.address = address
         host, port = split_host_port(address)
@@ -40,6 +51,8 @@ class RemotingClient:
         self._connect_timeout_ms = connect_timeout_ms
         self._clock = clock or Clock()
         self._tls = tls
+        self._greet = greet
+        self._pair = pair
         # Held by a call until it has its answer: the connection serves one call at a time.
         self._turn = threading.Lock()
         # Guarded by _turn. `close` shuts the socket down without it, to end a call that waits.
@@ -57,8 +70,7 @@ class RemotingClient:
         self._take_turn(deadline)
         try:
             sock = self._connected(deadline)
-            self._send(sock, command, deadline)
-            return self._receive(sock, command.opaque, deadline)
+            return self._exchange(sock, command, deadline)
         except BaseException:
             self._disconnect()
             raise
@@ -72,6 +84,20 @@ class RemotingClient:
         self._take_turn(deadline)
         try:
             self._send(self._connected(deadline), command, deadline)
+        except BaseException:
+            self._disconnect()
+            raise
+        finally:
+            self._turn.release()
+
+    def take_socket(self, timeout_ms: int) -> socket.socket:
+        """Connect, greet, and return the socket, which is the caller's from then on. Raises as `invoke_sync`."""
+        deadline = self._clock.monotonic() + timeout_ms / 1000
+        self._take_turn(deadline)
+        try:
+            sock = self._connected(deadline)
+            self._sock = None
+            return sock
         except BaseException:
             self._disconnect()
             raise
@@ -129,6 +155,8 @@ class RemotingClient:
             sock = self._shaken_hands(sock, deadline)
         self._sock = sock
         logger.debug("client: connected to=%s", self.address)
+        if self._greet is not None:
+            self._greet(lambda command: self._exchange(sock, command, deadline))
         return sock
 
     def _shaken_hands(self, sock: socket.socket, deadline: float) -> socket.socket:
@@ -138,6 +166,8 @@ class RemotingClient:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         try:
+            if self._pair is not None:
+                context.load_cert_chain(*self._pair, password=str)  # an empty one, instead of a question at a terminal
             sock.settimeout(max(0.001, deadline - self._clock.monotonic()))
             return context.wrap_socket(sock)
         except OSError as error:
@@ -149,6 +179,10 @@ class RemotingClient:
         self._received.clear()
         if sock is not None:
             sock.close()
+
+    def _exchange(self, sock: socket.socket, command: RemotingCommand, deadline: float) -> RemotingCommand:
+        self._send(sock, command, deadline)
+        return self._receive(sock, command.opaque, deadline)
 
     def _send(self, sock: socket.socket, command: RemotingCommand, deadline: float) -> None:
         self._opaque = (self._opaque + 1) & 0x7FFFFFFF

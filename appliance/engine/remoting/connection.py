@@ -94,12 +94,15 @@ class Connection(Outbox):
     _server: ConnectionServer
     __slots__ = (
         "_filled",
+        "certified",
+        "challenge",
         "client_id",
         "dispatcher",
         "language",
         "parked_count",
         "partial_magnitude",
         "principals",
+        "session_key",
         "version",
     )
 
@@ -114,6 +117,12 @@ class Connection(Outbox):
         self.version = 0
         #: The users that the peer has authenticated as, for the gates of the dispatcher.
         self.principals: frozenset[str] = frozenset()
+        #: The name in the certificate that the peer showed, and the door checked; empty without one.
+        self.certified = ""
+        #: The nonce that a member of the set has to answer, and the key that it shares with this broker once it has
+        #: proved itself; empty for all other peers.
+        self.challenge = ""
+        self.session_key = b""
         self.parked_count = 0
         #: Index of the server's list of partial frames that contains this; set by the server.
         self.partial_magnitude = 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..clock import Clock
 from ..errors import CorruptFile, FrameError, RemotingError, StoreBroken
@@ -22,6 +22,9 @@ from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
 from .log_copy import CannotFollow, CopySettings, Home, LogCopy, LogsDiffer
 from .wake_pipe import WakePipe
+
+if TYPE_CHECKING:
+    from .shared_secret import Greeting
 
 logger = logging.getLogger(__name__)
 
@@ -66,14 +69,17 @@ class Follower(ServiceThread):
         find_master: Callable[[], None],
         settings: CopySettings,
         clock: Clock,
+        greeting: Callable[[], Greeting | None] = lambda: None,
     ) -> None:
-        """master: returns its addresses as known now, None if unknown. find_master: has name servers queried again."""
+        """master: returns its addresses as known now, None if unknown. find_master: has name servers queried again.
+        greeting: makes the proof of this slave for a client."""
         super().__init__("follow-master", clock)
         # Constant after construction.
         self._store = store
         self._master = master
         self._find_master = find_master
         self._settings = settings
+        self._greeting = greeting
         self._wake = WakePipe()
         self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock)
         #: (master's address, code, fields) -> answer; a seam for tests.
@@ -197,7 +203,7 @@ class Follower(ServiceThread):
             raise LogsDiffer(offset)
 
     def _ask(self, address: str, code: int, fields: dict[str, str]) -> RemotingCommand:
-        client = RemotingClient(address, ASK_MS, self.clock)
+        client = RemotingClient(address, ASK_MS, self.clock, greet=self._greeting())
         try:
             return client.invoke_sync(RemotingCommand(code, ext_fields=fields), ASK_MS)
         finally:

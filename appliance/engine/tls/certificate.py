@@ -29,6 +29,7 @@ class Pair(NamedTuple):
     """
 
     context: ssl.SSLContext
+    der: bytes
     fingerprint: str
     begin_s: float | None
     end_s: float | None
@@ -43,13 +44,21 @@ class Pair(NamedTuple):
         return self.refusal
 
 
+_CLIENT_AUTH = {"none": ssl.CERT_NONE, "optional": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
+
+
 class Certificate:
     """The context of new TLS connections. `pair` is replaced whole, by the one thread that calls `look`."""
 
-    def __init__(self, certificate_file: str, key_file: str) -> None:
-        """Raises StartError if the pair cannot be loaded."""
+    def __init__(
+        self, certificate_file: str, key_file: str, client_auth: str = "none", client_ca_file: str = ""
+    ) -> None:
+        """client_auth: "none", "optional" or "required": certificates of clients, signed by an authority in
+        client_ca_file. Raises StartError if a file cannot be loaded."""
         # Constant after construction.
         self._files = certificate_file, key_file
+        self._clients = _CLIENT_AUTH[client_auth]
+        self._client_ca_file = client_ca_file
         # Owned by the thread that calls `look`; any thread may read the two.
         self._seen = self._stamps()
         #: The reason for which the files, as they are now, are not used; None if they are.
@@ -94,6 +103,10 @@ class Certificate:
     def _take(self) -> Pair:
         """Raises ValueError."""
         pair = read_pair(*self._files)
+        if self._clients != ssl.CERT_NONE:
+            _check_clients(pair, self._clients, self._client_ca_file)
+        if self._clients == ssl.CERT_REQUIRED:
+            self._check_own(pair.context)
         logger.info("tls: serving the certificate in %s, SHA-256 %s", self.file, pair.fingerprint)
         # It is served all the same: RocketMQ's clients check no certificate unless they are told to.
         if refusal := pair.refusal_at(time.time()):
@@ -102,9 +115,32 @@ class Certificate:
             logger.info("tls: it is valid until %s", time.strftime("%b %e %H:%M:%S %Y GMT", time.gmtime(pair.end_s)))
         return pair
 
+    def _check_own(self, context: ssl.SSLContext) -> None:
+        """Raise ValueError if this broker could not register at its own name server, which requires a certificate."""
+        client = _trusting(None)
+        client.load_cert_chain(*self._files)
+        try:
+            _shake_hands(context, client, to_the_end=True)
+        except ssl.SSLCertVerificationError as error:
+            raise ValueError(
+                f"tlsClientAuth=required needs a certificate in {self._files[0]} that clients may show, too, because "
+                f"the broker registers with it ({error.verify_message})"
+            ) from None
+        except ssl.SSLError:
+            pass  # of the pair itself, see `_validity`
+
+    def name_in(self, tls: ssl.SSLObject) -> str:
+        """Return the name that the peer's certificate has: the one common name (CN) of its subject. Empty without a
+        certificate, if it has no or several common names, and for the broker's own, which stands for no user."""
+        if tls.getpeercert(True) == self.pair.der:
+            return ""
+        subject: tuple[tuple[tuple[str, str], ...], ...] = (tls.getpeercert() or {}).get("subject", ())  # type: ignore[assignment]
+        names = [value for part in subject for kind, value in part if kind == "commonName"]
+        return names[0] if len(names) == 1 else ""
+
     def _stamps(self) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
-        for path in self._files:
+        for path in (*self._files, self._client_ca_file):
             try:
                 stat = os.stat(path)
                 found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
@@ -126,7 +162,7 @@ def read_pair(certificate_file: str, key_file: str) -> Pair:
         raise ValueError(f"no client could shake hands with {certificate_file} ({error})") from None
     digest = hashlib.sha256(der).hexdigest().upper()
     fingerprint = ":".join(digest[at : at + 2] for at in range(0, len(digest), 2))
-    return Pair(context, fingerprint, begin_s, end_s, refusal)
+    return Pair(context, der, fingerprint, begin_s, end_s, refusal)
 
 
 class _NeedsPassword(Exception):
@@ -161,6 +197,23 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
     return context, der
 
 
+def _check_clients(pair: Pair, mode: ssl.VerifyMode, file: str) -> None:
+    """Have clients' certificates checked; this broker's own is good as well. Raises ValueError."""
+    context = pair.context
+    if FIRST_CERTIFICATE.search(_read("tlsClientCaFile", file)) is None:
+        raise ValueError(f"tlsClientCaFile={file} has no certificate in PEM form")
+    try:
+        context.load_verify_locations(file)
+        context.load_verify_locations(cadata=pair.der)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"tlsClientCaFile={file} cannot be used ({error})") from None
+    context.verify_mode = mode
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an authority in the file may be signed by another one
+    # A resumed session would bring back a certificate without a check of its dates and its authority.
+    context.options |= ssl.OP_NO_TICKET
+    context.num_tickets = 0
+
+
 def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float | None]:
     """Return from when and until when the certificate is valid, as it says itself, in seconds since the epoch. Raises
     SSLCertVerificationError if a client that trusts it refuses it at any time, because it is for other purposes;
@@ -168,22 +221,37 @@ def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float 
 
     The library shows a certificate only to a client that has checked it, so this is a handshake with ourselves.
     """
-    checking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    checking.check_hostname = False
-    checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
-    checking.load_verify_locations(cadata=der)
-    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
-    client = checking.wrap_bio(to_client, to_server)
-    server = context.wrap_bio(to_server, to_client, server_side=True)
-    for side in (client, server, client):
-        try:
-            side.do_handshake()
-        except ssl.SSLWantReadError:
-            pass
+    client = _shake_hands(context, _trusting(der))
     found = client.getpeercert() or {}
     times = (found.get("notBefore"), found.get("notAfter"))
     begin, end = (ssl.cert_time_to_seconds(said) if isinstance(said, str) else None for said in times)
     return begin, end
+
+
+def _trusting(der: bytes | None) -> ssl.SSLContext:
+    """Return a client's context that trusts this certificate only; None: any."""
+    checking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    checking.check_hostname = False
+    if der is None:
+        checking.verify_mode = ssl.CERT_NONE
+    else:
+        checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
+        checking.load_verify_locations(cadata=der)
+    return checking
+
+
+def _shake_hands(serving: ssl.SSLContext, checking: ssl.SSLContext, to_the_end: bool = False) -> ssl.SSLObject:
+    """Have two contexts shake hands in memory; return the client's side. to_the_end: the server looks at the client's
+    certificate, too. Raises SSLError."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = checking.wrap_bio(to_client, to_server)
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server, client, *([server] if to_the_end else [])):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            pass
+    return client
 
 
 def _read(name: str, path: str) -> str:

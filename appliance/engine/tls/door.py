@@ -42,7 +42,14 @@ class Door:
         self._server = server
         self._clock = clock
         self._plain_too = options.tls_mode == "permissive"
-        self.certificate = Certificate(options.tls_cert_file, options.tls_key_file)
+        if options.tls_client_auth != "none" and not options.tls_client_ca_file:
+            raise StartError(
+                f"tlsClientAuth={options.tls_client_auth} needs tlsClientCaFile: a PEM file with the certificates of "
+                "the authorities that sign those of clients."
+            )
+        self.certificate = Certificate(
+            options.tls_cert_file, options.tls_key_file, options.tls_client_auth, options.tls_client_ca_file
+        )
         handshake_loop, tunnel_loop = EventLoop(clock, "tls-handshakes"), EventLoop(clock, "tls-io")
         self._loops = handshake_loop, tunnel_loop
         self.tunnels = Tunnels(tunnel_loop)

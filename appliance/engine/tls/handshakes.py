@@ -19,6 +19,7 @@ from ..remoting.server import RefusalLog, RemotingServer
 from ..shares import Shares, address_of
 from .certificate import Certificate
 from .tunnels import Tunnel, Tunnels
+from .turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +43,7 @@ class Handshakes:
         self._server = server
         self._certificate = certificate
         self._tunnels = tunnels
+        self.turns = Turns(loop)
         self._refusals = RefusalLog(loop)
         # Owned by the thread.
         self._shares = Shares()
@@ -89,7 +91,8 @@ class Handshakes:
         if handshake not in self._under_way:
             self._wait_no_more(handshake, address)
             return
-        self.loop.unwatch(handshake.sock.fileno())
+        if not handshake.parked:
+            self.loop.unwatch(handshake.sock.fileno())
         self._under_way.discard(handshake)
         self._shares.give(handshake.peer)
         self._begin_next(address)
@@ -116,6 +119,14 @@ class Handshakes:
         if not waiting:
             del self._waiting[address]
 
+    def name_in(self, tls: ssl.SSLObject) -> str:
+        """Return the name in the peer's certificate."""
+        return self._certificate.name_in(tls)
+
+    def is_under_way(self, handshake: _Handshake) -> bool:
+        """True until a handshake was refused or finished."""
+        return handshake in self._under_way
+
     def refuse(self, handshake: _Handshake, reason: str) -> None:
         """End a handshake that failed."""
         self._leave(handshake)
@@ -137,10 +148,22 @@ class Handshakes:
                 sockets += pair
                 near, far = pair
                 far.setblocking(False)
-                tunnel = Tunnel(self._tunnels, handshake.sock, far, handshake.tls, handshake.ciphers, handshake.unsent)
+                tunnel = Tunnel(
+                    self._tunnels,
+                    handshake.sock,
+                    far,
+                    handshake.tls,
+                    handshake.ciphers,
+                    handshake.unsent,
+                    handshake.peer,
+                )
                 self._tunnels.loop.call_soon(tunnel.begin)
                 sockets = [near]  # the others are the tunnel's now, which ends with this one
+                fd = near.fileno()
                 handshake.adopt(near)
+                conn = self._server.connections.get(fd)
+                if conn is not None:  # nothing of it was read yet
+                    conn.certified = handshake.certified
                 return
             self._server.note_refusal("too many files and connections are open, closed a TLS connection")
         except OSError as error:
@@ -187,6 +210,10 @@ class _Handshake:
         self.peer = peer
         self.adopt = adopt
         self.unsent = b""
+        #: True while its events wait for a turn of its address.
+        self.parked = False
+        #: The name in the client's certificate.
+        self.certified = ""
         self.deadline = owner.loop.call_later(DEADLINE_S, lambda: owner.refuse(self, "it took too long"))
         self._received = 0
 
@@ -196,6 +223,20 @@ class _Handshake:
         self.tls = context.wrap_bio(*self.ciphers, server_side=True)
 
     def on_event(self, mask: int) -> None:
+        if not self._owner.turns.put_off(self, mask):
+            self._step(mask)
+
+    def park(self) -> None:
+        self._owner.loop.unwatch(self.sock.fileno())
+        self.parked = True
+
+    def resume(self, mask: int) -> None:
+        self.parked = False
+        if self._owner.is_under_way(self):
+            self._owner.loop.watch(self.sock.fileno(), READABLE | WRITABLE if self.unsent else READABLE, self)
+            self._step(mask)
+
+    def _step(self, mask: int) -> None:
         try:
             if mask & ~WRITABLE and not self._receive():
                 return
@@ -224,6 +265,7 @@ class _Handshake:
         except ssl.SSLError:
             self._send()  # the alert
             raise
+        self.certified = self._owner.name_in(self.tls)
         self._send()
         self._owner.finish(self)
         return False

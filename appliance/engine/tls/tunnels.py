@@ -14,6 +14,7 @@ import ssl
 from collections.abc import Callable
 
 from ..remoting.event_loop import READABLE, WRITABLE, EventLoop
+from .turns import Turns
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,7 @@ class Tunnels:
     def __init__(self, loop: EventLoop) -> None:
         # Constant after construction.
         self.loop = loop
+        self.turns = Turns(loop)
         # Owned by the thread.
         self.open: set[Tunnel] = set()
         self.blocked: set[Tunnel] = set()
@@ -70,12 +72,18 @@ class Tunnels:
 
 
 class _End:
-    """One socket of a tunnel. It is watched only while something is wanted of it: a hang-up is reported always."""
+    """One socket of a tunnel. It is watched only while something is wanted of it: a hang-up is reported always. peer:
+    address of the tunnel's peer, for the turns."""
 
-    __slots__ = ("_handle", "_loop", "sock", "wanted")
+    __slots__ = ("_handle", "_loop", "_parked", "_turns", "peer", "sock", "wanted")
 
-    def __init__(self, loop: EventLoop, sock: socket.socket, handle: Callable[[int], None]) -> None:
+    def __init__(
+        self, loop: EventLoop, turns: Turns, peer: bytes, sock: socket.socket, handle: Callable[[int], None]
+    ) -> None:
         self._loop = loop
+        self._turns = turns
+        self.peer = peer
+        self._parked = False
         self.sock = sock
         self._handle: Callable[[int], None] | None = handle
         self.wanted = 0
@@ -83,18 +91,31 @@ class _End:
     def want(self, mask: int) -> None:
         if mask == self.wanted or self._handle is None:
             return
-        fd = self.sock.fileno()
-        if not mask:
-            self._loop.unwatch(fd)
-        elif self.wanted:
-            self._loop.rewatch(fd, mask)
-        else:
-            self._loop.watch(fd, mask, self)
+        if not self._parked:
+            fd = self.sock.fileno()
+            if not mask:
+                self._loop.unwatch(fd)
+            elif self.wanted:
+                self._loop.rewatch(fd, mask)
+            else:
+                self._loop.watch(fd, mask, self)
         self.wanted = mask
 
     def on_event(self, mask: int) -> None:
-        if self._handle is not None:
+        if self._handle is not None and not self._turns.put_off(self, mask):
             self._handle(mask)
+
+    def park(self) -> None:
+        self._loop.unwatch(self.sock.fileno())
+        self._parked = True
+
+    def resume(self, mask: int) -> None:
+        self._parked = False
+        if self._handle is None:
+            return
+        if self.wanted:
+            self._loop.watch(self.sock.fileno(), self.wanted, self)
+        self._handle(mask)
 
     def close(self) -> None:
         self.want(0)
@@ -113,15 +134,16 @@ class Tunnel:
         tls: ssl.SSLObject,
         ciphers: tuple[ssl.MemoryBIO, ssl.MemoryBIO],
         unsent: bytes,
+        peer: bytes,
     ) -> None:
-        """sock: the peer's. inner: this side's end of the socket pair. ciphers: the two ends of `tls`, (from the peer,
-        for it); the first may hold bytes already. unsent: bytes for the peer that are older."""
+        """sock: the peer's; peer: its address. inner: this side's end of the socket pair. ciphers: the two ends of
+        `tls`, (from the peer, for it); the first may hold bytes already. unsent: bytes for the peer that are older."""
         self._tunnels = tunnels
         self._loop = tunnels.loop
         self._tls = tls
         self._incoming, self._outgoing = ciphers
-        self._peer = _End(self._loop, sock, self._on_peer)
-        self._server = _End(self._loop, inner, self._on_server)
+        self._peer = _End(self._loop, tunnels.turns, peer, sock, self._on_peer)
+        self._server = _End(self._loop, tunnels.turns, peer, inner, self._on_server)
         self._for_peer = memoryview(unsent)  # encrypted
         self._for_server = memoryview(b"")
         self._peer_ended = False  # no more is read from the peer

@@ -200,7 +200,9 @@ class BrokerParts:
 
         self.is_slave = not broker.role.appends
         self.replication = replication
-        self.quarantine = Quarantine(store.paths.quarantine, store.disk, broker.delays.deliver.clock, leader)
+        self.quarantine = Quarantine(
+            store.paths.quarantine, store.disk, broker.delays.deliver.clock, leader, broker.ties
+        )
         self.sampler = sampler
         self.charts = Charts(sampler, topics)
         self.measurements = Measurements(

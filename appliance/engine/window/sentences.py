@@ -195,6 +195,11 @@ TEMPLATES: dict[str, str | Plural] = {
     "last_super": _(
         "This is the last Super user who is enabled: nobody could administer the broker over the wire any more."
     ),
+    "wire_users_elsewhere": _("These wire users are copies, and are changed at another broker (%(where)s)."),
+    "wire_users_unconfirmed": _(
+        "It is changed here, but not all members in sync have confirmed it: a fail-over now could undo it. "
+        "Look again in a moment."
+    ),
     "two_secrets": _("%(name)s has two secrets already. End the old one first."),
     "one_secret": _("%(name)s has only one secret, and that one stays."),
     "wrong_quota": _("%(quota)s is a whole number from 0, which is no limit, to %(most)d."),

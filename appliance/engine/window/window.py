@@ -273,7 +273,9 @@ class Window:
     def check_address(self, host: str) -> AddressCheck:
         """Check if clients would reach this process under this host. Blocks for 5 s at most."""
         config = self.options.config
-        return check_address(host, config.bind, *self.addresses(), config.broker.tls_mode == "enforcing")
+        broker = config.broker
+        pair = (broker.tls_cert_file, broker.tls_key_file) if broker.tls_mode == "enforcing" else None
+        return check_address(host, config.bind, *self.addresses(), pair)
 
     def max_message_bytes(self) -> int:
         """Return the largest body that a message may have now, in bytes (maxMessageSize)."""

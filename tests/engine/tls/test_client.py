@@ -90,7 +90,7 @@ def test_an_address_is_checked_and_name_servers_are_told_by_tls(tmp_path):
     try:
         wait_for(lambda: all(engine.broker.registration.status.values()), "the own name server has the broker")
         assert engine.window.check_address("127.0.0.1").good
-        assert not check_address("127.0.0.1", "127.0.0.1", *engine.window.addresses(), tls=False).good
+        assert not check_address("127.0.0.1", "127.0.0.1", *engine.window.addresses(), tls=None).good
     finally:
         engine.stop()
 

@@ -151,7 +151,7 @@ def test_an_answer_arrives_though_the_server_has_closed_and_takes_no_more(pair):
     sock.setblocking(False)
     far.setblocking(False)
     loop = EventLoop(name="tls-io")
-    tunnel = Tunnel(Tunnels(loop), sock, far, tls, (to_server, to_client), b"")
+    tunnel = Tunnel(Tunnels(loop), sock, far, tls, (to_server, to_client), b"", bytes(8))
     loop.call_soon(tunnel.begin)
     loop.start()
     with peer:  # what is for the client passes its BIO first, so nothing goes back there meanwhile

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from ...broker.role import NO_TIES, Ties
 from ...clock import Clock
 from ...disk import Disk
 from ...errors import FrameError, InvalidInput, NotFound, RemotingError, Unavailable
@@ -74,13 +75,17 @@ class SentAgain(NamedTuple):
 class Quarantine:
     """Any thread; reads and waits in the caller's."""
 
-    def __init__(self, directory: Path, disk: Disk, clock: Clock, leader: Callable[[], str | None]) -> None:
-        """leader: returns the clients' address of the present leader; None if it is not known."""
+    def __init__(
+        self, directory: Path, disk: Disk, clock: Clock, leader: Callable[[], str | None], ties: Ties = NO_TIES
+    ) -> None:
+        """leader: returns the clients' address of the present leader; None if it is not known. ties: make the proof
+        that the leader may ask for."""
         # Constant after construction.
         self._directory = directory
         self._disk = disk
         self._clock = clock
         self._leader = leader
+        self._ties = ties
 
     def _kept(self, name: str) -> Kept:
         for one in kept_tails(self._directory, self._disk):
@@ -124,7 +129,7 @@ class Quarantine:
             logger.info("admin: quarantined messages sent again file=%s to=%s by=%s", name, address, by)
         page = self.page(name, offset=offset, limit=limit)
         kept = self._kept(name)
-        client = RemotingClient(address, ASK_MS, self._clock)
+        client = RemotingClient(address, ASK_MS, self._clock, greet=self._ties.greeting())
         try:
             return [self._again(client, kept, one) for one in page.messages], page.next_offset
         except (RemotingError, FrameError, OSError) as error:

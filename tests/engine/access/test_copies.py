@@ -1,0 +1,430 @@
+"""Users and policies on slaves and members of a set: copied before a change is answered, and only for members."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from functools import partialmethod
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from appliance.engine.access.book import Account, Book, BookRefusal
+from appliance.engine.access.copies import KNOWN, Page, UserCopies
+from appliance.engine.access.policies import Entry, checked_entry
+from appliance.engine.broker import topic_service
+from appliance.engine.broker.slave_sync import SLAVES_PACE, SlaveSync
+from appliance.engine.config import Secret
+from appliance.engine.errors import ConnectError, StartError
+from appliance.engine.protocol.codes import RequestCode
+from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.protocol.member_proof import FOR_USER, MEMBER, NONCE, PROOF, proof, seal, unseal
+from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
+from appliance.engine.remoting.client import RemotingClient
+from appliance.engine.replication import follower
+from appliance.engine.replication.shared_secret import Greeting, read_secret
+from tests.support.engine import Peer, RunningEngine, send_fields
+from tests.support.members_of_set import Member
+from tests.support.ports import reserve_port
+from tests.support.set_of_brokers import SMALL
+from tests.support.waiting import wait_for
+
+CODE = RequestCode
+SHARED = "0123456789abcdef" * 4
+ROOT, ANN = ("root", "the first one's secret"), ("ann", "ann's own secret")
+FIRST = Secret(json.dumps({"username": ROOT[0], "password": ROOT[1]}))
+
+
+def entry(resource: str, actions: str = "Pub"):
+    return checked_entry(resource, actions.split(","), [], "Allow")
+
+
+# --- books
+
+
+def copied(book: Book, copies: UserCopies, most: int) -> int:
+    """Have `copies` take all that the book gives in answers of so many bytes; return how many there were."""
+    asked = 0
+
+    def ask(request: RemotingCommand) -> RemotingCommand:
+        nonlocal asked
+        asked += 1
+        page = book.since(request.ext_fields[KNOWN], most)
+        body = seal(b"k" * 32, msgspec.json.encode(page._asdict()), request.ext_fields[NONCE], secrets.token_bytes(16))
+        return RemotingCommand.response(0, None, body=body)
+
+    copies.take(ask, lambda: b"k" * 32)
+    return asked
+
+
+@pytest.fixture
+def books(tmp_path: Path) -> Iterator[Callable[[str], Book]]:
+    opened: list[Book] = []
+
+    def book(name: str) -> Book:
+        opened.append(Book(tmp_path / name / "access.journal"))
+        return opened[-1]
+
+    yield book
+    for one in opened:
+        one.close()
+
+
+def test_a_copy_follows_every_change_and_survives_a_restart(books):
+    there, here = books("there"), books("here")
+    here.create("stranger", "not at the master")
+    for n in range(30):
+        there.create(f"user-{n}", f"the secret of {n}")
+    copies = UserCopies(here)
+    assert copied(there, copies, 500) > 3  # a whole copy in several answers
+    assert list(here) == list(there)
+    there.set_entries("user-3", (entry("Topic:a"),), ())
+    there.delete("user-4")
+    there.create("new", "a new one's secret")
+    assert copied(there, copies, 1) == 3
+    assert list(here) == list(there)
+    assert copied(there, copies, 1) == 1
+    assert list(books("here")) == list(there)
+
+
+def test_a_broken_off_whole_copy_changes_nothing(books):
+    there, here = books("there"), books("here")
+    here.create("stranger", "not at the master")
+    for n in range(30):
+        there.create(f"user-{n}", f"the secret of {n}")
+    copies = UserCopies(here)
+    page = there.since("", 500)
+    assert page.begin
+    assert page.more
+    copies._take_page(Page(*page), 500)
+    assert [account.name for account in here] == ["stranger"]
+    # The master has begun anew since, so its numbers mean nothing now.
+    assert books("there").since(page.place, 500).begin
+
+
+def test_who_changes_by_a_copy_is_named_and_who_loses_a_right(books):
+    there, here = books("there"), books("here")
+    for book in (there, here):
+        for name in ("ann", "bob", "root"):
+            book.create(name, f"the secret of {name}", is_super=name == "root")
+    lost: list[str] = []
+    changed: list[str] = []
+    here.on_less, here.on_change = lost.append, changed.append
+    there.update("ann", is_enabled=False)
+    there.set_entries("bob", (entry("Topic:a"),), ())
+    copied(there, UserCopies(here), 1 << 20)
+    assert lost == ["ann"]
+    assert sorted(changed) == ["ann", "bob"]
+    assert not here.get("ann").account.is_enabled
+
+
+def test_an_account_that_cannot_be_read_is_not_half_taken(books):
+    here = books("here")
+    broken = Account("ann", ("the secret of ann",), custom=(Entry("Nothing:a", ("Pub",)),))
+    with pytest.raises(ValueError, match="Nothing"):
+        here.take_copies([Account("bob", ("the secret of bob",)), broken])
+    assert list(here) == []
+
+
+def test_what_is_sealed_is_opened_with_the_key_for_its_request_only():
+    key, text = b"a" * 32, b"the secret of ann"
+    sealed = seal(key, text, "request 1", b"n" * 16)
+    assert text not in sealed
+    assert unseal(key, sealed, "request 1") == text
+    for changed in (bytes([byte ^ 1 if at == spot else byte for at, byte in enumerate(sealed)])
+                    for spot in range(len(sealed))):  # fmt: skip
+        with pytest.raises(ValueError, match="not sealed"):
+            unseal(key, changed, "request 1")
+    for other_key, request in ((b"b" * 32, "request 1"), (key, "request 2")):
+        with pytest.raises(ValueError, match="not sealed"):
+            unseal(other_key, sealed, request)
+    with pytest.raises(ValueError, match="not sealed"):
+        unseal(key, b"short", "request 1")
+
+
+# --- the proof
+
+
+@pytest.fixture
+def secret_file(tmp_path: Path) -> str:
+    file = tmp_path / "ha-secret"
+    file.write_text(SHARED + "\n")
+    file.chmod(0o600)
+    return str(file)
+
+
+@pytest.fixture
+def site(tmp_path: Path, secret_file: str) -> Iterator[RunningEngine]:
+    broker = {"access_control": "enforce", "init_authentication_user": FIRST}
+    running = RunningEngine(tmp_path / "data", broker=broker, store={"ha_secret_file": secret_file})
+    yield running
+    running.stop()
+
+
+def ask_signed(peer: Peer, user: tuple[str, str], code: int, fields: dict[str, Any], body: bytes = b""):
+    fields = {name: str(value) for name, value in fields.items()} | {ACCESS_KEY: user[0]}
+    fields[SIGNATURE] = SigningKey(user[1]).sign(signed_content(fields, body))
+    return peer.ask(code, fields, body)
+
+
+def make_user(peer: Peer, user: tuple[str, str], *resources: str) -> RemotingCommand:
+    """Make a Normal user who may send to these topics; return the last answer."""
+    body = {"username": user[0], "password": user[1], "userType": "Normal"}
+    answer = ask_signed(peer, ROOT, CODE.AUTH_CREATE_USER, {"username": user[0]}, json.dumps(body).encode())
+    if resources and not answer.code:
+        told = [{"resource": one, "actions": ["Pub", "Sub"], "decision": "Allow"} for one in resources]
+        acl = {"subject": f"User:{user[0]}", "policies": [{"policyType": "Custom", "entries": told}]}
+        fields = {"subject": f"User:{user[0]}"}
+        answer = ask_signed(peer, ROOT, CODE.AUTH_CREATE_ACL, fields, json.dumps(acl).encode())
+    return answer
+
+
+def set_status(peer: Peer, name: str, status: str) -> RemotingCommand:
+    body = json.dumps({"username": name, "userStatus": status}).encode()
+    return ask_signed(peer, ROOT, CODE.AUTH_UPDATE_USER, {"username": name}, body)
+
+
+def test_only_who_proves_the_secret_is_a_member(site):
+    peer = site.peer()
+    assert peer.ask(CODE.GET_ALL_TOPIC_CONFIG).code == 16
+    assert peer.ask(CODE.ROCKETBOX_USERS, {NONCE: "n", KNOWN: ""}).code == 16
+    # Not even a Super user gets what is for members.
+    assert ask_signed(peer, ROOT, CODE.ROCKETBOX_USERS, {NONCE: "n", KNOWN: ""}).code == 16
+    theirs = peer.ask(CODE.ROCKETBOX_MEMBER, {NONCE: "mine"}).ext_fields[NONCE]
+    good = {NONCE: "mine", PROOF: proof(SHARED.encode(), MEMBER, "mine", theirs)}
+    # Read on the wire and sent on another connection, it proves nothing; nor without a nonce of that one.
+    other = site.peer()
+    assert other.ask(CODE.ROCKETBOX_MEMBER, good).code == 16
+    other.ask(CODE.ROCKETBOX_MEMBER, {NONCE: "mine"})
+    assert other.ask(CODE.ROCKETBOX_MEMBER, good).code == 16
+    assert other.ask(CODE.GET_ALL_TOPIC_CONFIG).code == 16
+    assert peer.ask(CODE.ROCKETBOX_MEMBER, good).code == 0
+    assert peer.ask(CODE.GET_ALL_TOPIC_CONFIG).code == 0
+    answer = peer.ask(CODE.ROCKETBOX_USERS, {NONCE: "n", KNOWN: ""})
+    assert answer.code == 0
+    assert answer.body
+    assert ROOT[1].encode() not in answer.body
+    assert b"root" not in answer.body
+
+
+def test_a_member_administers_nothing_and_passes_on_what_the_user_may(site):
+    assert make_user(site.peer(), ANN, "Topic:Orders").code == 0
+    greeting = Greeting(SHARED.encode())
+    with closing(RemotingClient(str(site.engine.broker_address), greet=greeting)) as client:
+
+        def code_of(request: int, fields: dict[str, str], **for_user: str) -> int:
+            return client.invoke_sync(RemotingCommand(request, ext_fields=fields | for_user, body=b"x"), 5000).code
+
+        assert len(greeting.session or b"") in (0, 32)
+        topic = {"topic": "T", "readQueueNums": "1", "writeQueueNums": "1", "perm": "6"}
+        for admin in (CODE.UPDATE_AND_CREATE_TOPIC, CODE.UPDATE_BROKER_CONFIG, CODE.AUTH_LIST_USER):
+            assert code_of(admin, topic) == 16
+        orders, others = (
+            {name: str(value) for name, value in send_fields(topic).items()} for topic in ("Orders", "Others")
+        )
+        assert code_of(CODE.SEND_MESSAGE_V2, orders, **{FOR_USER: "ann 10.0.0.5"}) == 0
+        assert code_of(CODE.SEND_MESSAGE_V2, others, **{FOR_USER: "ann 10.0.0.5"}) == 16
+        assert code_of(CODE.SEND_MESSAGE_V2, orders, **{FOR_USER: "nobody 10.0.0.5"}) == 16
+        assert code_of(CODE.SEND_MESSAGE_V2, others) == 0  # its own, as when kept messages are sent again
+    # The field has no effect on other connections.
+    assert site.peer().ask(CODE.SEND_MESSAGE_V2, send_fields("Orders") | {FOR_USER: "ann 10.0.0.5"}, b"x").code == 16
+
+
+def test_a_broker_with_another_secret_is_not_believed(site):
+    address = str(site.engine.broker_address)
+    with closing(RemotingClient(address, greet=Greeting(b"x" * 32))) as client, pytest.raises(ConnectError):
+        client.invoke_sync(RemotingCommand(CODE.GET_ALL_TOPIC_CONFIG), 5000)
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "told"),
+    [
+        (SHARED, 0o644, "chmod 600"),
+        ("short", 0o600, "32 to 1024 characters"),
+        ("", 0o600, "32 to 1024 characters"),
+        (f"{SHARED}\n{SHARED}", 0o600, "one line"),
+        (None, 0, "cannot be read"),
+    ],
+)
+def test_a_secret_file_that_protects_nothing_is_refused(tmp_path, text, mode, told):
+    file = tmp_path / "secret"
+    if text is not None:
+        file.write_text(text)
+        file.chmod(mode)
+    with pytest.raises(StartError, match=told):
+        read_secret(str(file))
+
+
+def test_a_slave_without_a_secret_does_not_start(tmp_path):
+    broker = {"access_control": "report", "broker_id": 1}
+    with pytest.raises(StartError, match="haSecretFile"):
+        RunningEngine(tmp_path / "data", broker=broker, store=SMALL | {"broker_role": "SLAVE"})
+
+
+# --- a slave
+
+
+@pytest.fixture
+def pair(tmp_path: Path, secret_file: str, monkeypatch) -> Iterator[tuple[Callable[..., RunningEngine], ...]]:
+    """(start master, start slave); all are stopped at the end."""
+    pace = SLAVES_PACE._replace(period_s=0.1)
+    monkeypatch.setattr(SlaveSync, "__init__", partialmethod(SlaveSync.__init__, pace=pace))
+    monkeypatch.setattr(follower, "FIRST_RETRY_S", 0.02)
+    monkeypatch.setattr(follower, "LAST_RETRY_S", 0.1)
+    ha_port = reserve_port()
+    started: list[RunningEngine] = []
+
+    def begin(name: str, broker: dict[str, Any], store: dict[str, Any]) -> RunningEngine:
+        broker = {"broker_name": "broker-a", "access_control": "enforce"} | broker
+        store = SMALL | {"ha_secret_file": secret_file} | store
+        started.append(RunningEngine(tmp_path / name, broker=broker, store=store))
+        return started[-1]
+
+    def master() -> RunningEngine:
+        return begin("master", {"init_authentication_user": FIRST}, {"ha_listen_port": ha_port})
+
+    def slave(master: RunningEngine) -> RunningEngine:
+        namesrvs = (str(master.engine.namesrv_address),)
+        broker = {"broker_id": 1, "namesrv_addrs": namesrvs, "slave_read_enable": True}
+        return begin("slave", broker, {"broker_role": "SLAVE"})
+
+    yield master, slave
+    for one in reversed(started):
+        if one.engine.loop.alive:
+            one.stop()
+
+
+def book_of(running: RunningEngine) -> Book:
+    assert running.engine._access is not None
+    return running.engine._access.book
+
+
+def test_a_slave_has_its_masters_users_and_changes_none(pair):
+    master = pair[0]()
+    slave = pair[1](master)
+    users, copy = book_of(master), book_of(slave)
+    assert make_user(master.peer(), ANN, "Topic:Orders").code == 0
+    assert ask_signed(master.peer(), ANN, CODE.SEND_MESSAGE_V2, send_fields("Orders"), b"x").code == 0
+    wait_for(lambda: list(copy) == list(users), "the users")
+    max_offset = {"topic": "Orders", "queueId": 0}
+
+    def asked_here() -> int:
+        return ask_signed(slave.peer(), ANN, CODE.GET_MAX_OFFSET, max_offset).code
+
+    wait_for(lambda: asked_here() == 0, "ann to be known at the slave")
+    held = slave.peer()
+    assert ask_signed(held, ANN, CODE.GET_MAX_OFFSET, max_offset).code == 0
+    refused = make_user(slave.peer(), ("bob", "bob's own secret"))
+    assert (refused.code, "changed there" in refused.remark) == (16, True)
+    with pytest.raises(BookRefusal, match="changed there"):
+        copy.change("ann", lambda account: Account("ann", gone=True), dry_run=True)
+    # A change that is there already is none: tools that write to every broker of a cluster go on.
+    assert set_status(slave.peer(), "ann", "enable").code == 0
+    assert set_status(master.peer(), "ann", "disable").code == 0
+    assert held.receive_all() == []  # the connection of a user who may do less ends
+    assert asked_here() == 16
+
+
+def test_a_slave_that_was_away_gets_what_it_missed(pair):
+    master = pair[0]()
+    slave = pair[1](master)
+    assert make_user(master.peer(), ANN, "Topic:Orders").code == 0
+    wait_for(lambda: book_of(slave).get("ann") is not None, "ann at the slave")
+    slave.stop()
+    book_of(master).delete("ann")
+    assert make_user(master.peer(), ("bob", "bob's own secret")).code == 0
+    master.stop()
+    slave = pair[1](master)  # alone: it serves by what it knew
+    assert [account.name for account in book_of(slave)] == ["ann", "root"]
+    slave.stop()
+    master = pair[0]()
+    slave = pair[1](master)
+    wait_for(lambda: list(book_of(slave)) == list(book_of(master)), "the users", 60)
+    assert [account.name for account in book_of(slave)] == ["bob", "root"]
+
+
+# --- members of a set
+
+
+@pytest.fixture
+def members(tmp_path: Path, secret_file: str) -> Iterator[tuple[Member, Member]]:
+    broker = {"access_control": "enforce", "init_authentication_user": FIRST}
+    one = Member(tmp_path / "one", 1, broker=broker, ha_secret_file=secret_file)
+    two = Member(tmp_path / "two", 2, (str(one.engine.namesrv_address),), broker=broker, ha_secret_file=secret_file)
+    yield one, two
+    two.stop()
+    one.stop()
+
+
+def names(member: Member) -> list[str]:
+    return [account.name for account in book_of(member.running) if account.name != "root"]
+
+
+def test_a_change_is_answered_when_the_members_in_sync_have_it_and_survives_a_fail_over(members):
+    one, two = members
+    one.lead(1)
+    one.take_in(two)
+    for n in range(5):
+        book_of(one.running).create(f"user-{n}", f"the secret of {n}")
+        assert f"user-{n}" in names(two)  # at once, not soon
+    with pytest.raises(BookRefusal, match="changed there"):
+        book_of(two.running).create("bob", "bob's own secret")
+    one.fence()
+    with pytest.raises(BookRefusal, match="fenced"):
+        book_of(one.running).create("bob", "bob's own secret")
+    two.lead(2)
+    two.take_in(one)
+    book_of(two.running).delete("user-0")
+    assert names(one) == names(two) == ["user-1", "user-2", "user-3", "user-4"]
+
+
+def test_a_change_that_no_other_member_has_is_not_answered_and_undone_by_a_fail_over(members, monkeypatch):
+    monkeypatch.setattr(topic_service, "MEMBERS_S", 0.3)
+    one, two = members
+    one.lead(1)
+    one.take_in(two)
+    book_of(one.running).create("ann", "ann's own secret")
+    two.stop_tables()
+    with pytest.raises(BookRefusal, match="not all members in sync") as refusal:
+        book_of(one.running).create("bob", "bob's own secret")
+    assert refusal.value.code == 1
+    assert names(one) == ["ann", "bob"]
+    one.fence()
+    two.lead(2)
+    two.take_in(one)
+    wait_for(lambda: names(one) == ["ann"], "the change that no other member had to be undone")
+
+
+def test_a_member_that_was_away_is_in_sync_only_with_the_users(members):
+    one, two = members
+    one.lead(1)
+    for n in range(3):
+        book_of(one.running).create(f"user-{n}", f"the secret of {n}")
+    assert names(two) == []
+    one.take_in(two)
+    assert names(two) == names(one)
+
+
+def test_what_a_former_leader_passes_on_is_judged_by_its_user(members):
+    one, two = members
+    one.lead(1)
+    one.take_in(two)
+    for name in ("ann", "bob"):
+        book_of(one.running).create(name, f"{name}'s own secret")
+        book_of(one.running).set_entries(name, (entry("Topic:Orders"),), ())
+    one.fence()
+    two.lead(2)
+    two.await_only()
+    one.brokers.relay_to(two.leader, 60.0)
+    book_of(two.running).update("bob", is_enabled=False)  # which the former leader does not know
+
+    def sent(name: str, topic: str) -> int:
+        fields = send_fields(topic)
+        return ask_signed(one.peer(), (name, f"{name}'s own secret"), CODE.SEND_MESSAGE_V2, fields, b"x").code
+
+    assert [sent("ann", "Orders"), sent("ann", "Others"), sent("bob", "Orders")] == [0, 16, 16]
+    assert [queue.max_offset for queue in two.store.queues.of_topic("Orders") if queue.max_offset] == [1]
