@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -28,7 +28,6 @@ from ..replication.log_clock import LogClock
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
 from ..store.retention.deleted_topics import Begin, Deletion
-from ..store.retention.purged_queues import Places
 from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.settled import SettledDelays
@@ -37,6 +36,9 @@ from .role import NO_TIES, Ties
 from .tables import Tables
 from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
 from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
+
+if TYPE_CHECKING:
+    from ..store.retention.purged_queues import Places
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)

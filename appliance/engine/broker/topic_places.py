@@ -25,7 +25,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import RefusedRequest
 from ..fastjson import loads
@@ -36,7 +36,9 @@ from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher
 from ..store.message_store import MessageStore
 from ..store.retention.deleted_topics import Begin, Deletion
-from ..store.retention.purged_queues import Places, read_places
+
+if TYPE_CHECKING:
+    from ..store.retention.purged_queues import Places
 
 #: Not "admin": changes there wait for the members that ask here.
 POOL = "pull-cold"
@@ -114,7 +116,8 @@ class TopicPlacesProcessor:
         said = {name: [below.get(name, 0), ends.get(name, {})] for name in sorted(names)}
         head: dict[str, Any] = {"changes": changes, "seen": self._first + seen, "begin": log.min_offset}
         head["deleted"] = said
-        purged = self._store.files.purged_queues.state
+        files = self._store.files
+        purged = files.purged_queues.state if files.has_purged() else (0, {})
         if (request.ext_fields or {}).get("purged", str(purged[0])) != str(purged[0]):
             head["purged"] = purged
         return json.dumps(head).encode()[:-1] + b',"topics":' + self._topics() + b"}"
@@ -151,6 +154,8 @@ def decode_places(body: bytes) -> TopicPlaces:
     )
     purged = None
     if "purged" in found:
+        from ..store.retention.purged_queues import read_places
+
         number, places = found["purged"]
         purged = int(number), read_places(places)
     changes, seen, begin = int(found["changes"]), int(found["seen"]), int(found["begin"])

@@ -30,7 +30,6 @@ from .queues.queue_inspector import QueueInspector
 from .queues.queue_ledger import LedgerPlace, QueueLedger
 from .queues.queue_order import QueueOrder
 from .retention.deleted_topics import Begin, Deletion
-from .retention.purged_queues import behind_place
 from .store_files import StoreFiles
 
 logger = logging.getLogger(__name__)
@@ -95,10 +94,10 @@ class Parts(NamedTuple):
 
 def recover(parts: Parts) -> Recovered:
     """Find the log's end, fill the queue table and sync everything that was found."""
-    parts.files.purged_queues.load()
     found = _recover(parts)
     parts.files.deleted_topics.limit(found.end)
-    parts.files.purged_queues.limit(found.end)
+    if parts.files.has_purged():
+        parts.files.purged_queues.limit(found.end)
     return found
 
 
@@ -264,7 +263,8 @@ class _Recovery:
             lost = queues.find(*key)
             if lost is not None:
                 lost.broken = True
-        self._empty_purged(end)
+        if self._small_files.has_purged():
+            self._empty_purged(end)
         self._touched |= self._dispatched  # entries without room are written by the first round that has it
         waits = bool(self._dispatched)
         if waits:
@@ -294,6 +294,8 @@ class _Recovery:
 
     def _empty_purged(self, end: int) -> None:
         """Raise the minimum offsets of queues that were purged. The ledger may be of a moment before, or not count."""
+        from .retention.purged_queues import behind_place
+
         for topic, places in self._small_files.purged_queues.places.items():
             for queue_id, place in places.items():
                 queue = self._queues.find(topic, queue_id)

@@ -12,6 +12,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
 from ..disk import Disk
 from ..errors import StartError
@@ -19,7 +21,9 @@ from .checkpoint import Checkpoint, RecoveryPositionFile
 from .findings import Finding, Findings
 from .paths import StorePaths
 from .retention.deleted_topics import DeletedTopics
-from .retention.purged_queues import PurgedQueues
+
+if TYPE_CHECKING:
+    from .retention.purged_queues import PurgedQueues
 
 logger = logging.getLogger(__name__)
 
@@ -36,11 +40,23 @@ class StoreFiles:
         self._disk = disk
         self._now_ms = now_ms
         self.deleted_topics = DeletedTopics(paths, disk)
-        self.purged_queues = PurgedQueues(paths, disk)
         self._lock_fd = -1
         self.left_clean = True
         self._findings = Findings(paths, disk)
         self.add_finding = self._findings.add
+
+    @cached_property
+    def purged_queues(self) -> PurgedQueues:
+        """The notes on purged queues, as the file had them when first asked for."""
+        from .retention.purged_queues import PurgedQueues  # most stores have none
+
+        found = PurgedQueues(self._paths, self._disk)
+        found.load()
+        return found
+
+    def has_purged(self) -> bool:
+        """True if there may be notes on purged queues."""
+        return "purged_queues" in self.__dict__ or self._disk.exists(self._paths.own / "purged-queues.json")
 
     def lock_and_check(self) -> None:
         """Lock the store for this process. Raises StartError when it is not writable or another process has it."""

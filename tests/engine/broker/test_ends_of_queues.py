@@ -79,7 +79,7 @@ def test_a_slave_that_knows_notes_of_an_earlier_start_gets_all_of_this_one() -> 
 
     def asked(deleted: list[str], seen: int) -> TopicPlaces:
         notes = SimpleNamespace(changed=deleted, load_all=lambda: (dict.fromkeys(deleted, 1000), {}))
-        files = SimpleNamespace(deleted_topics=notes, purged_queues=SimpleNamespace(state=(0, {})))
+        files = SimpleNamespace(deleted_topics=notes, has_purged=lambda: False)
         store = SimpleNamespace(log=SimpleNamespace(min_offset=0), files=files)
         processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}", NOTHING)  # type: ignore[arg-type]
         request = RemotingCommand(1, ext_fields={"seen": str(seen)})
@@ -94,6 +94,7 @@ def test_a_slave_purges_what_its_master_has_purged_once_its_log_has_it() -> None
     files = SimpleNamespace(
         deleted_topics=SimpleNamespace(changed=[], load_all=lambda: ({}, {})),
         purged_queues=SimpleNamespace(state=(77, {"T": {0: 500}})),
+        has_purged=lambda: True,
     )
     master = SimpleNamespace(log=SimpleNamespace(min_offset=0), files=files)
     processor = TopicPlacesProcessor(master, lambda: 0, lambda: b"{}", NOTHING)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ import errno
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...errors import QueueBroken
 from ...named_tuple import NamedTuple
@@ -20,7 +21,9 @@ from ..queues.consume_queue_table import ConsumeQueueTable
 from ..queues.flush_queues import FlushConsumeQueueService
 from ..record_reader import RecordReader
 from ..time_search import Boundary, TimeSearch
-from .purged_queues import Places, behind_place
+
+if TYPE_CHECKING:
+    from .purged_queues import Places
 
 logger = logging.getLogger(__name__)
 
@@ -144,6 +147,8 @@ class QueueTrimmer:
         end: of the published log. An administrator wanted it, so `take_raised` does not return it. Noted in the ledger
         when it returns True. No file is deleted before the log's are. Raises OSError.
         """
+        from .purged_queues import behind_place
+
         whole = True
         raised = []
         for topic, queues in places.items():

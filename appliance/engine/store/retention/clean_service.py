@@ -15,6 +15,7 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ...clock import Clock
 from ...config import StoreConfig
@@ -33,7 +34,9 @@ from ..settings import Scheduler
 from ..store_files import StoreFiles
 from .clean_queues import QueueTrimmer, Raised
 from .clean_rules import HOUR_MS, AgeClock, Watermarks, is_cleaning_hour, watermarks
-from .purged_queues import Places
+
+if TYPE_CHECKING:
+    from .purged_queues import Places
 
 logger = logging.getLogger(__name__)
 
@@ -253,7 +256,7 @@ class CleanService(ServiceThread):
                 self._follow_purges = True
             except OSError as error:
                 purge.error = error
-        if self._follow_purges:
+        if self._follow_purges and self._files.has_purged():
             try:
                 places = self._files.purged_queues.places
                 self._follow_purges = not self._trimmer.follow_places(places, self._publication.published)
