@@ -14,11 +14,11 @@ from django.test import Client
 from appliance import runtime
 from appliance.console.models import User
 from appliance.console.users import tokens
-from tests.console.conftest import _a_fresh_door, client_as, people, pretend_running, recorded
+from tests.console.conftest import _a_fresh_door, _pages_have_time, client_as, people, pretend_running, recorded
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 
-__all__ = ["_a_fresh_door", "client_as", "people", "recorded"]
+__all__ = ["_a_fresh_door", "_pages_have_time", "client_as", "people", "recorded"]
 
 NAMES = (f"Orders-{number}" for number in itertools.count())
 

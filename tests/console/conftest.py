@@ -93,6 +93,17 @@ def _a_fresh_door(settings, tmp_path: Path, monkeypatch):
     monkeypatch.setattr(runtime, "_place", runtime.Place(tmp_path / "data"))
 
 
+@pytest.fixture(autouse=True)
+def _pages_have_time(monkeypatch):
+    """However slow the machine is, a page of messages ends where its test says."""
+    messages = "appliance.engine.window.messages"
+    monkeypatch.setattr(f"{messages}.search.PAGE_BUDGET_MS", 60_000.0)
+    monkeypatch.setattr(f"{messages}.search.STEP_OVER_S", 60.0)
+    monkeypatch.setattr(f"{messages}.copies.BUDGET_S", 60.0)
+    monkeypatch.setattr(f"{messages}.views.PAGE_BUDGET_MS", 60_000.0)
+    monkeypatch.setattr(f"{messages}.views.RESOLVE_S", 60.0)
+
+
 @pytest.fixture
 def people(db):
     """One user of each role, without grants, by role; the set-up is done."""

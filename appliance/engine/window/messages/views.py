@@ -127,7 +127,7 @@ class MessageViews:
         cursor: str | None = None,
         limit: int = 50,
         filter_text: str | None = None,
-        budget_ms: float = PAGE_BUDGET_MS,
+        budget_ms: float | None = None,
         since: int = 0,
         gentle: float = PAGE_GENTLE,
         make_row: Callable[[Record], Any] | None = None,
@@ -137,10 +137,10 @@ class MessageViews:
         The first call fixes the snapshot; `next_cursor` continues in it and holds the times, queue and direction, so
         only topic, limit and filter go with it. The cursor is no secret and gives no access: it is checked, and valid
         for this topic and filter only. limit: 1 to 500. No bodies. filter_text: an expression of `filter/query` that
-        messages must match. A page ends after budget_ms, with a filter also after 64 MiB, however few it has found by
-        then. A user without the grant to read bodies may not filter by them; the caller checks that with
-        `filter_reads_bodies`. since: only messages at or behind this physical offset (`log_span`). gentle: time of a
-        rest as a multiple of the work; there are many rests within the budget. NotFound (topic, queue), InvalidInput
+        messages must match. A page ends after budget_ms, or PAGE_BUDGET_MS, with a filter also after 64 MiB, however
+        few it has found by then. A user without the grant to read bodies may not filter by them; the caller checks that
+        with `filter_reads_bodies`. since: only messages at or behind this physical offset (`log_span`). gentle: time of
+        a rest as a multiple of the work; there are many rests within the budget. NotFound (topic, queue), InvalidInput
         (cursor, limit, times, filter). make_row: makes the row of a record; None for MessageRow, `copy_of` for
         whole messages, which need the grants to read bodies and to export.
         """
@@ -157,7 +157,7 @@ class MessageViews:
                 at = at._replace(question=question)
             else:
                 at = cursor_of(cursor, topic, question)
-            budget = Pace(budget_ms, gentle)
+            budget = Pace(PAGE_BUDGET_MS if budget_ms is None else budget_ms, gentle)
             if query is None:
                 found = self._walk(topic, at, limit, reader, make_row or row_of, budget)
             else:
