@@ -60,7 +60,7 @@ _SAID_TOO_MUCH = b"\x88\x02\x03\xf0"
 
 
 class Counted(Protocol):
-    """What counts for its address: a connection, or one that still shakes hands."""
+    """Counts for its address: a connection, or one that still shakes hands."""
 
     def drop(self) -> None: ...
 

@@ -75,7 +75,7 @@ def parse_hours(text: str) -> frozenset[int]:
 def parse_balancers(text: str) -> None:
     """Check `proxyProtocolFrom`; ValueError as in parse_option."""
     if text.strip() == "all" or any(not network.prefixlen for network in parse_networks(text)):
-        raise ValueError("must name the addresses of balancers: from everywhere, anybody could tell any address")
+        raise ValueError("must name the addresses of balancers: with all addresses any peer could claim any address")
 
 
 def parse_networks(text: str) -> tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]:

@@ -111,7 +111,7 @@ class _Sample(Generic[K, V]):
 
 
 class Contents:
-    """The counts. Topics that nobody sends to are left out."""
+    """The counts. Topics without sends are left out."""
 
     def __init__(
         self, most_producers: int = MOST_PRODUCERS, most_ids: int = MOST_IDS, most_keyed: int = MOST_KEYED

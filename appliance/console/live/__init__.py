@@ -1,1 +1,1 @@
-"""What goes on while a page is open: feeds, the live tail, WebSockets, and their bounds."""
+"""Pages that move while they are open: feeds, the live tail, WebSockets, and their bounds."""

@@ -1,1 +1,1 @@
-"""How any page is made: its context, menu, words and lists, errors, and previews of changes."""
+"""The parts of any page: its context, menu, words and lists, errors, and previews of changes."""

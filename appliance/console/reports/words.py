@@ -320,7 +320,7 @@ ENGINES: Words = {
     "python": _("plain Python"),
     "": _("not decided yet"),
 }
-#: Why a run was counted by Spark or by plain Python.
+#: The reason for which Spark or plain Python counted.
 CHOICES: Words = {
     "as_set": _("the settings say so"),
     "small": _("the day has less than 4 GiB of log, which plain Python counts as fast"),

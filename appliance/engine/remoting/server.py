@@ -143,7 +143,7 @@ class _Listener:
 
 
 class Guest(Protocol):
-    """What counts for its address while it holds a descriptor: a connection, or one that the door still looks at."""
+    """Counts for its address while it holds a descriptor: a connection, or one that the door still looks at."""
 
     born_host: bytes
     last_active: float

@@ -90,7 +90,7 @@ class Window:
         self.log = LogRing()
         self._server = server
         self._system = SystemView(options, addresses)
-        # Filled before anybody asks.
+        # Filled before the first question.
         self._certificates: dict[str, Served] = {}
         # Set by start().
         self._process_checks = self._checks = Checks(
@@ -117,7 +117,7 @@ class Window:
         self._users = users
 
     def watch_certificate(self, check: str, served: Served) -> None:
-        """Judge a certificate that this process serves TLS with. Called before anybody asks. check: its name."""
+        """Judge a certificate that this process serves TLS with. Called before the first question. check: its name."""
         self._certificates[check] = served
 
     def start(

@@ -64,7 +64,7 @@ def test_files_that_go_while_it_is_read(tmp_path: Path, spark, monkeypatch: pyte
 
 
 def test_spark_finds_the_format_without_registering_it(tmp_path: Path, spark) -> None:
-    """What tests register belongs to their session; a new one has what Spark found by itself."""
+    """A new session has only the formats that Spark found by itself."""
     store = MadeStore(tmp_path)
     store.put("T", 0, DAY_MS)
     new = spark.newSession()

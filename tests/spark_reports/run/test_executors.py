@@ -32,7 +32,7 @@ def test_one_of_several_masters_is_enough_and_other_kinds_are_left_to_spark() ->
 
 
 class Session(SimpleNamespace):
-    """What is asked of a session: a job that waits until it is cancelled."""
+    """A session whose one job waits until it is cancelled."""
 
     def __init__(self, executors: list[int]) -> None:
         self.cancelled = threading.Event()
