@@ -175,13 +175,14 @@ def _connect(address: str, access: Access) -> socket.socket:
     if not access.tls:
         return sock
     try:
-        return _tls(access.tls_ca).wrap_socket(sock, server_hostname=host)
+        return tls_context(access.tls_ca).wrap_socket(sock, server_hostname=host)
     except OSError as error:
         sock.close()
         raise Unreachable(f"{address} cannot be reached by TLS: {_why(error)}") from None
 
 
-def _tls(authorities: str) -> ssl.SSLContext:
+def tls_context(authorities: str) -> ssl.SSLContext:
+    """authorities: in PEM form; "" for those that this machine trusts."""
     return ssl.create_default_context(cadata=authorities or None)
 
 

@@ -16,6 +16,8 @@ from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, Wri
 from pyspark.sql.types import StructType
 
 from ..options import OptionError, Options
+from .asked import access_of
+from .connection import tls_context
 
 if TYPE_CHECKING:
     from appliance.client import Message
@@ -53,24 +55,28 @@ class Sender:
         """Raises OptionError if such rows cannot be sent."""
         if not options.brokers:
             raise OptionError("The files of a store cannot be written: name servers in the option brokers can.")
-        if options.access_key is not None or options.use_tls:
-            raise OptionError("Writing with accessKey or useTls is not possible yet.")
         if overwrite:
             raise OptionError("Messages cannot be overwritten: write with mode('append').")
         given = {field.name: field.dataType.simpleString() for field in schema.fields}
         _check(given)
         if options.topic_pattern is not None or len(options.topics) > 1 or ("topic" in given) == bool(options.topics):
             raise OptionError("Each row needs one topic: give a column topic, or one name in the option topic.")
-        self._brokers = options.brokers
+        self._access = access_of(options)
         self._topic = options.topics[0] if options.topics else None
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Send all rows; return when brokers have confirmed them. Raises ClientError."""
-        from appliance.client import Client
+        from appliance.client import Client, Credentials
 
+        access, keys = self._access, self._access.credentials
         count, waiting = 0, deque[Any]()
         topics = set[str]()
-        with Client(self._brokers, timeout=SEND_S) as client:
+        with Client(
+            access.name_servers,
+            timeout=SEND_S,
+            credentials=None if keys is None else Credentials(keys.access_key, keys.secret_key),
+            tls=tls_context(access.tls_ca) if access.tls else False,
+        ) as client:
             producer = client.producer(GROUP, max_in_flight=_MOST_WAITING)
             for row in iterator:
                 message = self._message(row.asDict())

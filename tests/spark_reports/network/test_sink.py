@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
 import time
 
 import pytest
 from pyspark.errors import PySparkException
+from pyspark.sql import Row
+from pyspark.sql.types import StringType, StructType
 
+from appliance.client import ClientError
+from appliance.engine.config import Secret
 from spark_reports import RocketBoxDataSource
+from spark_reports.source.network.sink import Sender
+from spark_reports.source.options import parse
+from tests.support.engine import RunningEngine
 from tests.support.ports import reserve_port
+from tests.support.tls import make_pair
 
 
 @pytest.fixture
@@ -112,7 +121,6 @@ def test_a_stream_is_written_batch_by_batch(session, brokers, engine, tmp_path):
         ("body string, topic string", {"topic": "Orders"}, "Each row needs one topic"),
         ("body string", {"topic": "Orders,Copies"}, "Each row needs one topic"),
         ("body string", {"topic": "Orders", "store": "/tmp", "brokers": ""}, "The files of a store cannot be written"),
-        ("body string", {"topic": "Orders", "accessKey": "a", "secretKey": "b"}, "accessKey or useTls is not possible"),
         ("body string", {"topic": "Orders", "mode": "overwrite"}, "Messages cannot be overwritten"),
     ],
 )
@@ -121,6 +129,29 @@ def test_what_cannot_be_written_is_said_in_a_sentence(session, brokers, schema, 
     mode = options.pop("mode", "append")
     with pytest.raises(PySparkException, match=sentence):
         session.createDataFrame([], schema).write.format("rocketbox").options(**options).mode(mode).save()
+
+
+def test_a_user_writes_by_tls(tmp_path):
+    """As a task does it, without Spark."""
+    certificate, key = make_pair(tmp_path, also=("127.0.0.1",))
+    tls = {"tls_mode": "enforcing", "tls_cert_file": str(certificate), "tls_key_file": str(key)}
+    first = Secret('{"username": "writer", "password": "what the writer knows"}')
+    access = {"access_control": "enforce", "init_authentication_user": first}
+    engine = RunningEngine(tmp_path / "data", broker=tls | access)
+    try:
+        servers = {"brokers": engine.engine.namesrv_address, "useTls": "true", "tlsCaFile": str(certificate)}
+        user = {"accessKey": "writer", "secretKey": "what the writer knows"}
+        schema = StructType().add("body", StringType())
+        rows = [Row(body="one"), Row(body="two")]
+        senders = [Sender(parse(servers | asked | {"topic": "Orders"}), schema, False) for asked in (user, {})]
+        written, refused = (pickle.loads(pickle.dumps(sender)) for sender in senders)
+        assert written.write(iter(rows)).messages == 2
+        with pytest.raises(ClientError, match="credentials"):
+            refused.write(iter(rows))
+        stored = engine.window.messages.page("Orders").rows
+        assert len(stored) == 2
+    finally:
+        engine.stop()
 
 
 def test_a_row_without_a_body_fails_the_job(session, brokers):
