@@ -11,7 +11,11 @@ from tests.support.engine import start_engine
 @pytest.fixture(scope="module")
 def served(request) -> set[int]:
     """Return the codes of all three ports, with every option switched on."""
-    engine = start_engine(shared_directory(request, "kinds"), broker={"access_control": "report"})
+    directory = shared_directory(request, "kinds")
+    secret = directory / "secret"
+    secret.write_text("a secret that brokers of one name share\n")
+    secret.chmod(0o600)
+    engine = start_engine(directory, broker={"access_control": "report"}, store={"ha_secret_file": str(secret)})
     codes = set().union(*(listener.dispatcher.codes for listener in engine.server._listeners))
     engine.stop()
     return codes
