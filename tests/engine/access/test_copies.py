@@ -122,6 +122,22 @@ def test_who_changes_by_a_copy_is_named_and_who_loses_a_right(books):
     assert not here.get("ann").account.is_enabled
 
 
+def test_a_broker_that_answers_without_a_proof_after_a_lost_connection_gives_no_users(books):
+    here = books("here")
+    session = b"k" * 32
+
+    def ask(request: RemotingCommand) -> RemotingCommand:
+        nonlocal session
+        session = b""  # the connection was lost, and the new one's other end says that it needs no proof
+        forged = Page(True, [Account("eve", ("eve's own secret",), is_super=True)], "content:1", False)
+        body = seal(b"", msgspec.json.encode(forged), request.ext_fields[NONCE], secrets.token_bytes(16))
+        return RemotingCommand.response(0, None, body=body)
+
+    with pytest.raises(ValueError, match="not proved"):
+        UserCopies(here).take(ask, lambda: session)
+    assert list(here) == []
+
+
 def test_an_account_that_cannot_be_read_is_not_half_taken(books):
     here = books("here")
     broken = Account("ann", ("the secret of ann",), custom=(Entry("Nothing:a", ("Pub",)),))
