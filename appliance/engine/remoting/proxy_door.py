@@ -134,10 +134,8 @@ class _Arriving:
         self.sock.recv(header.length - known)
         self._door.leave(self)
         try:
-            if header.source is None:
-                self._door.pass_on(self.sock, self._address, self._adopt)
-            else:
-                self._door.pass_on(self.sock, header.source, partial(self._adopt, kind=RelayedConnection))
+            # Relayed without an address, too: a balancer on this machine must not make its clients this machine's.
+            self._door.pass_on(self.sock, header.source or self._address, partial(self._adopt, kind=RelayedConnection))
         except OSError as error:
             logger.info("server: lost a new connection: %s", error)
             self.sock.close()

@@ -68,7 +68,7 @@ def test_a_connection_is_that_of_the_client_whom_the_header_names(rig, header, s
     assert peer.ask(ECHO, {}, b"x").body == b"x"
     [(address, relayed)] = seen(rig)
     assert address == (source or peer.sock.getsockname())
-    assert relayed == (source is not None)
+    assert relayed  # without a told address, too: a balancer may be on this machine
 
 
 def test_a_frame_in_the_same_packet_and_a_header_in_single_bytes_are_taken(rig):

@@ -121,8 +121,8 @@ class PullPath:
     def _go_on(self, request: PullRequest, reply: Metered) -> None:
         """Serve a pull of a user with quotas, have it wait on, or answer that there is nothing for it now.
 
-        It is not answered that there is no message: clients take that for the end of the queue. Nor is one that was held
-        served by a filter that its group no longer has: it would step over messages for the new one.
+        It is not answered that there is no message: clients take that for the end of the queue. Nor is one that was
+        held served by a filter that its group no longer has: it would step over messages for the new one.
         """
         left_ms = int((reply.until - self._loop.monotonic) * 1000)
         left_ms = left_ms if left_ms >= BUCKET_MS else 0
@@ -200,8 +200,8 @@ class PullPath:
             self.long_polling.wake(request)
 
     def answer_held(self, topic: str, group: str) -> None:
-        """Answer a group's held pulls of a topic with what there is now, except in queues with very many held pulls. Those
-        over a quota are answered when they are let go."""
+        """Answer a group's held pulls of a topic with what there is now, except in queues with very many held pulls.
+        Those over a quota are answered when they are let go."""
         now, changed = self._loop.monotonic, self._changed
         changed.pop((topic, group), None)
         changed[(topic, group)] = now
