@@ -263,6 +263,13 @@ class Engine:
 
             networks = parse_networks(config.broker.proxy_protocol_from)
             self._proxy_door = ProxyDoor(networks, self.server, self.server.door)
+            own = resolved(local_host(config.bind))
+            registers = "broker" in config.roles and "namesrv" in config.roles and not config.broker.namesrv_addrs
+            if registers and any(self._proxy_door.is_named(address) for address in own):
+                raise StartError(
+                    f"proxyProtocolFrom names {own[0]}, from where this broker registers at its own name server, "
+                    "without a header: give a balancer on this machine another source address, as 127.0.0.2."
+                )
             self.server.door = self._proxy_door.take
         advertised = config.advertise or _advertised(config.bind)
         secret = None

@@ -60,6 +60,9 @@ class User:
     __slots__ = ("account", "keys", "policies")
 
     def __init__(self, account: Account) -> None:
+        """Raises ValueError for an account that no journal may hold."""
+        if any(wrong_quota(quota, number) for quota, number in account.quotas.items()):
+            raise ValueError(f"a quota of {account.name} that cannot be")
         self.account = account
         self.keys = tuple(map(SigningKey, account.secrets))
         self.policies = Policies(account.custom, account.default)
@@ -137,9 +140,7 @@ class Book:
         try:
             account = msgspec.json.decode(text or b"", type=Account)
             user = User(account)
-            if any(wrong_quota(quota, number) for quota, number in account.quotas.items()):
-                raise ValueError("a quota that cannot be")
-        except ValueError:  # msgspec's, and those of a resource or a network
+        except ValueError:  # msgspec's, and those of a resource, a network or a quota
             raise StartError(
                 f"{self._path} is damaged: who may do what cannot be told. Put a backup of it in its place, or move it "
                 "away and make the users again."

@@ -87,6 +87,12 @@ class Limited:
             found = self._users.get(name)
             return dict.fromkeys(COUNTS, 0) if found is None else dict(found[0])
 
+    def is_lately(self, name: str, now: float) -> bool:
+        """True if this user was at a limit in the last minute."""
+        with self._lock:
+            found = self._users.get(name)
+            return found is not None and now - found[1] < LATELY_S
+
     def lately(self, now: float) -> list[str]:
         """Return the users who were at a limit in the last minute, by name."""
         with self._lock:

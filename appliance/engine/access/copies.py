@@ -118,7 +118,10 @@ class UserCopies:
             answer = ask(RemotingCommand(RequestCode.ROCKETBOX_USERS, ext_fields=fields))
             if answer.code != ResponseCode.SUCCESS:
                 raise ValueError(f"the users of the master are not given: {answer.code} {answer.remark}")
-            body = unseal(session(), bytes(answer.body), nonce)
+            key = session()
+            if not key:  # it was lost meanwhile, and what answers now has proved nothing: anybody can seal with no key
+                raise ValueError("the broker that gives users has not proved that it has the secret")
+            body = unseal(key, bytes(answer.body), nonce)
             page = msgspec.json.decode(body, type=Page)
             self._take_page(page, len(body))
             more = page.more

@@ -178,7 +178,7 @@ class AccessGate:
         if conn.session_key:
             self._admit_member(request, conn, address)
             return
-        if kind_of(code) == BROKER and any(address in network for network in self._brokers):
+        if kind_of(code) == BROKER and self._is_broker(address, conn):
             return
         user = self._user_of(request, conn)
         for name in _PROOFS:  # fields that are relayed to a client must not hold proofs
@@ -192,6 +192,10 @@ class AccessGate:
             else:
                 brake.enter(user, conn)
         self._admit_user(request, user, address, None if brake is None else brake.meter_of(user))
+
+    def _is_broker(self, address: Address, conn: Connection) -> bool:
+        """True if brokers register from this address without a signature. A balancer's loopback is not this machine."""
+        return not (conn.relayed and address.is_loopback) and any(address in network for network in self._brokers)
 
     def _admit_member(self, request: RemotingCommand, conn: Connection, address: Address) -> None:
         """Admit a request of another broker of this name: what it reads and copies, and what it passes on for a user,

@@ -106,7 +106,7 @@ class Connection(Outbox):
         "version",
     )
 
-    #: True if a balancer tells whose connection it is: then it never counts as this machine's.
+    #: True if it comes through a balancer: then it never counts as this machine's.
     relayed = False
 
     def __init__(self, server: ConnectionServer, sock: socket.socket, dispatcher: Dispatcher, born_host: bytes) -> None:
@@ -448,7 +448,7 @@ class Connection(Outbox):
 
 
 class RelayedConnection(Connection):
-    """A connection through a balancer. born_host: as the balancer's PROXY header tells it."""
+    """A connection through a balancer. born_host: as the balancer's PROXY header tells it, else the balancer's own."""
 
     __slots__ = ()
     relayed = True

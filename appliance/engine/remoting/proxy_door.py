@@ -43,7 +43,7 @@ class ProxyDoor:
 
     def take(self, sock: socket.socket, address: tuple[str, int], adopt: Adopt) -> None:
         """Pass a new connection on, after its header if it is a balancer's."""
-        if not self._is_named(address[0]):
+        if not self.is_named(address[0]):
             self.pass_on(sock, address, adopt)
             return
         sock.setblocking(False)
@@ -52,7 +52,8 @@ class ProxyDoor:
         self.server.count(one)
         self._waiting.add(one)
 
-    def _is_named(self, host: str) -> bool:
+    def is_named(self, host: str) -> bool:
+        """True if connections from this address begin with a header."""
         address = ipaddress.ip_address(host.partition("%")[0])
         plain = getattr(address, "ipv4_mapped", None) or address
         return any(plain in network for network in self._networks)
@@ -134,10 +135,8 @@ class _Arriving:
         self.sock.recv(header.length - known)
         self._door.leave(self)
         try:
-            if header.source is None:
-                self._door.pass_on(self.sock, self._address, self._adopt)
-            else:
-                self._door.pass_on(self.sock, header.source, partial(self._adopt, kind=RelayedConnection))
+            # Relayed without an address, too: a balancer on this machine must not make its clients this machine's.
+            self._door.pass_on(self.sock, header.source or self._address, partial(self._adopt, kind=RelayedConnection))
         except OSError as error:
             logger.info("server: lost a new connection: %s", error)
             self.sock.close()

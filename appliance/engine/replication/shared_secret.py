@@ -54,6 +54,8 @@ class Greeting:
         answer = exchange(RemotingCommand(RequestCode.ROCKETBOX_MEMBER, ext_fields={NONCE: mine}))
         if answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
             return  # without access control or haSecretFile, an older version, or Apache's
+        if answer.code != ResponseCode.SUCCESS:  # as while it changes its role
+            raise ConnectError(f"the broker there takes no proof now: {answer.code} {answer.remark}")
         theirs = (answer.ext_fields or {}).get(NONCE, "")
         fields = {NONCE: mine, PROOF: proof(self._secret, MEMBER, mine, theirs)}
         answer = exchange(RemotingCommand(RequestCode.ROCKETBOX_MEMBER, ext_fields=fields))

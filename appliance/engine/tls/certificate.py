@@ -131,10 +131,16 @@ class Certificate:
 
     def name_in(self, tls: ssl.SSLObject) -> str:
         """Return the name that the peer's certificate has: the one common name (CN) of its subject. Empty without a
-        certificate, if it has no or several common names, and for the broker's own, which stands for no user."""
+        certificate, if it has no or several common names, and for the broker's own, which stands for no user. Raises
+        SSLError for one that has expired since a session was begun with it."""
         if tls.getpeercert(True) == self.pair.der:
             return ""
-        subject: tuple[tuple[tuple[str, str], ...], ...] = (tls.getpeercert() or {}).get("subject", ())  # type: ignore[assignment]
+        found = tls.getpeercert() or {}
+        end = found.get("notAfter")
+        # Without tickets TLS 1.2 still resumes by session id, for two hours, and the library does not look again.
+        if tls.session_reused and isinstance(end, str) and ssl.cert_time_to_seconds(end) < time.time():
+            raise ssl.SSLError("certificate has expired")
+        subject: tuple[tuple[tuple[str, str], ...], ...] = found.get("subject", ())  # type: ignore[assignment]
         names = [value for part in subject for kind, value in part if kind == "commonName"]
         return names[0] if len(names) == 1 else ""
 
@@ -209,7 +215,7 @@ def _check_clients(pair: Pair, mode: ssl.VerifyMode, file: str) -> None:
         raise ValueError(f"tlsClientCaFile={file} cannot be used ({error})") from None
     context.verify_mode = mode
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an authority in the file may be signed by another one
-    # A resumed session would bring back a certificate without a check of its dates and its authority.
+    # A resumed session brings back a certificate without a check of its dates and its authority; see `name_in`.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
 

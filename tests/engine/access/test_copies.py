@@ -16,6 +16,7 @@ import pytest
 from appliance.engine.access.book import Account, Book, BookRefusal
 from appliance.engine.access.copies import KNOWN, Page, UserCopies
 from appliance.engine.access.policies import Entry, checked_entry
+from appliance.engine.access.quotas import Quotas
 from appliance.engine.broker import topic_service
 from appliance.engine.broker.slave_sync import SLAVES_PACE, SlaveSync
 from appliance.engine.config import Secret
@@ -122,12 +123,32 @@ def test_who_changes_by_a_copy_is_named_and_who_loses_a_right(books):
     assert not here.get("ann").account.is_enabled
 
 
+def test_a_broker_that_answers_without_a_proof_after_a_lost_connection_gives_no_users(books):
+    here = books("here")
+    session = b"k" * 32
+
+    def ask(request: RemotingCommand) -> RemotingCommand:
+        nonlocal session
+        session = b""  # the connection was lost, and the new one's other end says that it needs no proof
+        forged = Page(True, [Account("eve", ("eve's own secret",), is_super=True)], "content:1", False)
+        body = seal(b"", msgspec.json.encode(forged), request.ext_fields[NONCE], secrets.token_bytes(16))
+        return RemotingCommand.response(0, None, body=body)
+
+    with pytest.raises(ValueError, match="not proved"):
+        UserCopies(here).take(ask, lambda: session)
+    assert list(here) == []
+
+
 def test_an_account_that_cannot_be_read_is_not_half_taken(books):
     here = books("here")
     broken = Account("ann", ("the secret of ann",), custom=(Entry("Nothing:a", ("Pub",)),))
     with pytest.raises(ValueError, match="Nothing"):
         here.take_copies([Account("bob", ("the secret of bob",)), broken])
     assert list(here) == []
+    for quota in ({"requests": -1}, {"connections": 10**7}):  # the next start would find the journal damaged
+        with pytest.raises(ValueError, match="quota"):
+            here.take_copies([Account("ann", ("the secret of ann",), quotas=Quotas(**quota))])
+    assert list(here) == list(books("here")) == []
 
 
 def test_what_is_sealed_is_opened_with_the_key_for_its_request_only():
@@ -238,6 +259,18 @@ def test_a_broker_with_another_secret_is_not_believed(site):
     address = str(site.engine.broker_address)
     with closing(RemotingClient(address, greet=Greeting(b"x" * 32))) as client, pytest.raises(ConnectError):
         client.invoke_sync(RemotingCommand(CODE.GET_ALL_TOPIC_CONFIG), 5000)
+
+
+def test_a_broker_that_changes_its_role_is_not_said_to_have_another_secret():
+    asked: list[RemotingCommand] = []
+
+    def exchange(request: RemotingCommand) -> RemotingCommand:
+        asked.append(request)
+        return RemotingCommand.response(14, "service not available now: this broker becomes master")
+
+    with pytest.raises(ConnectError, match="14 service not available now"):
+        Greeting(SHARED.encode())(exchange)
+    assert len(asked) == 1  # and no proof was sent
 
 
 @pytest.mark.parametrize(

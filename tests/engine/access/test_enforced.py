@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -564,3 +565,22 @@ def test_the_first_super_user_may_be_made_in_the_console(start):
     enforced = start(init_authentication_user=Secret())
     assert send(enforced.peer(("first", secret)), "Orders").code == 0
     assert send(enforced.peer(), "Orders").code == 16
+
+
+@pytest.mark.parametrize("told", [b"PROXY TCP4 127.0.0.1 10.0.0.1 1 2\r\n", b"PROXY UNKNOWN\r\n"])
+def test_what_comes_through_a_balancer_is_no_broker_of_this_machine(start, told):
+    site = start(proxy_protocol_from="127.0.0.2", namesrv_broker_addresses="127.0.0.0/8;10.7.0.0/16")
+    address = str(site.running.engine.namesrv_address)
+    host, _, port = address.rpartition(":")
+
+    def code_from(source: str, header: bytes) -> int:
+        peer = site.peer(address=address)
+        peer.sock.close()
+        peer.sock = socket.create_connection((host, int(port)), 60, source_address=(source, 0))
+        peer.sock.sendall(header)
+        fields = {"brokerName": "b", "brokerAddr": "10.7.0.1:10911", "clusterName": "c", "brokerId": "0"}
+        return peer.ask(CODE.UNREGISTER_BROKER, fields).code
+
+    assert code_from("127.0.0.3", b"") == 0
+    assert code_from("127.0.0.2", b"PROXY TCP4 10.7.0.1 10.0.0.1 1 2\r\n") == 0
+    assert code_from("127.0.0.2", told) == 16

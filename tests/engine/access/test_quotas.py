@@ -18,6 +18,7 @@ from appliance.engine.config import MOST_QUOTA_BYTES
 from appliance.engine.protocol.codes import RequestCode as CODE
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.remoting.event_loop import EventLoop
+from appliance.engine.window.access.users import WireUsers
 
 
 class StillLoop(EventLoop):
@@ -136,6 +137,16 @@ def test_sends_over_the_quota_wait_in_order_and_those_that_would_wait_too_long_a
     assert (counts["sends_delayed"], counts["sends_refused"]) == (4, 2)
     assert rig.brake.limited.lately(rig.loop.monotonic + 58) == ["ann"]
     assert rig.brake.limited.lately(rig.loop.monotonic + 61) == []
+    assert [rig.brake.limited.is_lately("ann", rig.loop.monotonic + more) for more in (58, 61)] == [True, False]
+
+
+def test_a_page_of_users_does_not_look_through_all_of_them_for_each(rig, monkeypatch):
+    for name in ("bob", "carl"):
+        rig.book.create(name, f"the secret of {name}")
+    rig.brake.limited.add("bob", brake_module.SENDS_REFUSED, rig.loop.monotonic)
+    monkeypatch.setattr(rig.brake.limited, "lately", lambda now: pytest.fail("it looks through all"))
+    rows = WireUsers(rig.book, "enforce", list, rig.brake).page().rows
+    assert [(row.name, row.limited.lately) for row in rows] == [("ann", False), ("bob", True), ("carl", False)]
 
 
 def test_no_send_waits_for_longer_than_a_second_whatever_goes_before_it(rig):

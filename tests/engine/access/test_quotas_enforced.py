@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from typing import Any
@@ -180,3 +181,50 @@ def test_quotas_do_not_count_in_report_mode(start):
     ann = site.make(ANN)
     assert {send(ann, "T").code for _ in range(20)} == {0}
     assert site.running.engine._access.brake is None
+
+
+def beat(peer: Peer, expression: str, version: int) -> None:
+    """Have the group g want what an expression says of T."""
+    data = {"topic": "T", "subString": expression, "subVersion": version, "expressionType": "SQL92"}
+    consumer = {"groupName": "g", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET", "subscriptionDataSet": [data]}  # fmt: skip
+    body = json.dumps({"clientID": "c@1", "consumerDataSet": [consumer], "producerDataSet": []}).encode()
+    assert peer.ask(CODE.HEART_BEAT, {}, body).code == 0
+
+
+def test_a_new_expression_answers_what_the_old_one_held(site):
+    ann = site.make(ANN, "Topic:T Pub,Sub", "Group:g Sub")
+    waits = site.peer(ANN)
+    polling = site.running.engine.broker.pull.long_polling
+    assert send(ann, "T", KIB * 100, i="colour\x01red\x02").code == 0
+
+    def held_pull(offset: int, version: int) -> int:
+        fields = pull_fields("T", 0, offset, consumerGroup="g", sysFlag=2, suspendTimeoutMillis=60_000)
+        opaque = waits.send(CODE.PULL_MESSAGE, {**fields, "subscription": "", "subVersion": version})
+        wait_for(lambda: polling.count == 1, "the pull that is held")
+        return opaque
+
+    beat(ann, "colour = 'blue'", 1)
+    set_quotas(site, ANN, pull_bytes=60_000)
+    at_queue = held_pull(1, 1)
+    beat(ann, "colour = 'red'", 2)
+    assert gather(waits, [at_queue])[at_queue].ext_fields["nextBeginOffset"] == "1"
+    set_quotas(site, ANN, pull_bytes=1)
+    assert len(records(pull(ann, "g", "T").body)) == 1
+    at_quota = held_pull(0, 2)
+    beat(ann, "colour = 'blue'", 3)
+    set_quotas(site, ANN, pull_bytes=60_000)
+    # Not served by the expression that it came with, which would step over what the new one wants.
+    assert gather(waits, [at_quota])[at_quota].ext_fields["nextBeginOffset"] == "0"
+
+
+def test_pulls_held_at_their_queues_are_answered_at_a_stop_as_those_of_others_are(site):
+    ann = site.make(ANN, "Topic:T Pub,Sub", "Group:g Sub")
+    assert send(ann, "T").code == 0
+    set_quotas(site, ANN, pull_bytes=60_000)
+    fields = pull_fields("T", 0, 1, consumerGroup="g", sysFlag=6, suspendTimeoutMillis=60_000)
+    opaque = ann.send(CODE.PULL_MESSAGE, fields)
+    polling = site.running.engine.broker.pull.long_polling
+    wait_for(lambda: polling.count == 1, "the pull that is held")
+    site.running.engine.loop.call_soon(polling.release_all)
+    assert gather(ann, [opaque])[opaque].code == 19  # PULL_NOT_FOUND

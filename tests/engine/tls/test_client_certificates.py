@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from appliance.engine.errors import StartError
 from appliance.engine.protocol.codes import RequestCode as Code
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
+from appliance.engine.tls import certificate as certificate_module
 from appliance.engine.tls.certificate import Certificate
 from appliance.engine.tls.door import Door
 from tests.support.engine import Peer, RunningEngine, send_fields
@@ -143,6 +146,31 @@ def test_certificates_of_others_are_refused_in_the_handshake(site, version, tmp_
     assert site.is_refused(own)
     without = site.is_refused(client_context(version))
     assert without == (site.running.engine.config.broker.tls_client_auth == "required")
+
+
+def shake_hands(serving: ssl.SSLContext, asking: ssl.SSLContext, session: ssl.SSLSession | None = None):
+    """Return both ends of a connection, (client's, server's), as if one message came after the other."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = asking.wrap_bio(to_client, to_server, session=session)
+    server = serving.wrap_bio(to_server, to_client, server_side=True)
+    for side in (client, server) * 3:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            side.do_handshake()
+    return client, server
+
+
+def test_a_resumed_session_does_not_outlive_its_certificate(tmp_path, monkeypatch):
+    authority = Authority(tmp_path)
+    served = Certificate(*map(str, make_pair(tmp_path)), "optional", str(authority.path))
+    asking = authority.context("ann", version=ssl.TLSVersion.TLSv1_2)
+    client, server = shake_hands(served.context, asking)
+    assert (server.session_reused, served.name_in(server)) == (False, "ann")
+    _, again = shake_hands(served.context, asking, client.session)
+    assert (again.session_reused, served.name_in(again)) == (True, "ann")
+    later = time.time() + 200 * 365 * 86_400
+    monkeypatch.setattr(certificate_module.time, "time", lambda: later)
+    with pytest.raises(ssl.SSLError, match="has expired"):
+        served.name_in(again)
 
 
 def test_other_authorities_are_taken_over_without_a_restart(site, tmp_path):

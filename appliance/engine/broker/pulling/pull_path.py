@@ -5,6 +5,7 @@ The outcome goes to the request's `reply_to`, which renders the answer.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 
@@ -58,6 +59,8 @@ class PullPath:
         self.long_polling = LongPolling(loop, self._resume, flush_answers, self._finds_something)
         # Owned by remoting-io: held pulls for which the pool looks at records, and whether more came meanwhile.
         self._looked_at: dict[PullRequest, bool] = {}
+        # (topic, group) -> monotonic time of the last change of its filter; of the last two minutes, in this order.
+        self._changed: dict[tuple[str, str], float] = {}
         # The present tick, how many records had been judged before it, and how long it has judged for held pulls.
         self._tick = self._judged_before = self._judging_s = 0.0
 
@@ -97,6 +100,8 @@ class PullPath:
         if self._offsets.resets and self.answer_reset(request):
             return
         if isinstance(request.reply_to, Metered):
+            if request.queue is not request.reply_to.allowance:
+                request.reply_to.parks = False
             self._go_on(request, request.reply_to)
             return
         if request.plan is None or self.answer_woken is None or not self.answer_woken(request):
@@ -108,25 +113,29 @@ class PullPath:
         """Serve a pull whose outcome goes to a `Metered` as `pull` does, or hold it while its user is over a quota."""
         reply = request.reply_to
         assert isinstance(reply, Metered)
-        reply.until = self._loop.monotonic + min(hold_ms, LONGEST_HOLD_MS) / 1000
+        reply.since = self._loop.monotonic
+        reply.until = reply.since + min(hold_ms, LONGEST_HOLD_MS) / 1000
         reply.is_admitted = reply.allowance.admits_pull()
         self._go_on(request, reply)
 
     def _go_on(self, request: PullRequest, reply: Metered) -> None:
         """Serve a pull of a user with quotas, have it wait on, or answer that there is nothing for it now.
 
-        It is not answered that there is no message: clients take that for the end of the queue.
+        It is not answered that there is no message: clients take that for the end of the queue. Nor is one that was
+        held served by a filter that its group no longer has: it would step over messages for the new one.
         """
         left_ms = int((reply.until - self._loop.monotonic) * 1000)
         left_ms = left_ms if left_ms >= BUCKET_MS else 0
-        if reply.is_admitted and reply.allowance.may_read():
-            self.pull(request, left_ms)
-            return
-        request.queue = reply.allowance
-        if left_ms and self.long_polling.hold(request, left_ms):
-            reply.allowance.over(self)
-            return
-        reply.allowance.over(None)
+        changed_at = self._changed.get((request.topic.topic_name, request.group.group_name), -math.inf)
+        if changed_at < reply.since or request.queue is None:
+            if reply.is_admitted and reply.allowance.may_read():
+                self.pull(request, left_ms if reply.parks else 0)
+                return
+            request.queue = reply.allowance
+            if left_ms and self.long_polling.hold(request, left_ms):
+                reply.allowance.over(self)
+                return
+            reply.allowance.over(None)
         low, high = self._store.offset_range(request.topic.topic_name, request.queue_id)
         result = GetResult(GetStatus.NO_MATCHED_MESSAGE, request.offset, low, high, [], 0, 0)
         reply.found(request, ResponseCode.PULL_RETRY_IMMEDIATELY, result)
@@ -191,7 +200,13 @@ class PullPath:
             self.long_polling.wake(request)
 
     def answer_held(self, topic: str, group: str) -> None:
-        """Answer a group's held pulls of a topic with what there is now, except in queues with very many held pulls."""
+        """Answer a group's held pulls of a topic with what there is now, except in queues with very many held pulls.
+        Those over a quota are answered when they are let go."""
+        now, changed = self._loop.monotonic, self._changed
+        changed.pop((topic, group), None)
+        changed[(topic, group)] = now
+        while now - next(iter(changed.values())) > LONGEST_HOLD_MS / 1000:  # no pull is held for longer
+            del changed[next(iter(changed))]
         for queue in self._store.queues.of_topic(topic):
             if self.long_polling.count_at(queue) <= _MOST_ANSWERED:
                 self.long_polling.release(queue, group)

@@ -96,16 +96,18 @@ class PullRequest(msgspec.Struct, eq=False, gc=False):
 class Metered:
     """The receiver of the outcome of one pull of a user with quotas: counts what was found. On remoting-io.
 
-    until: monotonic end of the time for which the pull may be held. is_admitted: the allowance has counted the pull.
+    since, until: monotonic time of the pull, and end of the time for which it may be held. is_admitted: the allowance
+    has counted it. parks: it may still be held at its queue, where it has not been yet.
     """
 
-    __slots__ = ("_reply_to", "allowance", "is_admitted", "until")
+    __slots__ = ("_reply_to", "allowance", "is_admitted", "parks", "since", "until")
 
     def __init__(self, reply_to: ReplyTo, allowance: Allowance) -> None:
         self._reply_to = reply_to
         self.allowance = allowance
-        self.until = 0.0
+        self.since = self.until = 0.0
         self.is_admitted = False
+        self.parks = True
 
     def found(self, request: PullRequest, code: int, result: GetResult) -> None:
         if result.runs:

@@ -194,7 +194,8 @@ class WireUsers:
         brake = self._brake
         if brake is None:
             return None
-        return Limited(name in self.at_quota(), brake.connections_of(name), **brake.limited.of(name))
+        lately = brake.limited.is_lately(name, brake.loop.clock.monotonic())
+        return Limited(lately, brake.connections_of(name), **brake.limited.of(name))
 
     def at_quota(self) -> list[str]:
         """Return the users who reached a quota in the last minute, by name."""
