@@ -80,6 +80,11 @@ def test_recovery_alone_hides_it_before_the_first_read(store, monkeypatch, how):
     monkeypatch.undo()
 
 
+def test_notes_of_queues_with_one_and_two_digits_are_read_again(store):
+    places = {"T": {2: 5, 10: 7, 11: 8, 100: 9}}
+    assert decode(encode(places)) == places
+
+
 def test_a_queue_that_is_purged_whole_goes_on_at_its_offset(store):
     purge(store[0], 10)
     after = again(store, "killed")
