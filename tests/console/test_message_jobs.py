@@ -12,6 +12,7 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from appliance.console import jobs
 from appliance.console.jobs import message_copy, message_export, message_import, message_lines, runner
 from appliance.console.models import AuditEntry, User, now_ms
+from appliance.engine.errors import Unavailable
 from tests.support.engine import Peer, send_fields
 
 pytestmark = pytest.mark.django_db
@@ -503,6 +504,29 @@ def test_a_copy_that_was_killed_goes_on_and_sends_nothing_twice(broker, topic, m
     done = again.get(job.id)
     assert (done.state, done.counts["sent"], done.result["found"]) == ("done", 80, 80), done.why
     assert sorted(int(one.body) for one in all_of(broker, to)) == list(range(80))
+
+
+@pytest.mark.parametrize(
+    ("error", "stops", "stays"),
+    [
+        (OSError(28, "No space left on device"), False, False),
+        (Unavailable("no"), False, False),
+        (Unavailable("no"), True, True),
+        (ValueError("a mistake"), False, False),
+    ],
+)
+def test_a_copy_that_fails_leaves_no_messages_behind(broker, topic, monkeypatch, error, stops, stays):
+    broker.sender.send(topic, b"secret")
+    job, _ = copied(broker, topic)
+
+    def fail(self):
+        raise error
+
+    monkeypatch.setattr(message_import.Import, "run", fail)
+    board = jobs.board()
+    runner.run(board.take_next(), board, lambda: stops)
+    assert board.get(job.id).state == ("waiting" if stays else "failed")
+    assert board.folder(job.id).input.exists() == stays
 
 
 def test_the_page_checks_first_and_copies_what_was_checked(client_as, broker, topic):

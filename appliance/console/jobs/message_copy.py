@@ -15,14 +15,15 @@ import msgspec
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from ...engine.errors import InvalidInput
+from ... import runtime
+from ...engine.errors import AdminError, InvalidInput
 from ..models import now_ms
 from ..users.roles import OPERATOR
 from .message_export import GENTLE, SLICE_MS
 from .message_import import IMPORT_WORDS, Import
 from .message_lines import BadLine, item_of, line_of
 from .registry import kind
-from .work import Cancelled, JobFailed, Work
+from .work import JobFailed, Stopping, Work
 
 if TYPE_CHECKING:
     from ...engine.window.window import Window
@@ -84,8 +85,12 @@ def copy(work: Work) -> None:
     stops."""
     try:
         _copy(work)
-    except (JobFailed, Cancelled):
-        work.input.unlink(missing_ok=True)
+    except Stopping:
+        raise
+    except Exception as error:
+        # The engine may end first when RocketBox stops; then the job goes on after the next start, too.
+        if not (isinstance(error, (AdminError, runtime.EngineNotRunning)) and work.stops):
+            work.input.unlink(missing_ok=True)
         raise
     work.input.unlink(missing_ok=True)
 

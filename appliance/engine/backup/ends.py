@@ -35,7 +35,8 @@ def deletions_with_ends(store_dir: Path, own_dir: Path, begin: int, end: int, st
     paths, disk = StorePaths(store_dir, own_dir), ReadOnlyDisk()
     queues = _queues_of(paths, disk)
     found = {} if queues is None else _ends(queues, begin, end, step)
-    topics, ends = DeletedTopics(paths, disk).load_all()
+    deleted = DeletedTopics(paths, disk)
+    topics, ends = deleted.load_all()
     news = False
     for topic, its in found.items():
         known = ends.get(topic, {})
@@ -43,7 +44,7 @@ def deletions_with_ends(store_dir: Path, own_dir: Path, begin: int, end: int, st
         if later:
             news = True
             ends[topic] = {**known, **later}
-    return deleted_topics.encode(topics, ends) if news else None
+    return deleted_topics.encode(topics, ends, deleted.load_late()) if news else None
 
 
 def _queues_of(paths: StorePaths, disk: ReadOnlyDisk) -> ConsumeQueueTable | None:

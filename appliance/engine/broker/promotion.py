@@ -88,7 +88,7 @@ def _make_topics(store: MessageStore, topics: TopicConfigManager, tables_end: in
 def _awaited(store: MessageStore, topics: TopicConfigManager, tables_end: int) -> dict[str, set[int]]:
     """Return topic -> queue ids for which messages wait that were stored from `tables_end` on, of topics without a
     configuration. Messages older than a deletion of their topic do not count."""
-    deleted = store.files.deleted_topics.load()
+    deleted = store.files.deleted_topics
     found: dict[str, set[int]] = {}
     left = MOST_WAITING
     for name in (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC):
@@ -96,7 +96,7 @@ def _awaited(store: MessageStore, topics: TopicConfigManager, tables_end: int) -
             for physical, size in islice(_newest_first(store, queue, tables_end), left):
                 left -= 1
                 target = _target(store, physical, size)
-                if target is not None and topics.get(target.topic) is None and physical >= deleted.get(target.topic, 0):
+                if target is not None and topics.get(target.topic) is None and physical >= deleted.below(target.topic):
                     found.setdefault(target.topic, set()).add(target.queue_id)
     return found
 

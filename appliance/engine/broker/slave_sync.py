@@ -201,11 +201,12 @@ class SlaveSync(ServiceThread):
         deleted = store.files.deleted_topics
         first = self._seen < 0
         below, ends = deleted.load_all() if first or told.deletions else ({}, {})
+        late = deleted.load_late() if told.deletions else {}
         if first:
             self.not_deleted = not_deleted(told, below, ends, store.log.min_offset)
             if self.not_deleted:
                 self.on_not_deleted(self.not_deleted)
-        news = differences(told, below, ends)
+        news = differences(told, {**below, **{topic: deleted.below(topic) for topic in late}}, ends)
         if news:
             store.take_deletions(news)
             for deletion in news:

@@ -112,6 +112,8 @@ class TopicPlacesProcessor:
         names = set(deleted.changed[known:seen]) if 0 <= known <= seen else None
         # Each member asks each second, and the file is long where many topics were deleted.
         below, ends = deleted.load_all() if names is None or names else ({}, {})
+        if names is None or names:
+            below |= {topic: deleted.below(topic) for topic in deleted.load_late()}
         names = below.keys() | ends.keys() if names is None else names
         said = {name: [below.get(name, 0), ends.get(name, {})] for name in sorted(names)}
         head: dict[str, Any] = {"changes": changes, "seen": self._first + seen, "begin": log.min_offset}

@@ -506,7 +506,7 @@ class MessageStore(Appender):
                 queue.min_offset = min(end, queue.max_offset)
                 self.queues.touch(queue)
         if deletion.stay:
-            deletion.offset = 0  # recovery would take all of the topic's records for deleted
+            deletion.late, deletion.offset = deletion.offset, 0  # recovery would take all its records for deleted
         self._forget_queues(deletion)
         return deletion
 

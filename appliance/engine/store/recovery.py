@@ -299,7 +299,12 @@ class _Recovery:
         for topic, places in self._small_files.purged_queues.places.items():
             for queue_id, place in places.items():
                 queue = self._queues.find(topic, queue_id)
-                if queue is None or queue.broken:
+                if queue is None:
+                    continue
+                if queue.min_offset > queue.max_offset:  # a power cut took purged messages whose purge the ledger has
+                    queue.min_offset = queue.max_offset
+                    self._raised[queue] = None
+                if queue.broken:
                     continue
                 read = partial(self._entry, queue)
                 first = behind_place(read, queue.min_offset, queue.max_offset, min(place, end))

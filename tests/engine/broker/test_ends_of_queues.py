@@ -78,7 +78,7 @@ def test_a_slave_that_knows_notes_of_an_earlier_start_gets_all_of_this_one() -> 
     """The master was started again, and deleted as many topics as before until the slave asked."""
 
     def asked(deleted: list[str], seen: int) -> TopicPlaces:
-        notes = SimpleNamespace(changed=deleted, load_all=lambda: (dict.fromkeys(deleted, 1000), {}))
+        notes = SimpleNamespace(changed=deleted, load_all=lambda: (dict.fromkeys(deleted, 1000), {}), load_late=dict)
         files = SimpleNamespace(deleted_topics=notes, has_purged=lambda: False)
         store = SimpleNamespace(log=SimpleNamespace(min_offset=0), files=files)
         processor = TopicPlacesProcessor(store, lambda: 0, lambda: b"{}", NOTHING)  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ def test_a_slave_that_knows_notes_of_an_earlier_start_gets_all_of_this_one() -> 
 
 def test_a_slave_purges_what_its_master_has_purged_once_its_log_has_it() -> None:
     files = SimpleNamespace(
-        deleted_topics=SimpleNamespace(changed=[], load_all=lambda: ({}, {})),
+        deleted_topics=SimpleNamespace(changed=[], load_all=lambda: ({}, {}), load_late=dict),
         purged_queues=SimpleNamespace(state=(77, {"T": {0: 500}})),
         has_purged=lambda: True,
     )

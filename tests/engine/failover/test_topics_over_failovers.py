@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from appliance.engine.broker.offset_resets.targets import Exactly, Latest
-from tests.support.engine import pull_fields, records
+from tests.support.engine import pull_fields, records, send_fields
 from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, make, send, wait_for_same_log
 from tests.support.waiting import wait_for
 
@@ -288,3 +288,29 @@ def test_a_member_that_hears_of_a_deletion_behind_the_log_shows_the_new_messages
     two.fence()
     two.lead(3)
     assert shown(two, "T", 2) == [numbered(10, 3), []]
+
+
+def test_what_waits_for_a_topic_that_was_deleted_does_not_come_into_the_next_one_at_a_member_that_heard_late(members):
+    """It had messages of the new one when the note came, so queues stay; and it leads again after a change."""
+    one, two = members
+    joined(one, two)
+    two.stop_tables()
+    one.brokers.await_members(frozenset())
+    one.engine.broker.topic_service.all_have = lambda changes: True
+    peer = one.peer()
+    make(peer, "T", 1)
+    send(peer, "T", 0, b"old")
+    waits = "TIMER_DELAY_MS\x016000\x02"
+    assert peer.ask(310, send_fields("T", 0, waits), b"old that waits").code == 0
+    assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 0
+    make(peer, "T", 1)
+    send(peer, "T", 0, b"new")
+    assert peer.ask(310, send_fields("T", 0, waits), b"new that waits").code == 0
+    wait_for_same_log(one, two)
+    wait_for(lambda: two.store.offset_range("T", 0) == (0, 2), "all messages, those of the deleted topic, too")
+    one.take_in(two)
+    one.fence()
+    two.lead(2)
+    wait_for(lambda: two.store.offset_range("T", 0)[1] >= 3, "the message that waits")
+    wait_for(lambda: two.engine.broker.timers.deliver.given_up["no topic"] == 1, "the old one to be given up", 10)
+    assert shown(two, "T", 1) == [[b"new", b"new that waits"]]

@@ -80,6 +80,8 @@ class TopicDeletion:
     def __init__(self, topic: str, offset: int = 0) -> None:
         self.topic = topic
         self.offset = offset
+        #: The same for messages that wait for the topic, if the note comes when queues have to stay.
+        self.late = 0
         self.queues: list[ConsumeQueue] = []
         #: Queue id -> offset at which the queue continues if the topic is made again.
         self.ends: dict[int, Begin] = {}
@@ -204,7 +206,11 @@ class FlushConsumeQueueService(ServiceThread):
 
     def _remember(self, deletions: list[TopicDeletion]) -> int:
         """Note the given deletions, durably; return their number. Raises OSError."""
-        notes = [Deletion(one.topic, one.offset, one.ends) for one in deletions if one.offset or one.ends]
+        notes = [
+            Deletion(one.topic, one.offset, one.ends, one.late)
+            for one in deletions
+            if one.offset or one.ends or one.late
+        ]
         if notes:
             self._small_files.deleted_topics.remember(notes, self._log.min_offset)
         return len(deletions)

@@ -1,6 +1,7 @@
 """Notes on deleted topics: `deleted-topics.json` in RocketBox's own directory.
 
-    {"topics": {"T": 12345}, "crc32": of that text, "ends": {"T": {"0": [10, 12345]}}, "ends_crc32": of that one}
+    {"topics": {"T": 12345}, "crc32": of that text, "ends": {"T": {"0": [10, 12345]}}, "ends_crc32": of that one,
+     "late": {"U": 12345}, "late_crc32": of that one}
 
 topics: records of T below this physical offset belong to a deleted topic. Records stay in the log after their topic is
 gone; without this note recovery would give them queue entries again, and a new topic of that name would begin with the
@@ -9,6 +10,8 @@ ends: in queue 0 of T, offsets below 10 were used before physical offset 12345. 
 behind them; otherwise a consumer with an offset of the old one would skip messages of the new one. Also noted for
 queues whose messages were gone before this log began, as their master reported. If the log has a smaller offset behind
 that place, the log is right: Apache's brokers begin at 0 again.
+late: as topics, but the note came from the master when queues here had messages of the next topic already. Their older
+entries stay, below the minimum offset; only what waits for the deleted topic is told by this.
 
 The checksums are needed because one flipped digit could assign live messages to a deleted topic.
 """
@@ -46,11 +49,12 @@ Ends = dict[str, dict[int, Begin]]
 
 class Deletion(NamedTuple):
     """below: records of the topic before this physical offset belong to the deleted one; 0: only ends are noted. ends:
-    an offset of 0 removes one."""
+    an offset of 0 removes one. late: see this module."""
 
     topic: str
     below: int
     ends: Mapping[int, Begin]
+    late: int = 0
 
 
 class DeletedTopics:
@@ -60,7 +64,7 @@ class DeletedTopics:
         self._path = paths.own / NAME
         self._disk = disk
         #: The file's bytes when last read or written here, and their content; replaced whole, never changed.
-        self._known: tuple[bytes, dict[str, int], Ends] = (b"", {}, {})
+        self._known: tuple[bytes, dict[str, int], Ends, dict[str, int]] = (b"", {}, {}, {})
         # Owned by the writer: topic -> (value, its text in the file), so that a large file is joined from known texts.
         self._topic_texts: dict[str, tuple[int, str]] = {}
         self._end_texts: dict[str, tuple[Mapping[int, Begin], str]] = {}
@@ -73,8 +77,10 @@ class DeletedTopics:
         return {} if found is None else found[0]
 
     def below(self, topic: str) -> int:
-        """Return the same for one topic, 0 if it was not deleted; without a look at the file. Recovery has read it."""
-        return self._known[1].get(topic, 0)
+        """Return the physical offset below which what waits for a topic is for a deleted one of its name, 0 if none was
+        deleted; without a look at the file. Recovery has read it."""
+        _, topics, _, late = self._known
+        return max(topics.get(topic, 0), late.get(topic, 0))
 
     def load_ends(self) -> Ends:
         return self.load_all()[1]
@@ -83,12 +89,17 @@ class DeletedTopics:
         """Return the results of `load` and `load_ends` from one state of the file."""
         return self._read() or ({}, {})
 
+    def load_late(self) -> dict[str, int]:
+        """Return the late notes."""
+        return dict(self._known[3]) if self._read() else {}
+
     def _read(self) -> tuple[dict[str, int], Ends] | None:
         try:
             raw = self._disk.read(self._path)
             if raw != self._known[0] or not raw:
-                self._known = (raw, *decode(json.loads(raw)))
-            _, topics, ends = self._known
+                document = json.loads(raw)
+                self._known = (raw, *decode(document), decode_late(document))
+            _, topics, ends, _ = self._known
             return dict(topics), dict(ends)
         except FileNotFoundError:
             return None
@@ -99,14 +110,17 @@ class DeletedTopics:
     def remember(self, deletions: Sequence[Deletion], log_begin: int) -> None:
         """Note deletions, durably. Topics without records left in the log are dropped; their ends stay."""
         topics, ends = self._read() or ({}, {})
-        topics = {name: below for name, below in topics.items() if below > log_begin}
-        for topic, below, queues in deletions:
+        late = self.load_late()
+        topics, late = ({name: at for name, at in notes.items() if at > log_begin} for notes in (topics, late))
+        for topic, below, queues, late_below in deletions:
             if below:
                 topics[topic] = below
+            if late_below:
+                late[topic] = max(late_below, late.get(topic, 0))
             together = {queue_id: end for queue_id, end in {**ends.pop(topic, {}), **queues}.items() if end.offset}
             if together:
                 ends[topic] = together
-        self._save(topics, ends)
+        self._save(topics, ends, late)
         self.changed += [deletion.topic for deletion in deletions]
 
     def limit(self, end: int) -> None:
@@ -116,24 +130,28 @@ class DeletedTopics:
         A deletion is durable earlier than records written before it, so after a power cut the log may end before it.
         """
         topics, ends = self._read() or ({}, {})
-        if self._behind(end, topics, ends):
+        late = self.load_late()
+        if self._behind(end, topics, ends) or self._behind(end, late, {}):
             short = {
                 topic: {queue_id: begin._replace(place=min(begin.place, end)) for queue_id, begin in queues.items()}
                 for topic, queues in ends.items()
             }
-            self._save({topic: min(below, end) for topic, below in topics.items()}, short)
+            topics, late = ({topic: min(below, end) for topic, below in notes.items()} for notes in (topics, late))
+            self._save(topics, short, late)
 
     def undo(self, topics: Sequence[str]) -> None:
         """Remove the notes of topics whose deletion did not happen, since their set continued without it."""
         known, ends = self._read() or ({}, {})
+        late = self.load_late()
         for topic in topics:
-            known.pop(topic, None)
-            ends.pop(topic, None)
-        self._save(known, ends)
+            for notes in (known, ends, late):
+                notes.pop(topic, None)
+        self._save(known, ends, late)
 
     def behind(self, point: int) -> list[str]:
         """Return the topics with a note behind a physical offset: their deletion, or where a queue continues."""
-        return self._behind(point, *(self._read() or ({}, {})))
+        found = self._behind(point, *(self._read() or ({}, {})))
+        return list(dict.fromkeys(found + self._behind(point, self.load_late(), {})))
 
     @staticmethod
     def _behind(point: int, topics: Mapping[str, int], ends: Ends) -> list[str]:
@@ -148,29 +166,33 @@ class DeletedTopics:
             topic: {queue_id: begin for queue_id, begin in queues.items() if begin.place <= point}
             for topic, queues in ends.items()
         }
-        topics = {topic: below for topic, below in topics.items() if below <= point}
-        self._save(topics, {topic: queues for topic, queues in left.items() if queues})
+        late = self.load_late()
+        topics, late = ({topic: at for topic, at in notes.items() if at <= point} for notes in (topics, late))
+        self._save(topics, {topic: queues for topic, queues in left.items() if queues}, late)
 
-    def _save(self, topics: dict[str, int], ends: Ends) -> None:
+    def _save(self, topics: dict[str, int], ends: Ends, late: dict[str, int]) -> None:
         left = sum(map(len, ends.values())) - MOST_ENDS
         for topic in list(ends) if left > 0 else ():
             left -= len(ends.pop(topic))
             if left <= 0:
                 break
-        raw = _document(_joined(topics, self._topic_texts), _joined(ends, self._end_texts) if ends else "")
+        topic_texts, end_texts = _joined(topics, self._topic_texts), _joined(ends, self._end_texts) if ends else ""
+        raw = _document(topic_texts, end_texts, late)
         self._disk.replace(self._path, raw)
-        self._known = (raw, topics, ends)
+        self._known = (raw, topics, ends, late)
 
 
-def encode(topics: Mapping[str, int], ends: Ends) -> bytes:
+def encode(topics: Mapping[str, int], ends: Ends, late: Mapping[str, int]) -> bytes:
     """Return the file's content."""
-    return _document(json.dumps(topics), json.dumps(ends) if ends else "")
+    return _document(json.dumps(topics), json.dumps(ends) if ends else "", late)
 
 
-def _document(topics: str, ends: str) -> bytes:
+def _document(topics: str, ends: str, late: Mapping[str, int]) -> bytes:
     document = f'{{"topics": {topics}, "crc32": {crc32(topics.encode())}'
     if ends:
         document += f', "ends": {ends}, "ends_crc32": {crc32(ends.encode())}'
+    if late:
+        document += f', "late": {json.dumps(late)}, "late_crc32": {_crc_of(late)}'
     return (document + "}").encode()
 
 
@@ -186,6 +208,14 @@ def decode(found: Any) -> tuple[dict[str, int], Ends]:
         str(topic): {int(queue_id): Begin(int(end[0]), int(end[1])) for queue_id, end in queues.items()}
         for topic, queues in texts.items()
     }
+
+
+def decode_late(found: Any) -> dict[str, int]:
+    """Return the late notes of the file's document. Raises as `decode`."""
+    late = {str(topic): int(offset) for topic, offset in found.get("late", {}).items()}
+    if (late or "late_crc32" in found) and found["late_crc32"] != _crc_of(late):
+        raise ValueError("the checksum of late notes does not match")
+    return late
 
 
 def _joined(values: Mapping[str, Any], known: dict[str, tuple[Any, str]]) -> str:

@@ -93,7 +93,9 @@ def together(places: Places, news: Places) -> dict[str, dict[int, int]]:
 
 def encode(places: Places) -> bytes:
     """Return the file's content."""
-    text = json.dumps(places, sort_keys=True)
+    # Text keys as `decode` has them: numbers would be in another order, 2 before 10.
+    named = {topic: {str(queue_id): place for queue_id, place in queues.items()} for topic, queues in places.items()}
+    text = json.dumps(named, sort_keys=True)
     return f'{{"queues": {text}, "crc32": {crc32(text.encode())}}}'.encode()
 
 

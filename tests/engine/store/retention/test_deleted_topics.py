@@ -33,6 +33,26 @@ def test_ends_alone_are_limited_too(tmp_path):
     assert notes.load_ends() == {"U": {0: Begin(7, 400)}}
 
 
+def test_late_notes_count_for_what_waits_only_and_follow_the_log(tmp_path):
+    paths = paths_in(tmp_path)
+    notes = DeletedTopics(paths, Disk())
+    notes.remember([Deletion("T", 0, {0: Begin(3, 500)}, 500), Deletion("U", 300, {}), Deletion("V", 0, {}, 200)], 0)
+    notes.remember([Deletion("T", 0, {}, 400)], 0)
+    again = DeletedTopics(paths, Disk())
+    assert again.load() == {"U": 300}
+    assert [again.below(topic) for topic in "TUVW"] == [500, 300, 200, 0]
+    assert again.behind(450) == ["T"]
+    again.limit(450)
+    assert [again.below(topic) for topic in "TUV"] == [450, 300, 200]
+    again.remember([Deletion("W", 460, {})], 250)
+    assert again.load_late() == {"T": 450}
+    again.cut(440)
+    assert (again.load(), again.load_late()) == ({"U": 300}, {})
+    again.remember([Deletion("T", 0, {}, 430)], 0)
+    again.undo(["T"])
+    assert again.below("T") == 0
+
+
 def test_one_topics_begins_are_found_without_looking_at_those_of_others(tmp_path):
     class Counted(dict):
         looks = 0

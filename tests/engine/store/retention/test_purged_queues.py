@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ from appliance.engine.store_tools.offline_store import find_store
 from appliance.engine.store_tools.problems import Problems
 from appliance.engine.store_tools.verification import verify
 from tests.support.store import StoreUnderTest
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -80,6 +82,11 @@ def test_recovery_alone_hides_it_before_the_first_read(store, monkeypatch, how):
     monkeypatch.undo()
 
 
+def test_notes_of_queues_with_one_and_two_digits_are_read_again(store):
+    places = {"T": {2: 5, 10: 7, 11: 8, 100: 9}}
+    assert decode(encode(places)) == places
+
+
 def test_a_queue_that_is_purged_whole_goes_on_at_its_offset(store):
     purge(store[0], 10)
     after = again(store, "killed")
@@ -115,6 +122,38 @@ def test_messages_that_come_to_the_place_of_lost_ones_are_shown(store):
     after.write("T", 1, b"new, too")
     assert after.bodies("T", 0) == [b"new"]
     assert after.bodies("T", 1) == [b"new, too"]
+
+
+def test_a_queue_whose_purged_messages_a_power_cut_took_shows_the_next_ones(store, monkeypatch):
+    """The ledger notes the minimum offset of a purge with the end of a round that began before it."""
+    under_test = store[0]
+    under_test.wait_recovery_position()
+    flush = under_test.store._flush_queues
+    queue = under_test.store.find_queue("T", 0)
+    note, durable = flush._note, []
+
+    def note_after_a_purge(parts):
+        monkeypatch.setattr(flush, "_note", note)
+        under_test.store._flush.stop()
+        durable.append(under_test.store.log.durable)
+        under_test.write("T", 0, b"lost", b"lost, too")
+        physical = ENTRY.unpack(under_test.store.queues.read_entries(queue, 12, 1))[0]
+        with suppress(TimeoutError):
+            under_test.store.cleaner.purge({"T": {0: physical + 1}}, 0.0)
+        wait_for(lambda: queue.min_offset == 13, "the purge is not done")
+        note(parts)
+
+    monkeypatch.setattr(flush, "_note", note_after_a_purge)
+    under_test.write("T", 0, b"durable")
+    files = under_test.store.files
+    wait_for(lambda: durable and files.recovery_position.position.offset == durable[0], "no position is saved")
+    under_test.die()
+    with (under_test.directory / "store" / "commitlog" / ("0" * 20)).open("r+b") as log:
+        log.seek(durable[0])
+        log.write(bytes(1000))
+    after = store[0] = StoreUnderTest(under_test.directory).open()
+    after.write("T", 0, b"new")
+    assert after.bodies("T", 0) == [b"new"]
 
 
 def test_what_was_purged_is_no_damage(store):
