@@ -67,6 +67,8 @@ _NOT_KNOWN = (
 )
 #: Rounds after which offsets that did not move are written again: a group's offsets at a broker may be lost.
 _ROUNDS_TO_ALL = 12
+#: Time between two looks for the end of a queue's commit.
+_COMMIT_LOOK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,14 @@ class Surroundings:
 class Held:
     """A queue that this member reads."""
 
-    __slots__ = ("committed", "dropped", "epoch", "is_pulling", "position", "pulled_ms", "queue")
+    __slots__ = ("committed", "dropped", "epoch", "is_committing", "is_pulling", "position", "pulled_ms", "queue")
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
         self.position: int | None = None
         self.committed: int | None = None
+        #: True while a commit is on its way.
+        self.is_committing = False
         #: Increased when it goes on elsewhere: loops and answers from before it no longer count.
         self.epoch = 0
         self.is_pulling = False
@@ -436,15 +440,41 @@ class Group(Generic[HeldQueue]):
 
     def commit(self, everything: bool = False) -> Steps[list[ClientError]]:
         """Write the passed offsets that have moved, or those of all queues; return the errors."""
-        moved = [
-            (held, held.passed)
-            for held in self.held.values()
-            if held.passed is not None and (everything or held.passed != held.committed)
-        ]
-        outcomes = yield Together([self._commit_one(held, offset) for held, offset in moved])
+        places: dict[tuple[str, str], list[Steps[None]]] = {}
+        for held in self.held.values():
+            if held.passed is not None and (everything or held.passed != held.committed):
+                place = held.queue.broker_name, held.queue.topic
+                places.setdefault(place, []).append(self._commit_passed(held))
+        outcomes = yield Together([self._commit_at_one(commits) for commits in places.values()])
+        return [error for errors in outcomes for error in ([errors] if isinstance(errors, ClientError) else errors)]
+
+    def _commit_at_one(self, commits: list[Steps[None]]) -> Steps[list[ClientError]]:
+        """Commit queues of one topic at one broker, the first one alone: Apache's brokers take commits side by side, and
+        of those with which a group begins in a topic they forget some."""
+        outcomes = (yield Together(commits[:1])) + (yield Together(commits[1:]))
         return [one for one in outcomes if isinstance(one, ClientError)]
 
+    def _commit_passed(self, held: HeldQueue) -> Steps[None]:
+        """Commit how far it is when its turn comes. A queue that was given up is committed by what gave it up."""
+        return self._commit_in_turn(held, lambda: None if held.dropped else held.passed)
+
     def _commit_one(self, held: HeldQueue, offset: int) -> Steps[None]:
+        return self._commit_in_turn(held, lambda: offset)
+
+    def _commit_in_turn(self, held: HeldQueue, offset: Callable[[], int | None]) -> Steps[None]:
+        """Write an offset, None for no one, behind another of the queue that is on its way: Apache's brokers may take
+        the later one first. Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer."""
+        while held.is_committing:
+            yield Sleep(self._clock.monotonic() + _COMMIT_LOOK_S)
+        held.is_committing = True
+        try:
+            found = offset()
+            if found is not None:
+                yield from self._write_offset(held, found)
+        finally:
+            held.is_committing = False
+
+    def _write_offset(self, held: HeldQueue, offset: int) -> Steps[None]:
         queue = held.queue
         address = self._directory.readable(queue)
         if address is None:

@@ -11,7 +11,7 @@ from appliance.client.core.handling import DEAD, DONE, Outcome, outcome_of
 from appliance.client.core.ordered_group import OrderedGroup
 from appliance.client.core.push_group import PushGroup
 from appliance.client.core.requests import Subscription
-from appliance.client.core.steps import CallFailed
+from appliance.client.core.steps import CallFailed, Sleep, Together
 from appliance.client.errors import RequestRefused, Retry, Suspend
 from appliance.client.message import MessageQueue
 from appliance.engine.protocol.message_id import encode_host
@@ -394,6 +394,51 @@ def test_what_failed_comes_again_after_a_rest_and_then_is_a_dead_letter(ordered)
     ordered.finish(batch, outcome_of(ValueError(), batch.messages))
     assert [fields["delayLevel"] for fields in ordered.broker.fields(36)] == ["-1"]
     assert ordered.begin().messages[0].queue_offset == 1
+
+
+def of_together(effect):
+    assert isinstance(effect, Together)
+    return effect.procedures
+
+
+def test_the_first_commit_of_a_topic_is_alone():
+    """Apache's brokers make the table of a group in a topic with its first commit, and of several at once only one."""
+    group = Group(Broker(queues=4))
+    for held in group.core.held.values():
+        held.position = 5
+    commits = group.core.commit()
+    (of_topic, of_retries) = of_together(commits.send(None))
+    for at_one in (of_topic, of_retries):
+        (first,) = of_together(at_one.send(None))
+        assert first.send(None).request.code == 15
+    rest = of_together(of_topic.send([None]))
+    assert {one.send(None).request.ext_fields["queueId"] for one in rest} == {"1", "2", "3"}
+
+
+def test_a_commit_waits_for_the_one_before_it_and_writes_what_is_passed_then():
+    """Brokers that answer side by side could take the older offset last."""
+    group = Group(Broker())
+    group.held.position = 1
+    before, last = group.core._commit_passed(group.held), group.core._commit_passed(group.held)
+    assert before.send(None).request.ext_fields["commitOffset"] == "1"
+    group.held.position = 2
+    assert isinstance(last.send(None), Sleep)
+    group.held.position = 3
+    with pytest.raises(StopIteration):
+        before.send(answer())
+    assert last.send(None).request.ext_fields["commitOffset"] == "3"
+
+
+def test_a_queue_that_was_given_up_meanwhile_is_not_committed_once_more():
+    group = Group(Broker())
+    group.held.position = 1
+    before, last = group.core._commit_one(group.held, 1), group.core._commit_passed(group.held)
+    before.send(None)
+    assert isinstance(last.send(None), Sleep)
+    group.held.dropped = True
+    for steps, outcome in ((before, answer()), (last, None)):
+        with pytest.raises(StopIteration):
+            steps.send(outcome)
 
 
 def test_a_dead_letter_that_no_broker_takes_keeps_its_place(ordered):
