@@ -7,6 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from appliance.client import Client, InvalidOption, NoNameServer, aio
+from appliance.client.core.directory import Directory
+from appliance.client.core.steps import CallFailed
+from tests.support.client_steps import SetClock
 from tests.support.ports import reserve_port
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
@@ -111,3 +114,18 @@ def test_another_kind_of_address_is_refused(url):
 def test_both_ways_are_refused():
     with pytest.raises(InvalidOption, match="not by both"):
         Client("127.0.0.1:9876", discovery_url="http://127.0.0.1/")
+
+
+def test_a_shorter_list_that_comes_while_servers_are_asked_is_no_error():
+    directory = Directory(["a:1", "b:2", "c:3"], SetClock(), 3.0, lambda: (("d:4",), ""))
+    asking = directory.look_up("T", 1003.0)
+    asked = [asking.send(None).address]
+    discovering = directory.discover()
+    found = discovering.send(None).act()
+    with pytest.raises(StopIteration):
+        discovering.send(found)
+    failed = CallFailed("connect", "nobody listens", sent=False)
+    asked += [asking.send(failed).address for _ in range(3)]
+    assert asked == ["a:1", "b:2", "c:3", "d:4"]
+    with pytest.raises(NoNameServer, match="d:4"):
+        asking.send(failed)

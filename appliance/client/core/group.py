@@ -449,8 +449,8 @@ class Group(Generic[HeldQueue]):
         return [error for errors in outcomes for error in ([errors] if isinstance(errors, ClientError) else errors)]
 
     def _commit_at_one(self, commits: list[Steps[None]]) -> Steps[list[ClientError]]:
-        """Commit queues of one topic at one broker, the first one alone: Apache's brokers take commits side by side, and
-        of those with which a group begins in a topic they forget some."""
+        """Commit queues of one topic at one broker, the first one alone: Apache's brokers take commits side by side,
+        and of those with which a group begins in a topic they forget some."""
         outcomes = (yield Together(commits[:1])) + (yield Together(commits[1:]))
         return [one for one in outcomes if isinstance(one, ClientError)]
 
