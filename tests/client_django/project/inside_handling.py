@@ -87,6 +87,24 @@ def test_the_setting_is_checked(settings, monkeypatch, options, id):
     assert [message.id for message in checks.check()] == ([id] if id else [])
 
 
+def test_a_broken_environment_is_said_and_ends_no_command(settings, monkeypatch):
+    settings.ROCKETBOX = {"NAMESERVERS": "127.0.0.1:9876"}
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "u")
+    monkeypatch.delenv("ROCKETMQ_SECRET_KEY", raising=False)
+    assert [message.id for message in checks.check()] == ["rocketbox.E001"]
+
+
+def test_a_coroutine_function_is_no_handler():
+    async def handle(message):
+        pass
+
+    try:
+        consumer_group("wrong").subscribe("orders")(handle)
+        assert [(message.id, message.obj) for message in checks.check()][-1] == ("rocketbox.E002", "wrong")
+    finally:
+        del handlers._groups["wrong"]
+
+
 @pytest.mark.parametrize(
     ("group", "topic", "more", "id"),
     [
