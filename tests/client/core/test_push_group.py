@@ -441,6 +441,43 @@ def test_a_queue_that_was_given_up_meanwhile_is_not_committed_once_more():
             steps.send(outcome)
 
 
+@pytest.mark.parametrize("make", [PushGroup, OrderedGroup])
+def test_a_consumer_that_leaves_in_a_reset_begins_there_next_time(make):
+    group = Group(Broker(), make=make)
+    group.fetch()
+    batch = group.begin()
+    reset = group.core.reset("T", {QUEUE: 1})
+    assert isinstance(reset.send(None), Sleep)
+    group.core.stop()
+    group.finish(batch)
+    leaving = group.core.leave(True)
+    effect = leaving.send(None)
+    group.driver.run(reset)
+    assert group.broker.commits() == [], "another member may have the queue by now"
+    with pytest.raises(StopIteration):
+        while True:
+            effect = leaving.send(group.driver._do(effect))
+    assert group.broker.commits() == [1]
+    if make is OrderedGroup:
+        unlocked = [json.loads(request.body)["mqSet"] for code, request in group.broker.asked if code == 42]
+        assert {"brokerName": "a", "queueId": 0, "topic": "T"} in unlocked[0]
+
+
+def test_the_last_of_two_resets_counts():
+    group = Group(Broker())
+    group.fetch()
+    batch = group.begin()
+    first = group.core.reset("T", {QUEUE: 1})
+    first.send(None)
+    group.driver.run(group.core.reset("T", {QUEUE: 2}))
+    assert group.broker.commits() == []
+    group.finish(batch)
+    group.driver.run(first)
+    assert group.broker.commits() == [2]
+    assert not group.core._resetting
+    assert QUEUE in group.core.held
+
+
 def test_a_dead_letter_that_no_broker_takes_keeps_its_place(ordered):
     ordered.broker.answers |= {36: [AWAY], 310: [AWAY]}
     batch = ordered.begin()
