@@ -138,6 +138,9 @@ class Group(Generic[HeldQueue]):
         #: True if a loop may have ended because its cache was full.
         self._is_stalled = False
         self._rounds = 0
+        #: (Broker, topic) of commits that were begun, and of those that are the first ones there and on their way.
+        self._places: set[tuple[str, str]] = set()
+        self._first_commits: set[tuple[str, str]] = set()
         #: By subscribed topic.
         self.rates: dict[str, Rates] = {}
         #: Settings that consoles show, by the names of Java's.
@@ -440,18 +443,12 @@ class Group(Generic[HeldQueue]):
 
     def commit(self, everything: bool = False) -> Steps[list[ClientError]]:
         """Write the passed offsets that have moved, or those of all queues; return the errors."""
-        places: dict[tuple[str, str], list[Steps[None]]] = {}
-        for held in self.held.values():
-            if held.passed is not None and (everything or held.passed != held.committed):
-                place = held.queue.broker_name, held.queue.topic
-                places.setdefault(place, []).append(self._commit_passed(held))
-        outcomes = yield Together([self._commit_at_one(commits) for commits in places.values()])
-        return [error for errors in outcomes for error in ([errors] if isinstance(errors, ClientError) else errors)]
-
-    def _commit_at_one(self, commits: list[Steps[None]]) -> Steps[list[ClientError]]:
-        """Commit queues of one topic at one broker, the first one alone: Apache's brokers take commits side by side,
-        and of those with which a group begins in a topic they forget some."""
-        outcomes = (yield Together(commits[:1])) + (yield Together(commits[1:]))
+        moved = [
+            held
+            for held in self.held.values()
+            if held.passed is not None and (everything or held.passed != held.committed)
+        ]
+        outcomes = yield Together([self._commit_passed(held) for held in moved])
         return [one for one in outcomes if isinstance(one, ClientError)]
 
     def _commit_passed(self, held: HeldQueue) -> Steps[None]:
@@ -462,17 +459,24 @@ class Group(Generic[HeldQueue]):
         return self._commit_in_turn(held, lambda: offset)
 
     def _commit_in_turn(self, held: HeldQueue, offset: Callable[[], int | None]) -> Steps[None]:
-        """Write an offset, None for no one, behind another of the queue that is on its way: Apache's brokers may take
-        the later one first. Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer."""
-        while held.is_committing:
+        """Write an offset, None for none. Apache's brokers take commits side by side, and in any order: so a queue has
+        one on its way, and the first in a topic at a broker is alone, since of several with which a group begins there
+        they forget some. Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer."""
+        place = held.queue.broker_name, held.queue.topic
+        while held.is_committing or place in self._first_commits:
             yield Sleep(self._clock.monotonic() + _COMMIT_LOOK_S)
+        found = offset()
+        if found is None:
+            return
         held.is_committing = True
+        if place not in self._places:
+            self._places.add(place)
+            self._first_commits.add(place)
         try:
-            found = offset()
-            if found is not None:
-                yield from self._write_offset(held, found)
+            yield from self._write_offset(held, found)
         finally:
             held.is_committing = False
+            self._first_commits.discard(place)
 
     def _write_offset(self, held: HeldQueue, offset: int) -> Steps[None]:
         queue = held.queue

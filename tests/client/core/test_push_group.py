@@ -12,7 +12,7 @@ from appliance.client.core.handling import DEAD, DONE, Outcome, outcome_of
 from appliance.client.core.ordered_group import OrderedGroup
 from appliance.client.core.push_group import PushGroup
 from appliance.client.core.requests import Subscription
-from appliance.client.core.steps import CallFailed, Sleep, Together
+from appliance.client.core.steps import Call, CallFailed, Sleep, Together
 from appliance.client.errors import RequestRefused, Retry, Suspend
 from appliance.client.message import MessageQueue
 from appliance.engine.protocol.message_id import encode_host
@@ -407,13 +407,21 @@ def test_the_first_commit_of_a_topic_is_alone():
     group = Group(Broker(queues=4))
     for held in group.core.held.values():
         held.position = 5
-    commits = group.core.commit()
-    (of_topic, of_retries) = of_together(commits.send(None))
-    for at_one in (of_topic, of_retries):
-        (first,) = of_together(at_one.send(None))
-        assert first.send(None).request.code == 15
-    rest = of_together(of_topic.send([None]))
-    assert {one.send(None).request.ext_fields["queueId"] for one in rest} == {"1", "2", "3"}
+
+    def begun(commits):
+        return [one.send(None) for one in commits]
+
+    commits = of_together(group.core.commit().send(None))
+    effects = begun(commits)
+    asked = [one.request.ext_fields["topic"] for one in effects if isinstance(one, Call)]
+    assert sorted(asked) == [RETRY, "T"]
+    assert len(effects) == 8
+    for steps, effect in zip(commits, effects, strict=True):
+        if isinstance(effect, Call):
+            with pytest.raises(StopIteration):
+                steps.send(answer())
+    rest = begun([steps for steps, effect in zip(commits, effects, strict=True) if isinstance(effect, Sleep)])
+    assert all(isinstance(one, Call) for one in rest), "they are side by side from then on"
 
 
 def test_a_commit_waits_for_the_one_before_it_and_writes_what_is_passed_then():
