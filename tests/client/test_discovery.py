@@ -111,6 +111,16 @@ def test_another_kind_of_address_is_refused(url):
         Client(discovery_url=url)
 
 
+def test_what_may_be_secret_in_an_address_is_not_said():
+    with pytest.raises(InvalidOption, match="no user and password") as raised:
+        Client(discovery_url="http://admin:hush@127.0.0.1/list")
+    assert "hush" not in str(raised.value)
+    with Client(discovery_url=f"http://127.0.0.1:{reserve_port()}/list?token=hush", timeout=PATIENT) as client:
+        with pytest.raises(NoNameServer, match="/list gives no list") as missing:
+            client.producer().send("T", "x")
+    assert "hush" not in str(missing.value)
+
+
 def test_both_ways_are_refused():
     with pytest.raises(InvalidOption, match="not by both"):
         Client("127.0.0.1:9876", discovery_url="http://127.0.0.1/")

@@ -50,6 +50,20 @@ def test_a_message_that_comes_twice_changes_the_database_once():
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_message_that_was_sent_on_with_its_properties_is_handled_too():
+    found = []
+    group = consumer_group("two-topics")
+    try:
+        for topic in ("first", "second"):
+            group.subscribe(topic, once=True)(lambda message: found.append(message.topic))
+        for topic in ("first", "second", "second"):
+            deliver("two-topics", Message(topic, "17", properties={"OUTBOX_ID": "a"}))
+    finally:
+        del handlers._groups["two-topics"]
+    assert found == ["first", "second"]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_handler_that_failed_is_not_done():
     message = Message("orders-once", "fails first", properties={"OUTBOX_ID": "a"})
     with pytest.raises(RuntimeError):
