@@ -15,7 +15,11 @@ class Discovery:
     def __init__(self, url: str) -> None:
         if not isinstance(url, str) or not url.lower().startswith(("http://", "https://")):
             raise InvalidOption(f"discovery_url begins with http:// or https://, and this one does not: {url!r}.")
+        if "@" in url.split("/", 3)[2]:
+            raise InvalidOption("discovery_url has no user and password: the list of name servers is no secret.")
         self.url = url
+        #: Without what may be a key.
+        self._shown = url.partition("?")[0]
 
     def fetch(self) -> tuple[tuple[str, ...], str]:
         """Return (addresses, ""), or ((), why there are none). Waits up to some seconds."""
@@ -29,8 +33,8 @@ class Discovery:
                 text = answer.read(_MOST_BYTES).decode()
             found = tuple(parse_host_port(part.strip()) for part in _first_line(text).split(";") if part.strip())
         except (OSError, ValueError, http.client.HTTPException) as error:
-            return (), f"{self.url} gives no list of name servers: {error}"
-        return found, "" if found else f"{self.url} gives an empty list of name servers"
+            return (), f"{self._shown} gives no list of name servers: {error}"
+        return found, "" if found else f"{self._shown} gives an empty list of name servers"
 
 
 def _first_line(text: str) -> str:

@@ -46,6 +46,7 @@ class ReaderActs:
     def _asking_committed(self, queue: MessageQueue, group: str) -> Acts[int | None]:
         session = self._session
         yield from self._reading_queues(queue.topic)
+        group = session.named(group)
         return (yield session.wait(ask_committed(session.core.directory, session.clock, session.timeout, group, queue)))
 
     def _asking_at(self, queue: MessageQueue, time: datetime) -> Acts[int]:

@@ -9,9 +9,7 @@ from typing import Any
 from django.core.checks import CheckMessage, Error, Warning, register
 
 from . import handlers, options
-from .sdk import Client, InvalidOption
-
-_NOWHERE = "127.0.0.1:9"
+from .sdk import InvalidOption
 
 
 @register("rocketbox")
@@ -42,7 +40,10 @@ def _of_handlers() -> Iterator[CheckMessage]:
     except InvalidOption as error:
         yield Error(str(error), id="rocketbox.E002")
         return
-    client = Client(_NOWHERE)  # it connects to nothing before it is started
+    try:
+        client = options.read().make_client()  # it connects to nothing before it is started
+    except InvalidOption:
+        return  # which the check of the setting says
     for group in groups:
         try:
             group.consumer_of(client)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from .sdk import Client, InvalidOption, PushConsumer, ReceivedMessage
+from .sdk import Client, InvalidOption, PushConsumer, ReceivedMessage, is_async
 
 Handler = TypeVar("Handler", bound=Callable[[Any], object])
 
@@ -61,6 +61,8 @@ class ConsumerGroup:
         except TypeError as error:
             raise InvalidOption(f"consumer_group({self.name!r}): {error}.") from None
         for one in self.subscriptions:
+            if is_async(one.handler):
+                raise InvalidOption(f"A handler is a plain function, and that of {one.topic} in {self.name} is async.")
             if one.once is not None and self.options.get("batch", 1) != 1:
                 raise InvalidOption(f"{self.name} handles {one.topic} once: with that its batch is 1.")
             consumer.subscribe(one.topic, one.tags, sql=one.sql, handler=self.handler_of(one))

@@ -102,8 +102,9 @@ class HandledMessage(models.Model):
     @classmethod
     def note(cls, database: str, group: str, message: ReceivedMessage) -> bool:
         """Note in the transaction that is open that a message is handled; False if it was before. It waits for another
-        transaction that is at the same message."""
-        name = message.properties.get(OUTBOX_ID) or message.message_id
+        transaction that is at the same message. One that was sent on to another topic, with its properties, is another
+        message."""
+        name = f"{message.topic}:{message.properties.get(OUTBOX_ID) or message.message_id}"
         return bool(cls.objects.using(database).get_or_create(group=group, message=name[:255])[1])
 
 

@@ -160,8 +160,12 @@ class Relay:
         return sent
 
     def _round(self, rows: Iterable[OutboxMessage]) -> list[tuple[OutboxMessage, ClientError | None]]:
+        """Send rows; return those that were sent, and their errors. It ends early when the lease is to be renewed: a
+        full producer has a send wait."""
         begun: list[tuple[OutboxMessage, Any]] = []
         for row in rows:
+            if begun and (self._monotonic() >= self._renew_at or self._is_ending()):
+                break
             try:
                 begun.append((row, self._producer.submit(row.as_message())))
             except ClientError as error:

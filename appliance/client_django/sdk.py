@@ -15,6 +15,7 @@ from ..client import (
     PushConsumer,
     ReceivedMessage,
 )
+from ..client.acts import is_async
 from ..client.ending import ended_by
 from ..client.packing import SendOptions, Where, body_of, envelope_of, properties_of, taken_apart, text_of
 from ..client.wire import Record
@@ -36,6 +37,7 @@ __all__ = [
     "body_of",
     "ended_by",
     "envelope_of",
+    "is_async",
     "properties_of",
     "taken_apart",
     "text_of",

@@ -7,6 +7,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from appliance.client import Client, InvalidOption, NoNameServer, aio
+from appliance.client.core.directory import Directory
+from appliance.client.core.steps import CallFailed
+from tests.support.client_steps import SetClock
 from tests.support.ports import reserve_port
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
@@ -108,6 +111,31 @@ def test_another_kind_of_address_is_refused(url):
         Client(discovery_url=url)
 
 
+def test_what_may_be_secret_in_an_address_is_not_said():
+    with pytest.raises(InvalidOption, match="no user and password") as raised:
+        Client(discovery_url="http://admin:hush@127.0.0.1/list")
+    assert "hush" not in str(raised.value)
+    with Client(discovery_url=f"http://127.0.0.1:{reserve_port()}/list?token=hush", timeout=PATIENT) as client:
+        with pytest.raises(NoNameServer, match="/list gives no list") as missing:
+            client.producer().send("T", "x")
+    assert "hush" not in str(missing.value)
+
+
 def test_both_ways_are_refused():
     with pytest.raises(InvalidOption, match="not by both"):
         Client("127.0.0.1:9876", discovery_url="http://127.0.0.1/")
+
+
+def test_a_shorter_list_that_comes_while_servers_are_asked_is_no_error():
+    directory = Directory(["a:1", "b:2", "c:3"], SetClock(), 3.0, lambda: (("d:4",), ""))
+    asking = directory.look_up("T", 1003.0)
+    asked = [asking.send(None).address]
+    discovering = directory.discover()
+    found = discovering.send(None).act()
+    with pytest.raises(StopIteration):
+        discovering.send(found)
+    failed = CallFailed("connect", "nobody listens", sent=False)
+    asked += [asking.send(failed).address for _ in range(3)]
+    assert asked == ["a:1", "b:2", "c:3", "d:4"]
+    with pytest.raises(NoNameServer, match="d:4"):
+        asking.send(failed)

@@ -58,6 +58,15 @@ def test_every_kind_of_send_arrives_inside_and_nothing_outside(inside, rocketmq_
     assert {message.topic for message in pulled} == {rocketmq_topic}
 
 
+def test_a_reader_asks_for_the_offset_of_the_group_inside(inside, rocketmq_topic, rocketmq_group):
+    sent = inside.producer().send(rocketmq_topic, "0")
+    polling = inside.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+    assert len(polling.poll(PATIENT)) == 1
+    polling.poll(0)  # so it is done with the first
+    polling.commit()
+    assert inside.reader().committed(sent.queue, rocketmq_group) == sent.queue_offset + 1
+
+
 def test_consumers_see_the_names_of_users_also_of_what_comes_again(inside, rocketmq_topic, rocketmq_group):
     found = []
     consumer = inside.push_consumer(rocketmq_group, start="first", ordered=True)

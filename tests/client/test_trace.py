@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from appliance.client import Client, InvalidOption, Message, Retry, aio
-from appliance.client.core.trace import MOST_CHARACTERS, Traced, messages_of
+from appliance.client.core.trace import MOST_CHARACTERS, Traced, handled_to, messages_of
 from appliance.client.trace import Tracer
 from tests.support.waiting import wait_for
 
@@ -81,6 +81,16 @@ def test_records_of_one_topic_travel_together_up_to_javas_size():
     assert all(len(body) <= MOST_CHARACTERS for body, _ in found)
     assert len(found) > 2
     assert all(len(keys) <= 7 for _, keys in found)
+
+
+def test_the_keys_of_records_that_travel_together_fit_into_their_properties():
+    """Of a handler's batch of 1024 messages the broker refused the trace."""
+    records = [handled_to("R" * 32, "t", f"{number:032}", 1, (f"ä{number}",), 0, 1, "g") for number in range(1024)]
+    sent = list(messages_of(records))
+    assert len(sent) == 2
+    assert all(len(" ".join(keys).encode()) <= 32_000 for _, keys in sent)
+    assert "".join(body for body, _ in sent) == "".join(record.text for record in records)
+    assert [key for _, keys in sent for key in keys] == [key for record in records for key in record.keys]
 
 
 def test_a_topic_that_cannot_be_is_refused():

@@ -177,13 +177,14 @@ class Directory:
         may have changed."""
         if not self._servers:
             yield from self.discover()
+        asked = self._servers
         try:
             return (yield from self._ask_known(topic, deadline))
         except NoNameServer:
             now = self._clock.monotonic()
-            if not self._servers or now >= deadline or now < self._fetched_at + _LEAST_FETCH_S:
+            if not self._servers or now >= deadline:
                 raise
-            if not (yield from self.discover()):
+            if self._servers is asked and (now < self._fetched_at + _LEAST_FETCH_S or not (yield from self.discover())):
                 raise
         return (yield from self._ask_known(topic, deadline))
 
@@ -192,12 +193,14 @@ class Directory:
             why = f"{self._no_list}." if self._no_list else "No name server is configured."
             raise NoNameServer(f"{why} {_HOW_TO_SAY_WHERE}")
         failures = []
-        for tried in range(len(self._servers)):
-            at = (self._chosen + (1 if tried else 0)) % len(self._servers)
-            self._chosen = at
-            server = self._servers[at]
+        servers, first = self._servers, self._chosen  # there may be another list meanwhile
+        for tried in range(len(servers)):
+            at = (first + tried) % len(servers)
+            if servers is self._servers:
+                self._chosen = at
+            server = servers[at]
             now = self._clock.monotonic()
-            share = (deadline - now) / (len(self._servers) - tried)
+            share = (deadline - now) / (len(servers) - tried)
             answer = yield Call(server, requests.route_of(topic), now + min(share, self._timeout))
             if isinstance(answer, CallFailed):
                 failures.append(f"{server} {_why(answer)}")

@@ -67,6 +67,8 @@ _NOT_KNOWN = (
 )
 #: Rounds after which offsets that did not move are written again: a group's offsets at a broker may be lost.
 _ROUNDS_TO_ALL = 12
+#: Time between two looks for the end of a queue's commit.
+_COMMIT_LOOK_S = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,14 @@ class Surroundings:
 class Held:
     """A queue that this member reads."""
 
-    __slots__ = ("committed", "dropped", "epoch", "is_pulling", "position", "pulled_ms", "queue")
+    __slots__ = ("committed", "dropped", "epoch", "is_committing", "is_pulling", "position", "pulled_ms", "queue")
 
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
         self.position: int | None = None
         self.committed: int | None = None
+        #: True while a commit is on its way.
+        self.is_committing = False
         #: Increased when it goes on elsewhere: loops and answers from before it no longer count.
         self.epoch = 0
         self.is_pulling = False
@@ -134,6 +138,9 @@ class Group(Generic[HeldQueue]):
         #: True if a loop may have ended because its cache was full.
         self._is_stalled = False
         self._rounds = 0
+        #: (Broker, topic) of commits that were begun, and of those that are the first ones there and on their way.
+        self._places: set[tuple[str, str]] = set()
+        self._first_commits: set[tuple[str, str]] = set()
         #: By subscribed topic.
         self.rates: dict[str, Rates] = {}
         #: Settings that consoles show, by the names of Java's.
@@ -437,14 +444,41 @@ class Group(Generic[HeldQueue]):
     def commit(self, everything: bool = False) -> Steps[list[ClientError]]:
         """Write the passed offsets that have moved, or those of all queues; return the errors."""
         moved = [
-            (held, held.passed)
+            held
             for held in self.held.values()
             if held.passed is not None and (everything or held.passed != held.committed)
         ]
-        outcomes = yield Together([self._commit_one(held, offset) for held, offset in moved])
+        outcomes = yield Together([self._commit_passed(held) for held in moved])
         return [one for one in outcomes if isinstance(one, ClientError)]
 
+    def _commit_passed(self, held: HeldQueue) -> Steps[None]:
+        """Commit how far it is when its turn comes. A queue that was given up is committed by what gave it up."""
+        return self._commit_in_turn(held, lambda: None if held.dropped else held.passed)
+
     def _commit_one(self, held: HeldQueue, offset: int) -> Steps[None]:
+        return self._commit_in_turn(held, lambda: offset)
+
+    def _commit_in_turn(self, held: HeldQueue, offset: Callable[[], int | None]) -> Steps[None]:
+        """Write an offset, None for none. Apache's brokers take commits side by side, and in any order: so a queue has
+        one on its way, and the first in a topic at a broker is alone, since of several with which a group begins there
+        they forget some. Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer."""
+        place = held.queue.broker_name, held.queue.topic
+        while held.is_committing or place in self._first_commits:
+            yield Sleep(self._clock.monotonic() + _COMMIT_LOOK_S)
+        found = offset()
+        if found is None:
+            return
+        held.is_committing = True
+        if place not in self._places:
+            self._places.add(place)
+            self._first_commits.add(place)
+        try:
+            yield from self._write_offset(held, found)
+        finally:
+            held.is_committing = False
+            self._first_commits.discard(place)
+
+    def _write_offset(self, held: HeldQueue, offset: int) -> Steps[None]:
         queue = held.queue
         address = self._directory.readable(queue)
         if address is None:

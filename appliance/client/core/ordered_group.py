@@ -152,8 +152,10 @@ class OrderedGroup(PushGroup):
             yield Call(address, request, self._clock.monotonic() + _LOCK_TIMEOUT_S)
 
     def _before_leaving(self) -> Steps[None]:
+        yield from super()._before_leaving()
         if self._locks:  # a handler that goes on has its queue still
-            yield from self._unlock([queue for queue, held in self.held.items() if held.busy is None])
+            every = [*self.held.values(), *self._resetting]
+            yield from self._unlock([held.queue for held in every if held.busy is None])
 
     def info_of(self, held: PushHeld) -> dict[str, Any]:
         since = self._clock.monotonic() - held.locked_at

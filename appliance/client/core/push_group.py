@@ -147,8 +147,8 @@ class PushGroup(Group[PushHeld]):
         self.active = 0
         #: Number of messages that administrators had handed in, and whose handler has not ended.
         self.directs = 0
-        #: Queues that begin again at other offsets, and are not taken meanwhile.
-        self._resetting: set[MessageQueue] = set()
+        #: Queues that begin again at other offsets, with these, and are not taken meanwhile.
+        self._resetting: dict[PushHeld, int] = {}
         self.is_paused = False
         self.is_stopping = False
 
@@ -365,11 +365,14 @@ class PushGroup(Group[PushHeld]):
 
     def reset(self, topic: str, offsets: Mapping[MessageQueue, int]) -> Steps[None]:
         """Begin again at these offsets in the queues of the topic that this member has: wait for running handlers, for
-        10 s at most, and commit the offsets in place of what they did."""
+        10 s at most, and commit the offsets in place of what they did. If the consumer leaves meanwhile, or other
+        offsets come, these are committed then."""
+        for held in self._resetting:
+            if held.queue in offsets and held.queue.topic == topic:
+                self._resetting[held] = offsets[held.queue]
         moved = [held for queue, held in self.held.items() if queue in offsets and queue.topic == topic]
-        moved = [held for held in moved if held.queue not in self._resetting]
         busy = {batch for held in moved for batch in held.running.values()}
-        self._resetting |= {held.queue for held in moved}
+        self._resetting |= {held: offsets[held.queue] for held in moved}
         try:
             for held in moved:
                 held.dropped = True
@@ -378,11 +381,19 @@ class PushGroup(Group[PushHeld]):
             until = self._clock.monotonic() + _RESET_WAIT_S
             while any(not batch.has_ended for batch in busy) and self._clock.monotonic() < until:
                 yield Sleep(self._clock.monotonic() + _RESET_LOOK_S)
-            yield Together([self._reset_one(held, offsets[held.queue]) for held in moved])
+            done: dict[PushHeld, int] = {}
+            while not self.is_closed and (left := self._left_to_reset(moved, done)):
+                yield Together([self._reset_one(held, offset) for held, offset in left.items()])
+                done |= left
         finally:
-            self._resetting -= {held.queue for held in moved}
+            if not self.is_closed:  # else what comes before leaving needs them
+                for held in moved:
+                    del self._resetting[held]
         self._note(f"group {self.group} begins again in {len(moved)} queues of {topic}, as an administrator wants it")
         yield from self.rebalance()
+
+    def _left_to_reset(self, moved: Iterable[PushHeld], done: Mapping[PushHeld, int]) -> dict[PushHeld, int]:
+        return {held: self._resetting[held] for held in moved if done.get(held) != self._resetting[held]}
 
     def _reset_one(self, held: PushHeld, offset: int) -> Steps[None]:
         for left in reversed(range(_RESET_ATTEMPTS)):
@@ -396,9 +407,12 @@ class PushGroup(Group[PushHeld]):
             yield Sleep(self._clock.monotonic() + _SEND_BACK_PAUSE_S)
 
     def _take_on(self, queue: MessageQueue) -> Steps[bool]:
-        if queue in self._resetting:
+        if any(held.queue == queue for held in self._resetting):
             return False
         return (yield from super()._take_on(queue))
+
+    def _before_leaving(self) -> Steps[None]:
+        yield Together([self._reset_one(held, offset) for held, offset in self._resetting.items()])
 
     # --- offsets
 

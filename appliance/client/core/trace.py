@@ -11,6 +11,8 @@ from dataclasses import dataclass
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 #: Most characters of one trace message, as Java's.
 MOST_CHARACTERS = 118_000
+#: Most bytes of its keys: brokers take 32767 of all properties.
+MOST_KEYS_BYTES = 32_000
 
 #: Ordinals of Java's MessageType, and codes of how a handler ended.
 NORMAL, HALF, DELAYED = 0, 1, 3
@@ -82,13 +84,22 @@ def messages_of(records: Iterable[Traced]) -> Iterator[tuple[str, tuple[str, ...
     for together in by_topic.values():
         texts: list[str] = []
         keys: dict[str, None] = {}
-        size = 0
+        size = keys_bytes = 0
         for record in together:
-            if texts and size + len(record.text) > MOST_CHARACTERS:
+            more = dict.fromkeys(key for key in record.keys if key not in keys)
+            more_bytes = _bytes_of(more)
+            if texts and (size + len(record.text) > MOST_CHARACTERS or keys_bytes + more_bytes > MOST_KEYS_BYTES):
                 yield "".join(texts), tuple(keys)
-                texts, keys, size = [], {}, 0
+                texts, keys, size, keys_bytes = [], {}, 0, 0
+                more = dict.fromkeys(record.keys)
+                more_bytes = _bytes_of(more)
             texts.append(record.text)
-            keys |= dict.fromkeys(record.keys)
+            keys |= more
             size += len(record.text)
+            keys_bytes += more_bytes
         if texts:
             yield "".join(texts), tuple(keys)
+
+
+def _bytes_of(keys: Iterable[str]) -> int:
+    return sum(len(key.encode(errors="replace")) + 1 for key in keys)

@@ -1,5 +1,6 @@
 """A push consumer against a scripted cluster: what is committed, sent back, locked and forgotten."""
 
+import contextlib
 import json
 
 import pytest
@@ -11,7 +12,7 @@ from appliance.client.core.handling import DEAD, DONE, Outcome, outcome_of
 from appliance.client.core.ordered_group import OrderedGroup
 from appliance.client.core.push_group import PushGroup
 from appliance.client.core.requests import Subscription
-from appliance.client.core.steps import CallFailed
+from appliance.client.core.steps import Call, CallFailed, Sleep, Together
 from appliance.client.errors import RequestRefused, Retry, Suspend
 from appliance.client.message import MessageQueue
 from appliance.engine.protocol.message_id import encode_host
@@ -394,6 +395,102 @@ def test_what_failed_comes_again_after_a_rest_and_then_is_a_dead_letter(ordered)
     ordered.finish(batch, outcome_of(ValueError(), batch.messages))
     assert [fields["delayLevel"] for fields in ordered.broker.fields(36)] == ["-1"]
     assert ordered.begin().messages[0].queue_offset == 1
+
+
+def of_together(effect):
+    assert isinstance(effect, Together)
+    return effect.procedures
+
+
+def test_the_first_commit_of_a_topic_is_alone():
+    """Apache's brokers make the table of a group in a topic with its first commit, and of several at once only one."""
+    group = Group(Broker(queues=4))
+    for held in group.core.held.values():
+        held.position = 5
+
+    def begun(commits):
+        return [one.send(None) for one in commits]
+
+    commits = of_together(group.core.commit().send(None))
+    effects = begun(commits)
+    asked = [one.request.ext_fields["topic"] for one in effects if isinstance(one, Call)]
+    assert sorted(asked) == [RETRY, "T"]
+    assert len(effects) == 8
+    for steps, effect in zip(commits, effects, strict=True):
+        if isinstance(effect, Call):
+            with pytest.raises(StopIteration):
+                steps.send(answer())
+    rest = begun([steps for steps, effect in zip(commits, effects, strict=True) if isinstance(effect, Sleep)])
+    assert all(isinstance(one, Call) for one in rest), "they are side by side from then on"
+
+
+def test_a_commit_waits_for_the_one_before_it_and_writes_what_is_passed_then():
+    """Brokers that answer side by side could take the older offset last."""
+    group = Group(Broker())
+    group.driver.run(group.core._commit_one(group.held, 0))
+    group.held.position = 1
+    before, last = group.core._commit_passed(group.held), group.core._commit_passed(group.held)
+    assert before.send(None).request.ext_fields["commitOffset"] == "1"
+    group.held.position = 2
+    assert isinstance(last.send(None), Sleep)
+    group.held.position = 3
+    with pytest.raises(StopIteration):
+        before.send(answer())
+    assert last.send(None).request.ext_fields["commitOffset"] == "3"
+
+
+def test_a_queue_that_was_given_up_meanwhile_is_not_committed_once_more():
+    group = Group(Broker())
+    group.driver.run(group.core._commit_one(group.held, 0))
+    group.held.position = 1
+    before, last = group.core._commit_one(group.held, 1), group.core._commit_passed(group.held)
+    before.send(None)
+    assert isinstance(last.send(None), Sleep)
+    group.held.dropped = True
+    for steps, outcome in ((before, answer()), (last, None)):
+        with pytest.raises(StopIteration):
+            steps.send(outcome)
+
+
+def going_on(steps, effect):
+    with contextlib.suppress(StopIteration):
+        while True:
+            effect = steps.send((yield effect))
+
+
+@pytest.mark.parametrize("make", [PushGroup, OrderedGroup])
+def test_a_consumer_that_leaves_in_a_reset_begins_there_next_time(make):
+    group = Group(Broker(), make=make)
+    group.fetch()
+    batch = group.begin()
+    reset = group.core.reset("T", {QUEUE: 1})
+    assert isinstance(reset.send(None), Sleep)
+    group.core.stop()
+    group.finish(batch)
+    leaving = group.core.leave(True)
+    first = leaving.send(None)
+    group.driver.run(reset)
+    assert group.broker.commits() == [], "another member may have the queue by now"
+    group.driver.run(going_on(leaving, first))
+    assert group.broker.commits() == [1]
+    if make is OrderedGroup:
+        unlocked = [json.loads(request.body)["mqSet"] for code, request in group.broker.asked if code == 42]
+        assert {"brokerName": "a", "queueId": 0, "topic": "T"} in unlocked[0]
+
+
+def test_the_last_of_two_resets_counts():
+    group = Group(Broker())
+    group.fetch()
+    batch = group.begin()
+    first = group.core.reset("T", {QUEUE: 1})
+    first.send(None)
+    group.driver.run(group.core.reset("T", {QUEUE: 2}))
+    assert group.broker.commits() == []
+    group.finish(batch)
+    group.driver.run(first)
+    assert group.broker.commits() == [2]
+    assert not group.core._resetting
+    assert QUEUE in group.core.held
 
 
 def test_a_dead_letter_that_no_broker_takes_keeps_its_place(ordered):

@@ -50,6 +50,20 @@ def test_a_message_that_comes_twice_changes_the_database_once():
 
 
 @pytest.mark.django_db(transaction=True)
+def test_a_message_that_was_sent_on_with_its_properties_is_handled_too():
+    found = []
+    group = consumer_group("two-topics")
+    try:
+        for topic in ("first", "second"):
+            group.subscribe(topic, once=True)(lambda message: found.append(message.topic))
+        for topic in ("first", "second", "second"):
+            deliver("two-topics", Message(topic, "17", properties={"OUTBOX_ID": "a"}))
+    finally:
+        del handlers._groups["two-topics"]
+    assert found == ["first", "second"]
+
+
+@pytest.mark.django_db(transaction=True)
 def test_a_handler_that_failed_is_not_done():
     message = Message("orders-once", "fails first", properties={"OUTBOX_ID": "a"})
     with pytest.raises(RuntimeError):
@@ -85,6 +99,24 @@ def test_the_setting_is_checked(settings, monkeypatch, options, id):
     monkeypatch.delenv("NAMESRV_ADDR", raising=False)
     settings.ROCKETBOX = options
     assert [message.id for message in checks.check()] == ([id] if id else [])
+
+
+def test_a_broken_environment_is_said_and_ends_no_command(settings, monkeypatch):
+    settings.ROCKETBOX = {"NAMESERVERS": "127.0.0.1:9876"}
+    monkeypatch.setenv("ROCKETMQ_ACCESS_KEY", "u")
+    monkeypatch.delenv("ROCKETMQ_SECRET_KEY", raising=False)
+    assert [message.id for message in checks.check()] == ["rocketbox.E001"]
+
+
+def test_a_coroutine_function_is_no_handler():
+    async def handle(message):
+        pass
+
+    try:
+        consumer_group("wrong").subscribe("orders")(handle)
+        assert [(message.id, message.obj) for message in checks.check()][-1] == ("rocketbox.E002", "wrong")
+    finally:
+        del handlers._groups["wrong"]
 
 
 @pytest.mark.parametrize(

@@ -199,6 +199,32 @@ def test_a_lane_has_one_relay_until_its_time_is_over(relay, rocketmq_topic):
     assert relay.send_all() == 1
 
 
+def test_a_round_that_takes_long_ends_when_its_lease_is_to_be_renewed(rocketmq_topic):
+    """A relay that went on would send behind the one that took the lane over."""
+    now, submitted = [0.0], []
+
+    class Slow:
+        def submit(self, message):
+            now[0] += 15.0
+            submitted.append(message)
+            raise Closed("full")
+
+    for number in range(8):
+        send_by_outbox(rocketmq_topic, str(number), shard=f"shard {number}")
+    slow = Relay("default", Slow(), lambda: now[0])
+    slow.prepare()
+    lane = OutboxMessage.objects.order_by("id")[0].lane
+    OutboxMessage.objects.update(lane=lane)
+    assert slow._take(lane)
+    rows = slow._batch_of(lane)
+    slow._round(rows)
+    assert len(submitted) == 2, "20 s are a third of the lease"
+    submitted.clear()
+    assert slow._send(lane, rows) == 0
+    assert len(submitted) == 8, "the others follow with a new lease"
+    assert OutboxMessage.objects.filter(attempts=1).count() == 8
+
+
 def test_lanes_are_made_once(relay):
     relay.prepare()
     assert OutboxLane.objects.count() == LANES
