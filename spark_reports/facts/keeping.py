@@ -17,6 +17,7 @@ import logging
 import os
 import re
 import shutil
+import zlib
 from collections.abc import Iterable, Mapping
 from gzip import BadGzipFile
 from pathlib import Path
@@ -53,11 +54,11 @@ def to_parquet(facts_dir: Path) -> None:
         if name.endswith(_SUFFIX) and _DAY.match(day):
             try:
                 facts = _read_plain(facts_dir, day)
+                if facts is not None:
+                    _write_parquet(facts_dir, day, facts)
             except (EOFError, ValueError, KeyError, TypeError, BadGzipFile) as error:
                 logger.warning("the facts of %s in %s cannot be read: %s", day, facts_dir, error)
-                continue
-            if facts is not None:
-                _write_parquet(facts_dir, day, facts)
+                shutil.rmtree(facts_dir / _WRITING, ignore_errors=True)
 
 
 def write(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | list[Row]], as_parquet: bool = False) -> None:
@@ -238,12 +239,15 @@ def _read_plain(facts_dir: Path, day: str) -> DayFacts | None:
         return None
     found: dict[str, list[Row]] = {table.name: [] for table in TABLES}
     widths = {table.name: len(table.columns) for table in TABLES}
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        for line in file:
-            name, row = json.loads(line)
-            if len(row) != widths[name]:
-                raise ValueError(f"a row of {name} has {len(row)} values and not {widths[name]}")
-            found[name].append(tuple(row))
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            for line in file:
+                name, row = json.loads(line)
+                if len(row) != widths[name]:
+                    raise ValueError(f"a row of {name} has {len(row)} values and not {widths[name]}")
+                found[name].append(tuple(row))
+    except zlib.error as error:
+        raise ValueError(f"{error}") from None
     return found
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import zlib
 from itertools import count
 
 import pytest
@@ -184,3 +187,20 @@ def test_days_in_plain_lines_become_parquet_and_a_damaged_one_stays(tmp_path) ->
     assert (tmp_path / "traffic" / f"day={DAY}" / keeping.FILE).exists()
     assert keeping.read(tmp_path, [DAY]) == before
     assert keeping.days(tmp_path) == ["2026-01-29", "2026-01-30", DAY]
+
+
+def test_no_kind_of_damage_to_a_day_in_lines_ends_a_run(tmp_path) -> None:
+    """The bits of compressed data, and values of another kind than their columns have."""
+    for number, day in enumerate(("2026-01-28", "2026-01-29", "2026-01-30")):
+        keeping.write(tmp_path, day, facts_of(number))
+    bits, kinds = (tmp_path / "plain" / f"{day}.jsonl.gz" for day in ("2026-01-28", "2026-01-29"))
+    whole = bits.read_bytes()
+    bits.write_bytes(whole[:20] + bytes([whole[20] ^ 0xFF]) + whole[21:])
+    with pytest.raises(zlib.error):
+        gzip.decompress(bits.read_bytes())
+    width = len(TABLES[0].columns)
+    kinds.write_bytes(gzip.compress(json.dumps([TABLES[0].name, ["x"] * width]).encode()))
+    keeping.to_parquet(tmp_path)
+    assert sorted((tmp_path / "plain").iterdir()) == [bits, kinds]
+    assert (tmp_path / "traffic" / "day=2026-01-30" / keeping.FILE).exists()
+    assert list(keeping.read(tmp_path, ["2026-01-28", "2026-01-30"])) == ["2026-01-30"]
