@@ -11,7 +11,7 @@ from itertools import count
 import pytest
 
 from spark_reports.facts import keeping
-from spark_reports.facts.tables import ADDED, TABLES, DayFacts
+from spark_reports.facts.tables import ADDED, CONTENTS, TABLES, DayFacts
 
 DAY = "2026-01-31"
 pa = pytest.importorskip("pyarrow")
@@ -204,3 +204,15 @@ def test_no_kind_of_damage_to_a_day_in_lines_ends_a_run(tmp_path) -> None:
     assert sorted((tmp_path / "plain").iterdir()) == [bits, kinds]
     assert (tmp_path / "traffic" / "day=2026-01-30" / keeping.FILE).exists()
     assert list(keeping.read(tmp_path, ["2026-01-28", "2026-01-30"])) == ["2026-01-30"]
+
+
+@pytest.mark.parametrize("as_parquet", [False, True])
+def test_counts_of_contents_are_read_for_the_last_two_days_alone(tmp_path, as_parquet: bool) -> None:
+    days = ["2026-01-28", "2026-01-29", "2026-01-30"]
+    for number, day in enumerate(days):
+        keeping.write(tmp_path, day, facts_of(number), as_parquet)
+    found = keeping.read(tmp_path, days)
+    for table in CONTENTS:
+        assert [len(found[day][table.name]) for day in days] == [0, 2, 2]
+    assert all(found[day]["queues"] for day in days)
+    assert keeping.read(tmp_path, [days[0]])[days[0]] == facts_of(0)
