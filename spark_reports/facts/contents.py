@@ -17,7 +17,6 @@ from hashlib import blake2b
 from heapq import nsmallest
 from ipaddress import ip_address, ip_network
 from typing import Generic, TypeVar
-from zlib import crc32
 
 from appliance.engine.protocol.properties import (
     KEYS,
@@ -33,7 +32,7 @@ from ..source.rows import MAX_MS, MIN_MS
 from ..source.topics import is_system
 from .tables import FREQUENT, LARGEST, PRODUCERS, REPEATS, SIZES, Row
 
-#: Pairs of topic and address; sampled ids; sampled messages with keys.
+#: Pairs of topic and address; sampled ids; keys of sampled messages, which have up to 17 each.
 MOST_PRODUCERS, MOST_IDS, MOST_KEYED = 1 << 14, 1 << 17, 1 << 16
 #: Rows of the table PRODUCERS that name one; of FREQUENT, for ids, keys and sharding keys each.
 MOST_NAMED, MOST_FREQUENT = 1000, 20
@@ -86,28 +85,39 @@ def _mark(number: int) -> int:
 
 
 def _mark_of_text(text: str) -> int:
-    return _mark(crc32(text.encode()))
+    """Return a number of 64 bits like `_mark`. Producers choose ids, so it must not be one that they can choose, too:
+    a sample of ids whose marks are all 0 would not become smaller at any level."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little")
 
 
 class _Sample(Generic[K, V]):
-    """Values of the keys of which the mark is a multiple of 2**level, at most `most`. Both are numbers and texts: the
-    garbage collector would visit tuples again and again."""
+    """Values of the keys of which the mark is a multiple of 2**level; their weight, of 1 each or as given, is `most` at
+    most. Both are numbers and texts: the garbage collector would visit tuples again and again."""
 
-    def __init__(self, most: int, mark_of: Callable[[K], int]) -> None:
+    def __init__(self, most: int, mark_of: Callable[[K], int], weigh: Callable[[V], int] = lambda _: 1) -> None:
         self.found: dict[K, V] = {}
         self.level = 0
+        self._weight = 0
         self._most = most
         self._mark_of = mark_of
+        self._weigh = weigh
 
     def has(self, key: K) -> bool:
         """True if the key belongs to the sample now."""
-        return not self._mark_of(key) & (1 << self.level) - 1
+        return not self.level or not self._mark_of(key) & (1 << self.level) - 1
+
+    def put(self, key: K, value: V) -> None:
+        """Take in the value of a new key that belongs to the sample."""
+        self.found[key] = value
+        self._weight += self._weigh(value)
+        self.rise()
 
     def rise(self, level: int = 0) -> None:
-        """Raise the level to this one at least, and as long as there are too many keys."""
-        while self.level < level or len(self.found) > self._most:
+        """Raise the level to this one at least, and as long as the values have too much weight."""
+        while self.level < level or self._weight > self._most:
             self.level += 1
             self.found = {key: value for key, value in self.found.items() if self.has(key)}
+            self._weight = sum(map(self._weigh, self.found.values()))
 
 
 class Contents:
@@ -123,7 +133,7 @@ class Contents:
         self._topics: dict[str, _Topic | None] = {}
         #: Topic, NUL and id -> messages; physical offset -> topic and keys, with 0x02 between them.
         self._ids: _Sample[str, int] = _Sample(most_ids, _mark_of_text)
-        self._keyed: _Sample[int, str] = _Sample(most_keyed, _mark)
+        self._keyed: _Sample[int, str] = _Sample(most_keyed, _mark, lambda text: text.count("\x02"))
 
     def take_record(self, record: Record) -> None:
         """Count a record of the log."""
@@ -176,8 +186,8 @@ class Contents:
             found.largest = max(found.largest, one)
         if unique:
             self._add_id(f"{topic}\0{_short(unique)}", 1)
-        if (keys or shard) and self._keyed.has(physical_offset):
-            self._add_keyed(physical_offset, topic + _words(keys, shard))
+        if (keys or shard) and self._keyed.has(physical_offset) and (words := _words(keys, shard)):
+            self._add_keyed(physical_offset, topic + words)
 
     def parts(self) -> Iterator[Part]:
         """Yield the counts, to be merged in another process."""
@@ -277,14 +287,14 @@ class Contents:
 
     def _add_id(self, text: str, messages: int) -> None:
         ids = self._ids
-        if ids.has(text):
-            ids.found[text] = ids.found.get(text, 0) + messages
-            ids.rise()
+        if text in ids.found:
+            ids.found[text] += messages
+        elif ids.has(text):
+            ids.put(text, messages)
 
     def _add_keyed(self, physical: int, text: str) -> None:
-        if self._keyed.has(physical):
-            self._keyed.found[physical] = text
-            self._keyed.rise()
+        if self._keyed.has(physical) and physical not in self._keyed.found:
+            self._keyed.put(physical, text)
 
     # --- rows
 

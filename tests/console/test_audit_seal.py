@@ -365,7 +365,8 @@ os.environ["DJANGO_SETTINGS_MODULE"] = "appliance.settings"
 import django
 django.setup()
 from django.db import connections
-from appliance.console import audit, database
+from appliance.console.audit import log as audit
+from appliance.console.serving import database
 from appliance.console.models import AuditEntry
 
 def act(target):
@@ -410,12 +411,10 @@ def test_many_threads_and_two_processes_at_once_leave_one_whole_chain(tmp_path):
     assert (written["count"], written["broken"]) == (49, None)
 
 
-@pytest.mark.parametrize(
-    "where", ["audit._move_head", "audit._sync_database", "audit_seal.Seal.follow", "audit_seal.Seal._write_head"]
-)
+@pytest.mark.parametrize("where", ["log._move_head", "log._sync_database", "seal.Seal.follow", "seal.Seal._write_head"])
 def test_a_process_that_dies_between_commit_and_head_leaves_a_whole_chain(tmp_path, where):
     other(tmp_path, "act('first')")
-    die = f"from appliance.console import audit_seal\n{where} = lambda *args: os._exit(9)\nact('second')"
+    die = f"from appliance.console.audit import log, seal\n{where} = lambda *args: os._exit(9)\nact('second')"
     other(tmp_path, die)
     assert json.loads((tmp_path / "rocketbox" / HEAD_FILE).read_text())["count"] == 1
     assert other(tmp_path, SAY) == "audit_whole 2"

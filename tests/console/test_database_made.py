@@ -18,7 +18,7 @@ runtime.set_place(place)
 os.environ["DJANGO_SETTINGS_MODULE"] = "appliance.settings"
 import django
 django.setup()
-from appliance.console import database
+from appliance.console.serving import database
 """
 
 SECOND = """

@@ -553,3 +553,20 @@ def test_the_page_checks_first_and_copies_what_was_checked(client_as, broker, to
     page = client_as("admin").get(address).content.decode()
     assert f"/topics/{topic}/purge/?before=" in page
     assert client_as("viewer").get("/messages/copy/").status_code == 403
+
+
+def test_only_originals_that_were_all_copied_are_offered_for_a_purge(client_as, broker, topic, monkeypatch):
+    broker.sender.send(topic, b"one")
+    later = now_ms() + 3_600_000
+    broker.topic_commands.create(f"{topic}-to")
+    parameters = message_copy.parameters_of(broker, topic, f"{topic}-to", None, None, later, None)
+    assert parameters["to_ms"] <= now_ms() + 1, "what comes after the copying is not purged"
+
+    def line(row):
+        return message_lines.line_of(row) | {"keys": "not a list"}
+
+    monkeypatch.setattr(message_copy, "line_of", line)
+    failed = ran(message_copy.NAME, **(parameters | {"rate": 100}))
+    assert (failed.state, failed.result["failed"]) == ("done", 1)
+    page = client_as("admin").get(f"/jobs/{failed.id}/").content.decode()
+    assert f"/topics/{topic}/purge/" not in page

@@ -39,7 +39,7 @@ runtime.set_place(place)
 from appliance.asgi import application
 from appliance.console.start import prepare
 prepare({})
-import appliance.api.urls, appliance.console.web_sockets
+import appliance.api.urls, appliance.console.live.web_sockets
 after = look()
 after["environment"].pop("DJANGO_SETTINGS_MODULE")
 for name, value in before.items():

@@ -46,10 +46,11 @@ def parameters_of(
     to_ms: int | None,
     filter_text: str | None,
 ) -> dict[str, Any]:
-    """Return the parameters of a job. Raises InvalidInput or NotFound if it could not begin. to_ms: None for now."""
+    """Return the parameters of a job. Raises InvalidInput or NotFound if it could not begin. to_ms: None for now, and
+    not later than now: a purge of the originals up to that time must not hit messages that came after the copying."""
     if to == topic:
         raise InvalidInput("to", gettext_noop("Choose another topic: the messages are in this one."))
-    to_ms = now_ms() if to_ms is None else to_ms
+    to_ms = now_ms() if to_ms is None else min(to_ms, now_ms() + 1)
     window.messages.page(topic, queue_id=queue_id, from_ms=from_ms, to_ms=to_ms, limit=1, filter_text=filter_text)
     window.imports.send(to, (), dry_run=True)
     return {"topic": topic, "to": to, "queue_id": queue_id, "from_ms": from_ms, "to_ms": to_ms, "filter": filter_text}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -91,7 +92,7 @@ def test_below_the_bounds_all_counts_are_exact(sent: list) -> None:
 @given(messages, st.randoms(use_true_random=False), st.integers(1, 4))
 def test_order_and_parts_make_no_difference(sent: list, chance: random.Random, parts: int) -> None:
     def small() -> Contents:
-        return Contents(most_producers=3, most_ids=4, most_keyed=5)
+        return Contents(most_producers=3, most_ids=4, most_keyed=40)
 
     given_rows = list(enumerate(sent))
     expected = _taken(small(), given_rows).rows()
@@ -101,7 +102,7 @@ def test_order_and_parts_make_no_difference(sent: list, chance: random.Random, p
     for piece in chance.sample(pieces, len(pieces)):
         found = list(piece.parts())
         assert sum(part[0] == "id" for part in found) <= 4
-        assert sum(part[0] == "keyed" for part in found) <= 5
+        assert sum(part[2].count("\x02") for part in found if part[0] == "keyed") <= 40
         for part in found:
             merged.merge(part)
     assert merged.rows() == expected
@@ -126,6 +127,58 @@ def test_a_sample_estimates_copies_and_frequent_keys() -> None:
     (hot,) = (row for row in rows["frequent"] if row[2] == "hot")
     assert hot[3] * hot[4] == pytest.approx(10_000, rel=0.3)
     assert max(row[3] for row in rows["frequent"] if row[0] == "key") == hot[3]
+
+
+def test_chosen_ids_cannot_stay_in_the_sample() -> None:
+    """Ids with a check sum of their producer's choice, here 0 together with the topic, are like any others."""
+    found, ids = Contents(), []
+    for number in range(500):
+        text = _with_crc_zero(f"t\0{number:06d}".encode())
+        if text is not None:
+            ids.append(text.partition("\0")[2])
+    assert len(ids) > 20
+    for at, unique in enumerate(ids):
+        found.take("t", "10.0.0.1", 0, 0, 200, 100, 0, at, at * 200, unique, None, None)
+    found._ids.rise(8)
+    assert len(found._ids.found) < len(ids) // 4
+
+
+def _with_crc_zero(data: bytes) -> str | None:
+    """Return a text that begins so and has the CRC-32 0; None if its last four bytes are no text."""
+    table = [0] * 256
+    for index in range(256):
+        value = index
+        for _ in range(8):
+            value = value >> 1 ^ 0xEDB88320 * (value & 1)
+        table[index] = value
+    of_top = {value >> 24: index for index, value in enumerate(table)}
+    state, steps = 0xFFFFFFFF, []
+    for _ in range(4):
+        steps.append(of_top[state >> 24])
+        state = (state ^ table[steps[-1]]) << 8 & 0xFFFFFFFF
+    state = crc32(data) ^ 0xFFFFFFFF
+    for index in reversed(steps):
+        data += bytes([(state ^ index) & 0xFF])
+        state = table[index] ^ state >> 8
+    assert not crc32(data)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def test_messages_with_many_long_keys_are_fewer_in_the_sample() -> None:
+    found = Contents(most_keyed=1000)
+    for at in range(1, 501):
+        keys = " ".join(f"{at}-{word}-{'x' * 100}" for word in range(20))
+        found.take("t", "10.0.0.1", 0, 0, 200, 100, 0, at, at * 200, None, keys, None)
+    assert 200 < sum(text.count("\x02") for text in found._keyed.found.values()) <= 1000
+
+
+def test_keys_without_a_word_take_no_room() -> None:
+    found = Contents()
+    found.take("t", "10.0.0.1", 0, 0, 200, 100, 0, 0, 0, None, " ", None)
+    assert not found._keyed.found
 
 
 def test_of_very_many_producers_networks_are_counted() -> None:

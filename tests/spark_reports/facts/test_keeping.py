@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+import zlib
 from itertools import count
 
 import pytest
 
 from spark_reports.facts import keeping
-from spark_reports.facts.tables import ADDED, TABLES, DayFacts
+from spark_reports.facts.tables import ADDED, CONTENTS, TABLES, DayFacts
 
 DAY = "2026-01-31"
 pa = pytest.importorskip("pyarrow")
@@ -184,3 +187,32 @@ def test_days_in_plain_lines_become_parquet_and_a_damaged_one_stays(tmp_path) ->
     assert (tmp_path / "traffic" / f"day={DAY}" / keeping.FILE).exists()
     assert keeping.read(tmp_path, [DAY]) == before
     assert keeping.days(tmp_path) == ["2026-01-29", "2026-01-30", DAY]
+
+
+def test_no_kind_of_damage_to_a_day_in_lines_ends_a_run(tmp_path) -> None:
+    """The bits of compressed data, and values of another kind than their columns have."""
+    for number, day in enumerate(("2026-01-28", "2026-01-29", "2026-01-30")):
+        keeping.write(tmp_path, day, facts_of(number))
+    bits, kinds = (tmp_path / "plain" / f"{day}.jsonl.gz" for day in ("2026-01-28", "2026-01-29"))
+    whole = bits.read_bytes()
+    bits.write_bytes(whole[:20] + bytes([whole[20] ^ 0xFF]) + whole[21:])
+    with pytest.raises(zlib.error):
+        gzip.decompress(bits.read_bytes())
+    width = len(TABLES[0].columns)
+    kinds.write_bytes(gzip.compress(json.dumps([TABLES[0].name, ["x"] * width]).encode()))
+    keeping.to_parquet(tmp_path)
+    assert sorted((tmp_path / "plain").iterdir()) == [bits, kinds]
+    assert (tmp_path / "traffic" / "day=2026-01-30" / keeping.FILE).exists()
+    assert list(keeping.read(tmp_path, ["2026-01-28", "2026-01-30"])) == ["2026-01-30"]
+
+
+@pytest.mark.parametrize("as_parquet", [False, True])
+def test_counts_of_contents_are_read_for_the_last_two_days_alone(tmp_path, as_parquet: bool) -> None:
+    days = ["2026-01-28", "2026-01-29", "2026-01-30"]
+    for number, day in enumerate(days):
+        keeping.write(tmp_path, day, facts_of(number), as_parquet)
+    found = keeping.read(tmp_path, days)
+    for table in CONTENTS:
+        assert [len(found[day][table.name]) for day in days] == [0, 2, 2]
+    assert all(found[day]["queues"] for day in days)
+    assert keeping.read(tmp_path, [days[0]])[days[0]] == facts_of(0)
