@@ -9,11 +9,14 @@ import itertools
 import json
 import re
 from collections import deque
+from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import SimpleNamespace
 
 import pytest
 
+from appliance.engine.access import brake
 from appliance.engine.broker import long_polling, offsets, queue_locks
 from appliance.engine.broker.filters import consumer_filters
 from appliance.engine.broker.heartbeat import SubscriptionData
@@ -30,6 +33,7 @@ from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.remoting import dispatcher, peer_requests
 from appliance.engine.remoting.dispatcher import WorkerPool
 from appliance.engine.remoting.peer_requests import PeerRequests
+from tests.engine.access.test_quotas import Line, Rig
 from tests.engine.broker.conftest import BrokerDesk, consumer
 from tests.engine.namesrv.conftest import Desk
 from tests.engine.namesrv.test_bounds import register_static
@@ -292,6 +296,22 @@ def mappings(desk, names, monkeypatch):
     assert [add(one, f"after{number}", 300) for number, one in enumerate(after())] == [True, True]
 
 
+def over_quota(desk, names, monkeypatch):
+    monkeypatch.setattr(brake, "MOST_WAITING_BYTES", 100_000)
+    with TemporaryDirectory() as directory, closing(Rig(Path(directory))) as rig:
+        rig.brake.waiting.few = 1000
+        rig.quotas(send_bytes=1_000_000)
+        rig.ask(Line(1), 1_000_000)
+        hogs = [Line(1) for _ in range(HOGS)]
+        for hog in hogs:
+            for _ in range(20):
+                rig.ask(hog, 5000)
+        assert any(hog.answers for hog in hogs)
+        for one in (Line(1), Line(2)):
+            rig.ask(one, 900)
+            assert not one.answers
+
+
 #: The rows marked *shared*, and how one peer takes all there.
 SHARED = {
     "requests waiting in one pool": pools,
@@ -308,6 +328,7 @@ SHARED = {
     "brokers of a connection; in all; addresses of one": brokers,
     "topics of one 103; of all brokers": topics_of_brokers,
     "mappings of static topics, of all brokers": mappings,
+    "requests over their users' quotas that wait": over_quota,
 }
 #: Bounds in common that are not shared, and why they keep no peer out.
 GIVES_WAY = {

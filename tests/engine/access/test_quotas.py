@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import tracemalloc
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,10 @@ class Rig:
         self.is_current = True
         self._number = 0
 
+    def close(self) -> None:
+        self.book.close()
+        self.loop.close()
+
     def quotas(self, **quotas: int | None) -> None:
         self.book.change(
             "ann", of_known("ann", lambda account: Account("ann", account.secrets, quotas=Quotas(**quotas)))
@@ -91,10 +96,8 @@ class Rig:
 
 @pytest.fixture
 def rig(tmp_path):
-    made = Rig(tmp_path)
-    yield made
-    made.book.close()
-    made.loop.close()
+    with closing(Rig(tmp_path)) as made:
+        yield made
 
 
 def test_a_bucket_gives_a_second_at_once_and_then_what_it_is_filled_with():
