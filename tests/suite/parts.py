@@ -48,7 +48,7 @@ EVERYTHING = (
     _part("browser", 4, "tests/browser"),
     _part("engine", 19, "tests/engine --ignore=tests/engine/broker"),
     _part("console", 7.5, "tests/console"),
-    _part("processes", 8, f"{_TOP} tests/examples tests/client"),
+    _part("processes", 9, f"{_TOP} tests/examples tests/client tests/client_django"),
     _part("api", 4.6, "tests/api tests/commands"),
     _part("sets", 7, "tests/rig tests/exchange"),
     _part("crash", 14, "tests/crash"),

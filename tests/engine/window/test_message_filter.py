@@ -36,11 +36,17 @@ def own_orders(running):
     return put_orders(running)
 
 
+@pytest.fixture(autouse=True)
+def _pages_have_time(monkeypatch):
+    """However slow the machine is, a page ends where its test says."""
+    monkeypatch.setattr("appliance.engine.window.messages.views.PAGE_BUDGET_MS", 60_000.0)
+
+
 def walk(admin, text, topic="Orders", **options):
     """Return (the n of the messages found, pages)."""
     pages = [admin.messages.page(topic, filter_text=text, **options)]
     limit = options.get("limit", 50)
-    budget = options.get("budget_ms", 250.0)
+    budget = options.get("budget_ms", 60_000.0)
     while pages[-1].next_cursor:
         cursor = pages[-1].next_cursor
         pages.append(admin.messages.page(topic, filter_text=text, cursor=cursor, limit=limit, budget_ms=budget))

@@ -43,7 +43,8 @@ def test_an_empty_broker_says_what_it_does_not_know(running):
     assert [need for need in overview.needs if need.name != "disk"] == []  # the machine's own may be nearly full
 
 
-def test_who_is_furthest_behind_comes_first(running):
+def test_who_is_furthest_behind_comes_first(running, monkeypatch):
+    monkeypatch.setattr("appliance.engine.window.groups.views.LOOK_BUDGET_MS", 60_000)
     running.put("Orders", *[b"x"] * 9)
     for group, offset in (("near", 8), ("far", 1)):
         running.engine.broker.groups.find(group)

@@ -31,12 +31,13 @@ class LagTimes:
         reader: QueueReader,
         budget: Budget | None = None,
         measures: Measures | None = None,
+        now_ms: int | None = None,
     ) -> tuple[int | None, Sentence | None]:
         """Return (age in ms of the oldest message that the group has not consumed, reason if that is not known); the
         age is 0 if the group has consumed all.
 
         budget: once it is spent, the result of the last minute is returned. measures: remembers what is read, instead
-        of the shared one.
+        of the shared one. now_ms: since 1970, the same for groups that are compared; None: the present.
         """
         measures = measures or self._measures
         if backlog.lag is None or not backlog.lagging:
@@ -46,7 +47,7 @@ class LagTimes:
             if known is None or time.monotonic() - known[0] > KEPT_S:
                 return None, say("not_measured_yet")
             return known[1:]
-        lag_ms, why = lag_time_ms(backlog, reader, measures)
+        lag_ms, why = lag_time_ms(backlog, reader, measures, now_ms)
         if len(self._known) >= MOST_KEPT:
             self._known.clear()
         self._known[group] = (time.monotonic(), lag_ms, why)

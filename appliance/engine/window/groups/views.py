@@ -257,8 +257,9 @@ class GroupViews:
         rows = []
         with QueueReader(self._store) as reader:
             budget = Budget(LOOK_BUDGET_MS)
+            now_ms = int(time.time() * 1000)
             for _, _, name, backlog in found:
-                lag_ms, why = self._lag_times.of(name, backlog, reader, budget)
+                lag_ms, why = self._lag_times.of(name, backlog, reader, budget, now_ms=now_ms)
                 info = progress.online.get(name)
                 clients = 0 if info is None else len(info.channels)
                 rows.append(s.GroupLag(name, backlog.lag, backlog.why, lag_ms, why, clients))
