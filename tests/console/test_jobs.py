@@ -19,6 +19,7 @@ from appliance.console import jobs
 from appliance.console.jobs import (
     dead_letter_archive,
     job_board,
+    message_copy,
     message_export,
     message_import,
     registry,
@@ -406,7 +407,7 @@ def test_jobs_say_whether_they_are_about_topics_or_groups():
     about = {name: one.about for name, one in jobs.kinds().items() if one.about}
     assert {name for name, one in about.items() if one == "topic"} == {
         message_export.EXPORT, message_export.SEARCH, message_export.BODY_SEARCH,
-        message_import.CHECK, message_import.NAME,
+        message_import.CHECK, message_import.NAME, message_copy.CHECK, message_copy.NAME,
     }  # fmt: skip
     assert {name for name, one in about.items() if one == "group"} == {dead_letter_archive.NAME}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -166,6 +167,12 @@ class JobFolder:
 
     def remove_files(self) -> None:
         shutil.rmtree(self.path / _FILES, ignore_errors=True)
+
+    def remove_data(self) -> None:
+        """Remove the input, which may be messages, and the files."""
+        self.remove_files()
+        with contextlib.suppress(OSError):
+            self.input.unlink()
 
     def remove(self) -> None:
         shutil.rmtree(self.path, ignore_errors=True)

@@ -137,11 +137,12 @@ class Board:
             waiting = job.state == "waiting"
             if waiting:
                 self._end(job, "cancelled", None)
+                self.folder(job.id).remove_data()  # it may have run before the last start
         self._save(job, durable=True)  # so that a kind with `goes_on` stays cancelled after a kill
         return job, waiting
 
     def end(self, job: Job, state: str, why: Told | None = None) -> None:
-        """Record that the job ended in this state. Unless it is "done", the job's files are removed."""
+        """Record that the job ended in this state. Unless it is "done", the job's input and files are removed."""
         folder = self.folder(job.id)
         if state == "done":
             try:
@@ -149,7 +150,7 @@ class Board:
             except OSError as error:  # its work is done
                 logger.warning("jobs: its files cannot be listed job=%s: %s", job.id, error)
         else:
-            folder.remove_files()
+            folder.remove_data()
             job.files = []
         with self._lock:
             self._end(job, state, why)

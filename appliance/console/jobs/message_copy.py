@@ -15,15 +15,14 @@ import msgspec
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
-from ... import runtime
-from ...engine.errors import AdminError, InvalidInput
+from ...engine.errors import InvalidInput
 from ..models import now_ms
 from ..users.roles import OPERATOR
 from .message_export import GENTLE, SLICE_MS
 from .message_import import IMPORT_WORDS, Import
 from .message_lines import BadLine, item_of, line_of
 from .registry import kind
-from .work import JobFailed, Stopping, Work
+from .work import JobFailed, Work
 
 if TYPE_CHECKING:
     from ...engine.window.window import Window
@@ -84,19 +83,6 @@ def check(work: Work) -> None:
 def copy(work: Work) -> None:
     """Collect the messages, then send them. The collected ones are deleted when the job ends, not when RocketBox
     stops."""
-    try:
-        _copy(work)
-    except Stopping:
-        raise
-    except Exception as error:
-        # The engine may end first when RocketBox stops; then the job goes on after the next start, too.
-        if not (isinstance(error, (AdminError, runtime.EngineNotRunning)) and work.stops):
-            work.input.unlink(missing_ok=True)
-        raise
-    work.input.unlink(missing_ok=True)
-
-
-def _copy(work: Work) -> None:
     if "collected" not in work.kept:
         collected = _Collected()
         handle = os.open(work.input, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -112,6 +98,7 @@ def _copy(work: Work) -> None:
             os.fsync(file.fileno())
         work.keep({"collected": collected.counts})
     Import(work, False, topic=work.parameters["to"]).run()
+    work.input.unlink(missing_ok=True)
 
 
 class _Collected:

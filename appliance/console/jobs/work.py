@@ -113,11 +113,6 @@ class Work:
             self._save()
         self._rest()
 
-    @property
-    def stops(self) -> bool:
-        """True if RocketBox stops."""
-        return self._stopping()
-
     def check(self) -> None:
         """Raise Cancelled if the job was cancelled, Stopping if RocketBox stops; for a job that waits for something."""
         if self.job.cancel_asked_by:
