@@ -225,6 +225,17 @@ def test_a_round_that_takes_long_ends_when_its_lease_is_to_be_renewed(rocketmq_t
     assert OutboxMessage.objects.filter(attempts=1).count() == 8
 
 
+def test_a_clock_that_was_set_back_holds_up_no_message(relay, consumed, rocketmq_topic):
+    now = datetime.datetime.now(datetime.UTC)
+    for number, seconds in enumerate((3600, None, 20)):
+        row = send_by_outbox(rocketmq_topic, f"{number}", shard=number // 2)
+        if seconds is not None:
+            OutboxMessage.objects.filter(pk=row.pk).update(next_at=now + datetime.timedelta(seconds=seconds))
+    assert relay.send_all() == 2
+    assert [message.text for message in consumed(rocketmq_topic, 2)] == ["0", "1"]
+    assert OutboxMessage.objects.count() == 1
+
+
 def test_lanes_are_made_once(relay):
     relay.prepare()
     assert OutboxLane.objects.count() == LANES
