@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import time
+import types
 
 import pytest
 from django.db import connection, transaction
@@ -203,15 +204,14 @@ def test_a_round_that_takes_long_ends_when_its_lease_is_to_be_renewed(rocketmq_t
     """A relay that went on would send behind the one that took the lane over."""
     now, submitted = [0.0], []
 
-    class Slow:
-        def submit(self, message):
-            now[0] += 15.0
-            submitted.append(message)
-            raise Closed("full")
+    def submit(message):
+        now[0] += 15.0
+        submitted.append(message)
+        raise Closed("full")
 
     for number in range(8):
         send_by_outbox(rocketmq_topic, str(number), shard=f"shard {number}")
-    slow = Relay("default", Slow(), lambda: now[0])
+    slow = Relay("default", types.SimpleNamespace(submit=submit), lambda: now[0])
     slow.prepare()
     lane = OutboxMessage.objects.order_by("id")[0].lane
     OutboxMessage.objects.update(lane=lane)
