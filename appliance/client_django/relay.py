@@ -19,6 +19,7 @@ from typing import Any
 
 from django.db import connections, models, transaction
 from django.db.models import F, Q, Value
+from django.db.models.expressions import Combinable
 from django.db.models.functions import Now
 
 from .models import LANES, OutboxLane, OutboxMessage
@@ -96,7 +97,7 @@ class Relay:
 
     def _hold(self, rows: models.QuerySet[OutboxLane]) -> bool:
         began = self._monotonic()
-        until = Now() + Value(timedelta(seconds=self._lease_s), output_field=models.DurationField())
+        until = _in(self._lease_s)
         self._renew_at = began + self._lease_s / 3
         return rows.update(relay=self.name, until=until) == 1
 
@@ -113,12 +114,12 @@ class Relay:
     # --- messages
 
     def _due(self) -> models.QuerySet[OutboxMessage]:
-        return OutboxMessage.objects.using(self._database).filter(Q(next_at=None) | Q(next_at__lte=Now()))
+        return OutboxMessage.objects.using(self._database).exclude(_waits())
 
     def _batch_of(self, lane: int) -> list[OutboxMessage]:
         """Return the lane's first messages that may be sent now: none behind one of its key that waits."""
         rows = OutboxMessage.objects.using(self._database)
-        waiting = rows.filter(lane=lane, next_at__gt=Now()).exclude(key="").values("key")
+        waiting = rows.filter(_waits(), lane=lane).exclude(key="").values("key")
         due = self._due().filter(lane=lane).exclude(key__in=waiting).order_by("id")
         chosen: list[int] = []
         size = 0
@@ -196,5 +197,15 @@ class Relay:
             OutboxMessage.objects.using(self._database).filter(pk__in=[row.pk for row in rows]).update(
                 attempts=F("attempts") + 1,
                 error=text.replace("\0", ""),
-                next_at=Now() + Value(timedelta(seconds=pause), output_field=models.DurationField()),
+                next_at=_in(pause),
             )
+
+
+def _in(seconds: float) -> Combinable:
+    return Now() + Value(timedelta(seconds=seconds), output_field=models.DurationField())
+
+
+def _waits() -> Q:
+    """True for a message that is not tried again yet. One that waits for longer than any does was put off before the
+    database's clock was set back."""
+    return Q(next_at__isnull=False, next_at__gt=Now(), next_at__lt=_in(2 * _LONGEST_PAUSE_S))

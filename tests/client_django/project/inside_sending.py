@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import time
+import types
 
 import pytest
 from django.db import connection, transaction
@@ -203,15 +204,14 @@ def test_a_round_that_takes_long_ends_when_its_lease_is_to_be_renewed(rocketmq_t
     """A relay that went on would send behind the one that took the lane over."""
     now, submitted = [0.0], []
 
-    class Slow:
-        def submit(self, message):
-            now[0] += 15.0
-            submitted.append(message)
-            raise Closed("full")
+    def submit(message):
+        now[0] += 15.0
+        submitted.append(message)
+        raise Closed("full")
 
     for number in range(8):
         send_by_outbox(rocketmq_topic, str(number), shard=f"shard {number}")
-    slow = Relay("default", Slow(), lambda: now[0])
+    slow = Relay("default", types.SimpleNamespace(submit=submit), lambda: now[0])
     slow.prepare()
     lane = OutboxMessage.objects.order_by("id")[0].lane
     OutboxMessage.objects.update(lane=lane)
@@ -223,6 +223,17 @@ def test_a_round_that_takes_long_ends_when_its_lease_is_to_be_renewed(rocketmq_t
     assert slow._send(lane, rows) == 0
     assert len(submitted) == 8, "the others follow with a new lease"
     assert OutboxMessage.objects.filter(attempts=1).count() == 8
+
+
+def test_a_clock_that_was_set_back_holds_up_no_message(relay, consumed, rocketmq_topic):
+    now = datetime.datetime.now(datetime.UTC)
+    for number, seconds in enumerate((3600, None, 20)):
+        row = send_by_outbox(rocketmq_topic, f"{number}", shard=number // 2)
+        if seconds is not None:
+            OutboxMessage.objects.filter(pk=row.pk).update(next_at=now + datetime.timedelta(seconds=seconds))
+    assert relay.send_all() == 2
+    assert [message.text for message in consumed(rocketmq_topic, 2)] == ["0", "1"]
+    assert OutboxMessage.objects.count() == 1
 
 
 def test_lanes_are_made_once(relay):
