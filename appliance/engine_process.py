@@ -61,9 +61,11 @@ class EngineProcess:
         self._engine = engine
 
     def _own_certificate(self) -> Certificate | None:
-        """Load the console's certificate, unless the engine serves the same files. Raises StartError."""
+        """Load the console's certificate, unless the engine serves the same files, and asks no client for one: browsers
+        have none. Raises StartError."""
         files, broker = self.options.https, self.config.broker
-        if files is None or (broker.tls_mode != "disabled" and files == (broker.tls_cert_file, broker.tls_key_file)):
+        is_shared = broker.tls_mode != "disabled" and broker.tls_client_auth == "none"
+        if files is None or (is_shared and files == (broker.tls_cert_file, broker.tls_key_file)):
             return None
         from .engine.tls.certificate import Certificate
 

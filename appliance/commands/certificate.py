@@ -93,6 +93,8 @@ def _make(config: EngineConfig, given: dict[str, str], words: list[str]) -> None
     for path in (certificate, key):
         if not path.parent.is_dir():
             raise StartError(f"{path} cannot be written: there is no directory {path.parent}.")
+        if path.exists() and not path.is_file():
+            raise StartError(f"{path} is no file.")
         if path.exists() and "--replace" not in given:
             raise StartError(f"{path} exists: --replace writes a new pair in place of it.")
     names = _names(words) if words else _own_names(config)

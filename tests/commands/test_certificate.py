@@ -1,6 +1,7 @@
 """`rocketbox certificate`: the pair that it makes serves TLS to clients that check, and what it refuses."""
 
 import json
+import os
 import ssl
 import stat
 
@@ -83,6 +84,15 @@ def test_files_that_exist_stay_unless_they_are_to_be_replaced(here):
     certificate.run(["make", "a", "--replace"])
     assert (here / "rocketbox.pem").read_text() != before
     Certificate("rocketbox.pem", "rocketbox.key")
+
+
+def test_what_is_no_file_is_not_replaced(here):
+    """As root the command would make a file of a device such as /dev/null."""
+    os.mkfifo(here / "pipe")
+    with pytest.raises(StartError, match="pipe is no file"):
+        certificate.run(["make", "a", "--cert", "pipe", "--replace"])
+    assert (here / "pipe").is_fifo()
+    assert not (here / "rocketbox.key").exists()
 
 
 @pytest.mark.parametrize(
