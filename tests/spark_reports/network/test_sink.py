@@ -18,6 +18,7 @@ from spark_reports.source.options import parse
 from tests.support.engine import RunningEngine
 from tests.support.ports import reserve_port
 from tests.support.tls import make_pair
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -86,10 +87,15 @@ def test_columns_delay_messages(session, brokers, engine):
     frame = session.createDataFrame(rows, "body string, delay_level int, delay_ms bigint, deliver_at_ms bigint")
     frame.coalesce(1).write.format("rocketbox").options(brokers=brokers, topic="Copies").mode("append").save()
     assert [bytes(row.body) for row in read(session, brokers, "Copies")] == [b"now"]
-    store = session.read.format("rocketbox").options(
-        store=engine.engine.config.store_dir, includeSystem="true", columns="body"
-    ).load()  # fmt: skip
-    waiting = {bytes(row.body): row for row in store.where("topic != 'Copies'").collect() if row.body}
+
+    def in_files() -> dict[bytes, Row]:
+        store = session.read.format("rocketbox").options(
+            store=engine.engine.config.store_dir, includeSystem="true", columns="body"
+        ).load()  # fmt: skip
+        return {bytes(row.body): row for row in store.where("topic != 'Copies'").collect() if row.body}
+
+    wait_for(lambda: len(in_files()) == 3, "the queues' files, which are written behind the log")
+    waiting = in_files()
     assert {body: row.topic for body, row in waiting.items()} == {
         b"level": "SCHEDULE_TOPIC_XXXX", b"in": "rmq_sys_wheel_timer", b"at": "rmq_sys_wheel_timer",
     }  # fmt: skip
