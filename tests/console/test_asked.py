@@ -100,6 +100,7 @@ TEMPLATES = Path(__file__).resolve().parents[2] / "templates"
 #: Pages with forms that ask (method="get"), with something in each list: {name} is a topic and a group.
 FORMS = (
     "/topics/",
+    "/topics/{name}/purge/",
     "/groups/",
     "/groups/{name}/",
     "/groups/{name}/retries/",

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
 PARTS = (
-    *("appliance", "spark_reports", "templates", "static"),
+    *("appliance", "spark_reports", "pyspark_rocketbox", "templates", "static"),
     *("pyproject.toml", "setup.py", "README.md", "LICENSE", "Makefile"),
 )
 BUILT = ("__pycache__", "*.so", "_compiled.c")

@@ -43,6 +43,7 @@ class Engine:
         self.window = Window()
         self.broker_address = "127.0.0.1:10911"
         self.namesrv_address = None
+        self.certificate = None
 
     def start(self) -> None:
         note("starting")

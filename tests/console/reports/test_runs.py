@@ -329,7 +329,7 @@ def test_a_failed_run_leaves_the_reports_that_there_were(asked, runner, running,
 def test_too_little_memory(asked, runner, monkeypatch):
     monkeypatch.setattr(machine, "free_memory", lambda: 50 << 20)
     found = made(asked, runner)
-    assert found.error == "The run was not begun: it needs 200 MiB of free memory, and there are 50."
+    assert found.error == "The run was not begun: it needs 300 MiB of free memory, and there are 50."
     monkeypatch.undo()
 
 
