@@ -26,7 +26,7 @@ from appliance import runtime
 runtime.set_place(runtime.Place(Path(sys.argv[1])))
 os.environ["DJANGO_SETTINGS_MODULE"] = "appliance.settings"
 import django; django.setup()
-from appliance.console import audit
+from appliance.console.audit import log as audit
 from appliance.console.models import AuditEntry, now_ms
 for _ in range(int(sys.argv[2]) // 1500):
     audit.append([AuditEntry(at_ms=now_ms(), actor="x", actor_kind="user", action="x.y") for _ in range(1500)])

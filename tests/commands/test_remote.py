@@ -442,7 +442,8 @@ def test_a_line_of_the_table_says_what_the_api_says(verb):
         return
     _columns_are_of_the_answer(described, verb, operation)
     content = operation.get("requestBody", {}).get("content", {}).get("application/json", {}).get("schema", {})
-    shape = described["components"]["schemas"].get(content.get("$ref", "").rpartition("/")[2], {})
+    refs = [one["$ref"] for one in (content, *content.get("anyOf", ())) if "$ref" in one]  # a body may be optional
+    shape = described["components"]["schemas"].get(refs[0].rpartition("/")[2], {}) if refs else {}
     fields = set(shape.get("properties", {}))
     said |= {pair.partition("=")[0] for pair in verb.fixed.split() if method != "GET"}
     fields -= {"password"}  # every user of the machine can see a command line
