@@ -162,8 +162,8 @@ def test_a_batch_that_fails_in_the_middle_says_how_far_it_came(rocketbox_fresh, 
         producer = client.producer()
         launching = producer._launching
 
-        def launched(envelope, seconds, deadline):
-            done = yield from launching(envelope, seconds, deadline)
+        def launched(*asked, **more):
+            done = yield from launching(*asked, **more)
             done.result()
             rocketbox_fresh.kill()
             return done

@@ -205,7 +205,10 @@ class _Client:
 
     network: Network
 
-    def __init__(self, address: str, connect_timeout_ms: int = 3000, clock: object = None) -> None:
+    def __init__(
+        self, address: str, connect_timeout_ms: int = 3000, clock: object = None, greet: object = None
+    ) -> None:
+        """greet: None, there is no secret here."""
         self.address = address
         self._peer: Peer | None = None
 
