@@ -190,10 +190,12 @@ def test_a_consumer_begins_again_elsewhere_once_its_handler_has_ended(running, t
         wait_for(handler.has_all, "all messages")
 
         def committed():
-            fields = {"consumerGroup": group, "topic": topic, "queueId": 0}
-            return running.peer().ask(RequestCode.QUERY_CONSUMER_OFFSET, fields).ext_fields.get("offset")
+            fields = [{"consumerGroup": group, "topic": topic, "queueId": n} for n in range(queues)]
+            answers = [running.peer().ask(RequestCode.QUERY_CONSUMER_OFFSET, one) for one in fields]
+            return [answer.ext_fields.get("offset") for answer in answers]
 
-        wait_for(lambda: committed() == str(COUNT), "its offset is committed")
+        queues = running.engine.broker.topics.get(topic).write_queue_nums
+        wait_for(lambda: committed() == [str(COUNT), *["0"] * (queues - 1)], "its offsets are committed")
         handler.holds = threading.Event()
         running.put(topic, b"99")
         wait_for(lambda: 99 in handler.found, "a message whose handler does not end")
