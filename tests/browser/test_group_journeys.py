@@ -105,6 +105,7 @@ def test_skip_to_the_end_of_a_group_that_is_offline(visit: Visit, server: Server
             expect(page.locator("#progress .chip.good").first).to_have_text("done", timeout=90_000)
 
 
+@pytest.mark.nightly
 def test_lag_and_diagnose_with_a_hung_consumer(visit: Visit, server: Server, java) -> None:
     page = sign_in(visit(locale="en-GB"))
     with java.producer(server.namesrv) as producer:
