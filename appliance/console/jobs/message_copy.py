@@ -18,7 +18,7 @@ from django.utils.translation import gettext_noop
 from ...engine.errors import InvalidInput
 from ..models import now_ms
 from ..users.roles import OPERATOR
-from .message_export import GENTLE, SLICE_MS
+from .message_export import SELECTED_WORDS, Selected
 from .message_import import IMPORT_WORDS, Import
 from .message_lines import BadLine, item_of, line_of
 from .registry import kind
@@ -29,10 +29,7 @@ if TYPE_CHECKING:
 
 NAME, CHECK = "message-copy", "message-copy-check"
 
-_WORDS = IMPORT_WORDS | {
-    "messages": _("messages"), "found": _("found"), "other": _("not wanted"), "unreadable": _("unreadable or expired"),
-    "undecided": _("not judged"),
-}  # fmt: skip
+_WORDS = IMPORT_WORDS | SELECTED_WORDS
 _BAD = ("failed", "unreadable", "undecided")
 
 
@@ -58,10 +55,10 @@ def parameters_of(
 @kind(CHECK, title=_("Check messages for copying"), start=OPERATOR, words=_WORDS, bad=_BAD, about="topic")
 def check(work: Work) -> None:
     """Count the messages, and those that the target would refuse."""
-    collected = _Collected()
+    collected = _Collected(work)
     valid = failed = 0
     reason = ""
-    for lines in collected.read(work):
+    for lines in collected.read():
         items = []
         for line in lines:
             try:
@@ -84,10 +81,10 @@ def copy(work: Work) -> None:
     """Collect the messages, then send them. The collected ones are deleted when the job ends, not when RocketBox
     stops."""
     if "collected" not in work.kept:
-        collected = _Collected()
+        collected = _Collected(work)
         handle = os.open(work.input, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with open(handle, "wb") as file:
-            for lines in collected.read(work):
+            for lines in collected.read():
                 file.write(b"".join(line + b"\n" for line in lines))
                 if file.tell() > work.file_bytes_left:
                     raise JobFailed(
@@ -102,34 +99,17 @@ def copy(work: Work) -> None:
 
 
 class _Collected:
-    """The messages that a job's parameters select. counts, size: of those read so far."""
+    """The messages that a job's parameters select, as lines. counts, size: of those read so far."""
 
-    def __init__(self) -> None:
-        self.counts = dict.fromkeys(("found", "other", "unreadable", "undecided"), 0)
+    def __init__(self, work: Work) -> None:
+        self._selected = Selected(work)
+        self._ask = work.window.messages.copies
+        self.counts = self._selected.counts
         self.size = 0
 
-    def read(self, work: Work) -> Iterator[list[bytes]]:
+    def read(self) -> Iterator[list[bytes]]:
         """Yield the lines of each page, oldest first, and report progress."""
-        asked, counts = work.parameters, self.counts
-        cursor: Any = None
-        passed = 0
-        while True:
-            page = work.window.messages.copies(
-                asked["topic"], queue_id=asked.get("queue_id"), from_ms=asked.get("from_ms"), to_ms=asked.get("to_ms"),
-                newest_first=False, cursor=cursor, limit=500, filter_text=asked.get("filter"), budget_ms=SLICE_MS,
-                gentle=GENTLE,
-            )  # fmt: skip
+        for page in self._selected.pages(self._ask):
             lines = [msgspec.json.encode(line_of(row)) for row in page.rows]
             self.size += sum(len(line) + 1 for line in lines)
             yield lines
-            counts["found"] += len(page.rows)
-            counts["unreadable"] += page.skipped
-            counts["undecided"] += page.undecided
-            passed += page.scanned
-            cursor = page.next_cursor
-            if cursor is None:  # retention deleted the rest meanwhile, so no page counted it
-                counts["unreadable"] += max(0, page.total - passed)
-            counts["other"] = max(0, page.seen - sum(counts[name] for name in ("found", "unreadable", "undecided")))
-            work.progress(page.seen, page.total, "messages", **counts)
-            if cursor is None:
-                return

@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, BinaryIO
 
 import msgspec
@@ -29,24 +29,25 @@ SLICE_MS, GENTLE = 40.0, 1.5
 _SHOWN = 20
 NO_NAME = re.compile(r"[^0-9A-Za-z._%@-]")
 
-_WORDS = {
+SELECTED_WORDS = {
     "messages": _("messages"), "found": _("found"), "other": _("not wanted"), "unreadable": _("unreadable or expired"),
     "undecided": _("not judged"),
 }  # fmt: skip
 
 
-@kind(EXPORT, title=_("Export messages"), start=VIEWER.with_grants("may_read_bodies", "may_export"), words=_WORDS,
-      bad=("unreadable", "undecided"), about="topic")  # fmt: skip
+@kind(EXPORT, title=_("Export messages"), start=VIEWER.with_grants("may_read_bodies", "may_export"),
+      words=SELECTED_WORDS, bad=("unreadable", "undecided"), about="topic")  # fmt: skip
 def export(work: Work) -> None:
     _write(work, True)
 
 
-@kind(SEARCH, title=_("Search messages"), start=VIEWER, words=_WORDS, bad=("unreadable", "undecided"), about="topic")
+@kind(SEARCH, title=_("Search messages"), start=VIEWER, words=SELECTED_WORDS, bad=("unreadable", "undecided"),
+      about="topic")  # fmt: skip
 def search(work: Work) -> None:
     _write(work, False)
 
 
-@kind(BODY_SEARCH, title=_("Search message bodies"), start=VIEWER.with_grants("may_read_bodies"), words=_WORDS,
+@kind(BODY_SEARCH, title=_("Search message bodies"), start=VIEWER.with_grants("may_read_bodies"), words=SELECTED_WORDS,
       bad=("unreadable", "undecided"), about="topic")  # fmt: skip
 def search_bodies(work: Work) -> None:
     _write(work, False)
@@ -56,37 +57,53 @@ def _write(work: Work, whole: bool) -> None:
     asked = work.parameters
     topic, form = asked["topic"], asked["format"]
     ask: Any = work.window.messages.copies if whole else work.window.messages.page
-    counts = dict.fromkeys(("found", "other", "unreadable", "undecided"), 0)
     first: list[str] = []
     path = work.file(f"messages-{NO_NAME.sub('_', topic)[:80]}.{form}")
-    cursor, passed = None, 0
     make = line_of if whole else summary_of
+    selected = Selected(work)
     with path.open("wb") as file:
         out = CsvFile(file, make) if form == "csv" else LinesFile(file, make)
-        while True:
-            page = ask(
-                topic, queue_id=asked.get("queue_id"), from_ms=asked.get("from_ms"), to_ms=asked.get("to_ms"),
-                newest_first=False, cursor=cursor, limit=500, filter_text=asked.get("filter"), budget_ms=SLICE_MS,
-                gentle=GENTLE,
-            )  # fmt: skip
+        for page in selected.pages(ask):
             for number, row in enumerate(page.rows):
                 out.write(row)
                 if not whole and len(first) < _SHOWN:
                     first.append(f"{row.topic}/{row.queue_id}/{row.queue_offset}")
                 if number % 16 == 15:
                     work.check()
+    work.result(
+        {"read": page.seen, **selected.counts, "bytes": page.seen_bytes} | ({"first": " ".join(first)} if first else {})
+    )
+
+
+class Selected:
+    """The messages that a job's parameters select, oldest first. counts: of those read so far."""
+
+    def __init__(self, work: Work) -> None:
+        self._work = work
+        self.counts = dict.fromkeys(("found", "other", "unreadable", "undecided"), 0)
+
+    def pages(self, ask: Callable[..., Any]) -> Iterator[Any]:
+        """Yield the pages, and report progress behind each. ask: `page` or `copies` of the window's messages."""
+        asked, counts = self._work.parameters, self.counts
+        cursor, passed = None, 0
+        while True:
+            page = ask(
+                asked["topic"], queue_id=asked.get("queue_id"), from_ms=asked.get("from_ms"), to_ms=asked.get("to_ms"),
+                newest_first=False, cursor=cursor, limit=500, filter_text=asked.get("filter"), budget_ms=SLICE_MS,
+                gentle=GENTLE,
+            )  # fmt: skip
+            yield page
             counts["found"] += len(page.rows)
             counts["unreadable"] += page.skipped
             counts["undecided"] += page.undecided
             passed += page.scanned
-            done, cursor = page.seen, page.next_cursor
+            cursor = page.next_cursor
             if cursor is None:  # retention deleted the rest meanwhile, so no page counted it
                 counts["unreadable"] += max(0, page.total - passed)
-            counts["other"] = max(0, done - sum(counts[name] for name in ("found", "unreadable", "undecided")))
-            work.progress(done, page.total, "messages", **counts)
+            counts["other"] = max(0, page.seen - sum(counts[name] for name in ("found", "unreadable", "undecided")))
+            self._work.progress(page.seen, page.total, "messages", **counts)
             if cursor is None:
-                break
-    work.result({"read": done, **counts, "bytes": page.seen_bytes} | ({"first": " ".join(first)} if first else {}))
+                return
 
 
 class LinesFile:

@@ -12,35 +12,22 @@ from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import AdminError, InvalidInput, NotFound
-from ...typed_times import LONGEST
 from .. import jobs
 from ..jobs import message_copy as copies
-from ..pages.engine_pages import TimeInput, asks_the_engine, moment_of, refusal_text, topic_names
-from ..sign_in.forms import Form
-from .job_views import SendForm
-from .views import filter_asked, queue_asked
+from ..pages.engine_pages import asks_the_engine, refusal_text, topic_names
+from .job_views import SelectionForm, SendForm, selection_of
+from .views import filter_asked
 
 _NAME = {"list": "topics", "autocomplete": "off", "spellcheck": "false"}
 
 
-class CopyForm(Form):
+class CopyForm(SelectionForm):
     """The messages to copy, and the topic that gets the copies."""
+
+    field_order = ("topic", "to")
 
     topic = forms.CharField(label=gettext_lazy("Topic"), max_length=255, widget=forms.TextInput(attrs=_NAME))
     to = forms.CharField(label=gettext_lazy("Copy to topic"), max_length=255, widget=forms.TextInput(attrs=_NAME))
-    since = forms.CharField(
-        label=gettext_lazy("Stored from"), required=False, max_length=LONGEST, widget=TimeInput(),
-        help_text=gettext_lazy("In your time zone."),
-    )  # fmt: skip
-    until = forms.CharField(label=gettext_lazy("until"), required=False, max_length=LONGEST, widget=TimeInput())
-    queue = forms.CharField(
-        label=gettext_lazy("Queue"), required=False, max_length=10, widget=forms.TextInput({"inputmode": "numeric"})
-    )
-    filter = forms.CharField(
-        label=gettext_lazy("Filter"), required=False, max_length=4096,
-        widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "spellcheck": "false"}),
-        help_text=gettext_lazy("Empty for all messages of that time."),
-    )  # fmt: skip
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -50,21 +37,16 @@ def message_copy(request: HttpRequest) -> HttpResponse:
     checked = request.GET.get("checked", "")
     if checked:
         return _copy_checked(request, checked)
-    given = request.GET
-    start = {"topic": given.get("topic", ""), "since": given.get("from", ""), "until": given.get("to", "")}
-    start |= {"queue": given.get("queue", ""), "filter": given.get("filter", "")}
-    form = CopyForm(request.POST or None, initial=start)
+    form = CopyForm(request.POST or None, initial=CopyForm.given(request))
     if request.method == "POST" and form.is_valid():
-        asked = form.cleaned_data
-        topic, to = asked["topic"].strip(), asked["to"].strip()
+        topic, to = form.cleaned_data["topic"].strip(), form.cleaned_data["to"].strip()
         try:
+            asked = selection_of(request, form.cleaned_data)
             parameters = copies.parameters_of(
-                runtime.window(), topic, to, queue_asked(asked["queue"]), moment_of("from", asked["since"]),
-                moment_of("to", asked["until"]), filter_asked(request, topic, asked["filter"]),
-            )  # fmt: skip
+                runtime.window(), topic, to, asked["queue_id"], asked["from_ms"], asked["to_ms"], asked["filter"]
+            )
         except InvalidInput as error:
-            field = {"from": "since", "from_ms": "since", "to_ms": "until", "queue_id": "queue", "topic": "to"}
-            name = field.get(error.field, error.field)
+            name = "to" if error.field in ("to", "topic") else form.field_of(error.field)
             form.add_error(name if name in form.fields else None, refusal_text(error))
         except NotFound as error:
             form.add_error("to" if error.name == to else "topic", refusal_text(error))

@@ -5,6 +5,7 @@ Before an import its file is checked line by line, which is a job, too; that job
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from django import forms
@@ -24,13 +25,9 @@ from ..sign_in.forms import Form
 from .views import filter_asked, queue_asked
 
 
-class ExportForm(Form):
-    """The messages that a job searches for, and what it writes of each."""
+class SelectionForm(Form):
+    """The messages of a topic that a job reads. A form that inherits has the field `topic`, too."""
 
-    topic = forms.CharField(
-        label=gettext_lazy("Topic"), max_length=127,
-        widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
-    )  # fmt: skip
     since = forms.CharField(
         label=gettext_lazy("Stored from"), required=False, max_length=LONGEST, widget=TimeInput(),
         help_text=gettext_lazy("In your time zone."),
@@ -43,6 +40,41 @@ class ExportForm(Form):
         label=gettext_lazy("Filter"), required=False, max_length=4096,
         widget=forms.TextInput(attrs={"class": "mono", "autocomplete": "off", "spellcheck": "false"}),
         help_text=gettext_lazy("Empty for all messages of that time."),
+    )  # fmt: skip
+
+    @staticmethod
+    def given(request: HttpRequest) -> dict[str, Any]:
+        """Return the fields as the address of the page gives them."""
+        names = {"topic": "topic", "since": "from", "until": "to", "queue": "queue", "filter": "filter"}
+        return {field: request.GET.get(name, "") for field, name in names.items()}
+
+    @staticmethod
+    def field_of(name: str) -> str:
+        """Return the field of a parameter that was refused."""
+        fields = {"from": "since", "from_ms": "since", "to": "until", "to_ms": "until", "queue_id": "queue"}
+        return fields.get(name, name)
+
+
+def selection_of(request: HttpRequest, asked: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters of a job. Raises InvalidInput, NotFound."""
+    topic = asked["topic"].strip()
+    return {
+        "topic": topic,
+        "queue_id": queue_asked(asked["queue"]),
+        "from_ms": moment_of("from", asked["since"]),
+        "to_ms": moment_of("to", asked["until"]),
+        "filter": filter_asked(request, topic, asked["filter"]),
+    }
+
+
+class ExportForm(SelectionForm):
+    """The messages that a job searches for, and what it writes of each."""
+
+    field_order = ("topic",)
+
+    topic = forms.CharField(
+        label=gettext_lazy("Topic"), max_length=127,
+        widget=forms.TextInput(attrs={"list": "topics", "autocomplete": "off", "spellcheck": "false"}),
     )  # fmt: skip
     format = forms.ChoiceField(
         label=gettext_lazy("Format"),
@@ -64,9 +96,7 @@ def message_export(request: HttpRequest) -> HttpResponse:
     """Show how many messages the job would look at; then start it."""
     user: Any = request.user
     may_export = user.may_read_bodies and user.may_export
-    given = request.GET
-    start = {"topic": given.get("topic", ""), "since": given.get("from", ""), "until": given.get("to", "")}
-    start |= {"queue": given.get("queue", ""), "filter": given.get("filter", ""), "whole": may_export}
+    start = ExportForm.given(request) | {"whole": may_export}
     form = ExportForm(request.POST or None, initial=start)
     if not may_export:
         form.fields["whole"].disabled = True
@@ -75,7 +105,7 @@ def message_export(request: HttpRequest) -> HttpResponse:
     asked = form.cleaned_data if form.is_bound and form.is_valid() else None if form.is_bound else start
     if asked is not None and asked["topic"]:
         try:
-            parameters = _parameters(request, asked)
+            parameters = selection_of(request, asked)
             page = runtime.window().messages.page(
                 parameters["topic"], queue_id=parameters["queue_id"], from_ms=parameters["from_ms"],
                 to_ms=parameters["to_ms"], limit=1,
@@ -88,8 +118,7 @@ def message_export(request: HttpRequest) -> HttpResponse:
         except NotFound as error:
             _wrong(form, context, "topic", refusal_text(error))
         except InvalidInput as error:
-            field = {"from": "since", "from_ms": "since", "to": "until", "to_ms": "until", "queue_id": "queue"}
-            _wrong(form, context, field.get(error.field, error.field), refusal_text(error))
+            _wrong(form, context, form.field_of(error.field), refusal_text(error))
     return render(request, "messages/export.html", context, status=422 if form.is_bound else 200)
 
 
@@ -98,17 +127,6 @@ def _wrong(form: ExportForm, context: dict[str, Any], field: str, text: str) -> 
         form.add_error(field if field in form.fields else None, text)
     else:
         context["error"] = text
-
-
-def _parameters(request: HttpRequest, asked: dict[str, Any]) -> dict[str, Any]:
-    topic = asked["topic"].strip()
-    return {
-        "topic": topic,
-        "queue_id": queue_asked(asked["queue"]),
-        "from_ms": moment_of("from", asked["since"]),
-        "to_ms": moment_of("to", asked["until"]),
-        "filter": filter_asked(request, topic, asked["filter"]),
-    }
 
 
 def start_export(request: HttpRequest, parameters: dict[str, Any], whole: bool) -> jobs.Job:
