@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +10,7 @@ from typing import NamedTuple
 from ..config import EngineConfig, StoreConfig, broker_properties, parse_command, parse_leader_store
 from ..errors import StartError
 from ..host_port import host_of
+from ..secret_file import read_secret_file
 from .stores.access import Access
 
 #: With fewer endpoints, the loss of one machine takes the store with it.
@@ -147,14 +147,7 @@ def read_password(config: StoreConfig) -> str:
     if not config.ha_store_password_file:
         return ""
     path = Path(config.ha_store_password_file)
-    try:
-        with path.open("rb") as file:
-            mode = os.fstat(file.fileno()).st_mode
-            data = file.read(MAX_PASSWORD_BYTES + 1)
-    except OSError as error:
-        raise StartError(f"haStorePasswordFile {path} cannot be read: {error.strerror}.") from None
-    if not stat.S_ISREG(mode) or mode & 0o077:
-        raise StartError(f"haStorePasswordFile {path} may be read by others: chmod 600 it.")
+    data = read_secret_file("haStorePasswordFile", path, MAX_PASSWORD_BYTES + 1)
     try:
         lines = data.decode().splitlines()
     except UnicodeDecodeError:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hmac
-import os
 import secrets
-import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +11,7 @@ from ..errors import ConnectError, StartError
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.member_proof import BROKER, MEMBER, NONCE, PROOF, proof, session_key
+from ..secret_file import read_secret_file
 
 #: 32 characters are 128 bits as hexadecimal text: too many to try, since a proof can be checked far from any broker.
 SHORTEST, LONGEST = 32, 1024
@@ -21,15 +20,7 @@ SHORTEST, LONGEST = 32, 1024
 def read_secret(file: str) -> bytes:
     """Return the one line of haSecretFile. Raises StartError if it is no such file, or may be read by others."""
     path = Path(file)
-    try:
-        with path.open("rb") as opened:
-            mode = os.fstat(opened.fileno()).st_mode
-            data = opened.read(LONGEST + 2)
-    except OSError as error:
-        raise StartError(f"haSecretFile {path} cannot be read: {error.strerror}.") from None
-    if not stat.S_ISREG(mode) or mode & 0o077:
-        raise StartError(f"haSecretFile {path} may be read by others: chmod 600 it.")
-    lines = data.splitlines()
+    lines = read_secret_file("haSecretFile", path, LONGEST + 2).splitlines()
     if len(lines) != 1 or not SHORTEST <= len(lines[0].strip()) <= LONGEST:
         raise StartError(
             f"haSecretFile {path} must hold one line of {SHORTEST} to {LONGEST} characters; "
