@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from .engine.errors import StartError
-from .engine.tls.certificate import FIRST_CERTIFICATE, NO_CHECK_TIME
+from .engine.tls import certificate
 
 
 def trusting(certificate_file: str) -> ssl.SSLContext:
@@ -17,14 +17,10 @@ def trusting(certificate_file: str) -> ssl.SSLContext:
     """
     try:
         with open(certificate_file, encoding="ascii", errors="replace") as file:
-            first = FIRST_CERTIFICATE.search(file.read(1 << 20))
+            first = certificate.FIRST_CERTIFICATE.search(file.read(1 << 20))
         if first is None:
             raise StartError(f"{certificate_file} has no certificate in PEM form.")
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        context.check_hostname = False
-        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
-        context.load_verify_locations(cadata=first.group())
+        return certificate.trusting(first.group())
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise StartError(f"The certificate in {certificate_file} cannot be used: {why}.") from None
-    return context

@@ -9,8 +9,6 @@ from ..engine.tls.certificate import read_pair
 from ..engine.window.health import limits
 from .diagnosis import Diagnosis
 
-_DAY_S = 86_400
-
 
 def look_at_certificate(found: Diagnosis, certificate: str, key: str) -> None:
     """Check a pair of files: that it loads, is valid, and that others cannot read the key."""
@@ -20,7 +18,7 @@ def look_at_certificate(found: Diagnosis, certificate: str, key: str) -> None:
         found.fail("certificate", f"TLS cannot be served: {error}.", "a new pair is made by rocketbox certificate make")
         return
     now_s = time.time()
-    left = None if pair.end_s is None else int((pair.end_s - now_s) // _DAY_S)
+    left = pair.days_left_at(now_s)
     text = (
         f"{certificate} is valid for {left} more {'day' if left == 1 else 'days'}; its SHA-256 is {pair.fingerprint}."
     )

@@ -17,8 +17,11 @@ logger = logging.getLogger(__name__)
 #: Longest PEM file that is read for the fingerprint.
 _MOST_BYTES = 1 << 20
 #: X509_V_FLAGNO_CHECK_TIME of OpenSSL (x509_vfy.h), which Python has no name for.
-NO_CHECK_TIME = 0x200000
+_NO_CHECK_TIME = 0x200000
 FIRST_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
+
+
+_DAY_S = 86_400
 
 
 class Pair(NamedTuple):
@@ -34,6 +37,10 @@ class Pair(NamedTuple):
     begin_s: float | None
     end_s: float | None
     refusal: str
+
+    def days_left_at(self, now_s: float) -> int | None:
+        """Return the whole days until its end, negative after it; None if that is not known."""
+        return None if self.end_s is None else int((self.end_s - now_s) // _DAY_S)
 
     def refusal_at(self, now_s: float) -> str:
         """Return why clients that check certificates refuse it now; "" if they need not."""
@@ -117,7 +124,7 @@ class Certificate:
 
     def _check_own(self, context: ssl.SSLContext) -> None:
         """Raise ValueError if this broker could not register at its own name server, which requires a certificate."""
-        client = _trusting(None)
+        client = trusting(None)
         client.load_cert_chain(*self._files)
         try:
             _shake_hands(context, client, to_the_end=True)
@@ -227,22 +234,25 @@ def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float 
 
     The library shows a certificate only to a client that has checked it, so this is a handshake with ourselves.
     """
-    client = _shake_hands(context, _trusting(der))
+    client = _shake_hands(context, trusting(der))
     found = client.getpeercert() or {}
     times = (found.get("notBefore"), found.get("notAfter"))
     begin, end = (ssl.cert_time_to_seconds(said) if isinstance(said, str) else None for said in times)
     return begin, end
 
 
-def _trusting(der: bytes | None) -> ssl.SSLContext:
-    """Return a client's context that trusts this certificate only; None: any."""
+def trusting(certificate: str | bytes | None) -> ssl.SSLContext:
+    """Return a client's context that trusts this certificate only, for any name and at any time; None: any.
+
+    certificate: as PEM, or DER. Raises SSLError if it is neither.
+    """
     checking = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     checking.check_hostname = False
-    if der is None:
+    if certificate is None:
         checking.verify_mode = ssl.CERT_NONE
     else:
-        checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | NO_CHECK_TIME
-        checking.load_verify_locations(cadata=der)
+        checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+        checking.load_verify_locations(cadata=certificate)
     return checking
 
 

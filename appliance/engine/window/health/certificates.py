@@ -10,14 +10,11 @@ from ..sentences import say
 from . import limits
 from .finding import Finding, degraded, fine
 
-_DAY_S = 86_400
-
 
 class Pair(Protocol):
     """The part of `tls.certificate.Pair` that is judged."""
 
-    @property
-    def end_s(self) -> float | None: ...
+    def days_left_at(self, now_s: float) -> int | None: ...
 
     def refusal_at(self, now_s: float) -> str: ...
 
@@ -36,9 +33,8 @@ class Served(Protocol):
 
 
 def days_left(served: Served) -> int | None:
-    """Return the whole days until its end, negative after it; None if that is not known."""
-    end_s = served.pair.end_s
-    return None if end_s is None else int((end_s - time.time()) // _DAY_S)
+    """Return the days until its end, as `Pair.days_left_at`."""
+    return served.pair.days_left_at(time.time())
 
 
 def certificate_findings(certificates: Mapping[str, Served]) -> Iterator[Finding]:
