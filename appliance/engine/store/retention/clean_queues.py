@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
@@ -49,13 +50,7 @@ def first_kept(read: Callable[[int], bytes], low: int, high: int, log_begin: int
         return low
     if is_gone(high - 1):  # as in each queue without new messages
         return high
-    while low < high:
-        middle = (low + high) // 2
-        if is_gone(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return bisect_left(range(high), True, low, high, key=lambda offset: not is_gone(offset))
 
 
 class Raised(NamedTuple):

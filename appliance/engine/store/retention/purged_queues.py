@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 
 from zlib_ng.zlib_ng import crc32
@@ -29,7 +30,7 @@ Places = Mapping[str, Mapping[int, int]]
 
 
 class PurgedQueues:
-    """The file. Written by recovery, then by clean-store alone; any thread may read `places` and `revision`."""
+    """The file. Written by recovery, then by clean-store alone; any thread may read `places` and `state`."""
 
     def __init__(self, paths: StorePaths, disk: Disk) -> None:
         self._path = paths.own / NAME
@@ -131,10 +132,4 @@ def behind_place(read: Callable[[int], bytes], low: int, high: int, place: int) 
 
     if low < high and is_purged(high - 1):
         return high
-    while low < high:
-        middle = (low + high) // 2
-        if is_purged(middle):
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    return bisect_left(range(high), True, low, high, key=lambda offset: not is_purged(offset))
