@@ -47,6 +47,14 @@ class Begin(NamedTuple):
 Ends = dict[str, dict[int, Begin]]
 
 
+class Notes(NamedTuple):
+    """The content of the file: topics and late, topic -> physical offset; ends. See this module."""
+
+    topics: dict[str, int]
+    ends: Ends
+    late: dict[str, int]
+
+
 class Deletion(NamedTuple):
     """below: records of the topic before this physical offset belong to the deleted one; 0: only ends are noted. ends:
     an offset of 0 removes one. late: see this module."""
@@ -64,7 +72,7 @@ class DeletedTopics:
         self._path = paths.own / NAME
         self._disk = disk
         #: The file's bytes when last read or written here, and their content; replaced whole, never changed.
-        self._known: tuple[bytes, dict[str, int], Ends, dict[str, int]] = (b"", {}, {}, {})
+        self._known: tuple[bytes, Notes] = (b"", Notes({}, {}, {}))
         # Owned by the writer: topic -> (value, its text in the file), so that a large file is joined from known texts.
         self._topic_texts: dict[str, tuple[int, str]] = {}
         self._end_texts: dict[str, tuple[Mapping[int, Begin], str]] = {}
@@ -73,44 +81,44 @@ class DeletedTopics:
 
     def load(self) -> dict[str, int]:
         """Return topic -> physical offset below which its records belong to a deleted topic."""
-        found = self._read()
-        return {} if found is None else found[0]
+        return self._read().topics
 
     def below(self, topic: str) -> int:
         """Return the physical offset below which what waits for a topic is for a deleted one of its name, 0 if none was
         deleted; without a look at the file. Recovery has read it."""
-        _, topics, _, late = self._known
-        return max(topics.get(topic, 0), late.get(topic, 0))
+        known = self._known[1]
+        return max(known.topics.get(topic, 0), known.late.get(topic, 0))
 
     def load_ends(self) -> Ends:
-        return self.load_all()[1]
+        return self._read().ends
 
     def load_all(self) -> tuple[dict[str, int], Ends]:
         """Return the results of `load` and `load_ends` from one state of the file."""
-        return self._read() or ({}, {})
+        topics, ends, _ = self._read()
+        return topics, ends
 
     def load_late(self) -> dict[str, int]:
         """Return the late notes."""
-        return dict(self._known[3]) if self._read() else {}
+        return self._read().late
 
-    def _read(self) -> tuple[dict[str, int], Ends] | None:
+    def _read(self) -> Notes:
+        """Return a copy of the notes; none of a file that is missing or damaged."""
         try:
             raw = self._disk.read(self._path)
             if raw != self._known[0] or not raw:
                 document = json.loads(raw)
-                self._known = (raw, *decode(document), decode_late(document))
-            _, topics, ends, _ = self._known
-            return dict(topics), dict(ends)
+                self._known = (raw, Notes(*decode(document), decode_late(document)))
+            topics, ends, late = self._known[1]
+            return Notes(dict(topics), dict(ends), dict(late))
         except FileNotFoundError:
-            return None
+            pass
         except (ValueError, AttributeError, KeyError, TypeError) as error:
             logger.error("store: %s cannot be read, deleted topics may show again: %s", NAME, error)
-            return None
+        return Notes({}, {}, {})
 
     def remember(self, deletions: Sequence[Deletion], log_begin: int) -> None:
         """Note deletions, durably. Topics without records left in the log are dropped; their ends stay."""
-        topics, ends = self._read() or ({}, {})
-        late = self.load_late()
+        topics, ends, late = self._read()
         topics, late = ({name: at for name, at in notes.items() if at > log_begin} for notes in (topics, late))
         for topic, below, queues, late_below in deletions:
             if below:
@@ -129,9 +137,8 @@ class DeletedTopics:
 
         A deletion is durable earlier than records written before it, so after a power cut the log may end before it.
         """
-        topics, ends = self._read() or ({}, {})
-        late = self.load_late()
-        if self._behind(end, topics, ends) or self._behind(end, late, {}):
+        topics, ends, late = known = self._read()
+        if _behind(end, known):
             short = {
                 topic: {queue_id: begin._replace(place=min(begin.place, end)) for queue_id, begin in queues.items()}
                 for topic, queues in ends.items()
@@ -141,32 +148,23 @@ class DeletedTopics:
 
     def undo(self, topics: Sequence[str]) -> None:
         """Remove the notes of topics whose deletion did not happen, since their set continued without it."""
-        known, ends = self._read() or ({}, {})
-        late = self.load_late()
+        known = self._read()
         for topic in topics:
-            for notes in (known, ends, late):
+            for notes in known:
                 notes.pop(topic, None)
-        self._save(known, ends, late)
+        self._save(*known)
 
     def behind(self, point: int) -> list[str]:
         """Return the topics with a note behind a physical offset: their deletion, or where a queue continues."""
-        found = self._behind(point, *(self._read() or ({}, {})))
-        return list(dict.fromkeys(found + self._behind(point, self.load_late(), {})))
-
-    @staticmethod
-    def _behind(point: int, topics: Mapping[str, int], ends: Ends) -> list[str]:
-        found = [topic for topic, below in topics.items() if below > point]
-        found += [topic for topic, queues in ends.items() if any(one.place > point for one in queues.values())]
-        return list(dict.fromkeys(found))
+        return _behind(point, self._read())
 
     def cut(self, point: int) -> None:
         """Remove the notes made behind `point`, where the log was cut. Earlier ones stay."""
-        topics, ends = self._read() or ({}, {})
+        topics, ends, late = self._read()
         left = {
             topic: {queue_id: begin for queue_id, begin in queues.items() if begin.place <= point}
             for topic, queues in ends.items()
         }
-        late = self.load_late()
         topics, late = ({topic: at for topic, at in notes.items() if at <= point} for notes in (topics, late))
         self._save(topics, {topic: queues for topic, queues in left.items() if queues}, late)
 
@@ -179,7 +177,14 @@ class DeletedTopics:
         topic_texts, end_texts = _joined(topics, self._topic_texts), _joined(ends, self._end_texts) if ends else ""
         raw = _document(topic_texts, end_texts, late)
         self._disk.replace(self._path, raw)
-        self._known = (raw, topics, ends, late)
+        self._known = (raw, Notes(topics, ends, late))
+
+
+def _behind(point: int, notes: Notes) -> list[str]:
+    found = [topic for topic, below in notes.topics.items() if below > point]
+    found += [topic for topic, queues in notes.ends.items() if any(one.place > point for one in queues.values())]
+    found += [topic for topic, below in notes.late.items() if below > point]
+    return list(dict.fromkeys(found))
 
 
 def encode(topics: Mapping[str, int], ends: Ends, late: Mapping[str, int]) -> bytes:
