@@ -24,7 +24,6 @@ from ..crc_lines import line_of, text_of
 from ..disk import Disk
 from ..errors import RefusedRequest, StartError
 from ..journal_file import JournalFile
-from ..named_tuple import NamedTuple
 from ..protocol.codes import ResponseCode
 from ..protocol.signature import SigningKey
 from .policies import ALLOW, DENY, MOST_ENTRIES, Entry, Policies
@@ -98,7 +97,7 @@ def _bad_secret(text: str) -> RefusedRequest:
     return RefusedRequest(ResponseCode.NO_PERMISSION, text)
 
 
-class Changes(NamedTuple):
+class Changes(msgspec.Struct):
     """Accounts that have changed, for a copy of the book. begin: the first of all accounts; those that are in none of
     the answers up to the last one do not exist. place: where the next answer begins. more: that one is not empty."""
 

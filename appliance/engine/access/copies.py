@@ -28,7 +28,7 @@ from ..protocol.command import RemotingCommand
 from ..protocol.member_proof import BROKER, MEMBER, NONCE, PAGE_BYTES, PROOF, proof, seal, session_key, unseal
 from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher
-from .book import MOST_BYTES, MOST_USERS, Account, Book
+from .book import MOST_BYTES, MOST_USERS, Account, Book, Changes
 
 logger = logging.getLogger(__name__)
 
@@ -38,15 +38,6 @@ KNOWN = "known"
 _LONGEST_NONCE = 64
 #: Most lines of the log about members that have another secret, in this many seconds.
 _TOLD, _TELL_S = 3, 60.0
-
-
-class Page(msgspec.Struct):
-    """An answer, before it is sealed."""
-
-    begin: bool
-    accounts: list[Account]
-    place: str
-    more: bool
 
 
 class MembersProcessor:
@@ -94,7 +85,7 @@ class MembersProcessor:
             raise RefusedRequest(ResponseCode.NO_PERMISSION, "users are copied by members only")
         if not 0 < len(nonce) <= _LONGEST_NONCE:
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, "a member sends a nonce")
-        page = Page(*self._book.since(request.ext_fields.get(KNOWN, ""), PAGE_BYTES))
+        page = self._book.since(request.ext_fields.get(KNOWN, ""), PAGE_BYTES)
         body = seal(key, msgspec.json.encode(page), nonce, secrets.token_bytes(16))
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
@@ -122,11 +113,11 @@ class UserCopies:
             if not key:  # it was lost meanwhile, and what answers now has proved nothing: anybody can seal with no key
                 raise ValueError("the broker that gives users has not proved that it has the secret")
             body = unseal(key, bytes(answer.body), nonce)
-            page = msgspec.json.decode(body, type=Page)
+            page = msgspec.json.decode(body, type=Changes)
             self._take_page(page, len(body))
             more = page.more
 
-    def _take_page(self, page: Page, size: int) -> None:
+    def _take_page(self, page: Changes, size: int) -> None:
         if page.begin:
             self._whole, self._bytes = {}, 0
         whole = self._whole

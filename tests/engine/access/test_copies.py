@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from appliance.engine.access.book import Account, Book, BookRefusal
-from appliance.engine.access.copies import KNOWN, Page, UserCopies
+from appliance.engine.access.book import Account, Book, BookRefusal, Changes
+from appliance.engine.access.copies import KNOWN, UserCopies
 from appliance.engine.access.policies import Entry, checked_entry
 from appliance.engine.access.quotas import Quotas
 from appliance.engine.broker import topic_service
@@ -55,7 +55,7 @@ def copied(book: Book, copies: UserCopies, most: int) -> int:
         nonlocal asked
         asked += 1
         page = book.since(request.ext_fields[KNOWN], most)
-        body = seal(b"k" * 32, msgspec.json.encode(page._asdict()), request.ext_fields[NONCE], secrets.token_bytes(16))
+        body = seal(b"k" * 32, msgspec.json.encode(page), request.ext_fields[NONCE], secrets.token_bytes(16))
         return RemotingCommand.response(0, None, body=body)
 
     copies.take(ask, lambda: b"k" * 32)
@@ -101,7 +101,7 @@ def test_a_broken_off_whole_copy_changes_nothing(books):
     page = there.since("", 500)
     assert page.begin
     assert page.more
-    copies._take_page(Page(*page), 500)
+    copies._take_page(page, 500)
     assert [account.name for account in here] == ["stranger"]
     # The master has begun anew since, so its numbers mean nothing now.
     assert books("there").since(page.place, 500).begin
@@ -130,7 +130,7 @@ def test_a_broker_that_answers_without_a_proof_after_a_lost_connection_gives_no_
     def ask(request: RemotingCommand) -> RemotingCommand:
         nonlocal session
         session = b""  # the connection was lost, and the new one's other end says that it needs no proof
-        forged = Page(True, [Account("eve", ("eve's own secret",), is_super=True)], "content:1", False)
+        forged = Changes(True, [Account("eve", ("eve's own secret",), is_super=True)], "content:1", False)
         body = seal(b"", msgspec.json.encode(forged), request.ext_fields[NONCE], secrets.token_bytes(16))
         return RemotingCommand.response(0, None, body=body)
 
