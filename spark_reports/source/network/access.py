@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import hmac
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 
 #: RocketMQ's port of name servers, for an address without one.
 NAME_SERVER_PORT = 9876
@@ -22,10 +21,8 @@ class Credentials:
     def sign(self, fields: Mapping[str, str], body: bytes = b"") -> dict[str, str]:
         """Return the fields of a request with the signature that brokers of 4.9 and 5.x check: over the values in the
         order of their names, and the body."""
-        signed = {**fields, "AccessKey": self.access_key}
-        content = "".join(signed[name] for name in sorted(signed)).encode() + body
-        digest = hmac.new(self.secret_key.encode(), content, hashlib.sha1).digest()
-        return {**signed, "Signature": base64.b64encode(digest).decode()}
+        signed = {**fields, ACCESS_KEY: self.access_key}
+        return {**signed, SIGNATURE: SigningKey(self.secret_key).sign(signed_content(signed, body))}
 
 
 @dataclass(frozen=True)
