@@ -13,6 +13,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ..models import now_ms
+from ..pages.changes import form_status
 from ..pages.engine_pages import PAGE_SIZE, page_number
 from ..sign_in.recent_login import recent_login_required
 from . import acts, book, texts
@@ -97,7 +98,7 @@ def _rule_form(request: HttpRequest, rule: AlertRule, channels: Sequence[str] = 
             {"period": period, "title": texts.past_title(form.instance, period)} for period in tried.periods[:PAGE_SIZE]
         ],
     }  # fmt: skip
-    return render(request, "alerts/rule.html", context, status=422 if form.is_bound and form.errors else 200)
+    return render(request, "alerts/rule.html", context, status=form_status(form))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -141,7 +142,7 @@ def _channel_form(request: HttpRequest, channel: AlertChannel | None) -> HttpRes
             request, _("Channel %(name)s saved. Send a test to see whether it works.") % {"name": saved.name}
         )
         return redirect("alert_channels")
-    status = 422 if form.is_bound and form.errors else 200
+    status = form_status(form)
     context = {"form": form, "channel": channel, "links": bool(teller().base)}
     return render(request, "alerts/channel.html", context, status=status)
 
@@ -178,7 +179,7 @@ def alert_silence_create(request: HttpRequest) -> HttpResponse:
         acts.silence(request, form.cleaned_data)
         messages.success(request, _("Silenced. What happens meanwhile is still written down."))
         return redirect("alerts")
-    status = 422 if form.is_bound and form.errors else 200
+    status = form_status(form)
     return render(request, "alerts/silence.html", {"form": form}, status=status)
 
 

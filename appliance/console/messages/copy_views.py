@@ -14,6 +14,7 @@ from ... import runtime
 from ...engine.errors import AdminError, InvalidInput, NotFound
 from .. import jobs
 from ..jobs import message_copy as copies
+from ..pages.changes import form_status
 from ..pages.engine_pages import asks_the_engine, refusal_text, topic_names
 from .job_views import SelectionForm, SendForm, selection_of
 from .views import filter_asked
@@ -54,7 +55,7 @@ def message_copy(request: HttpRequest) -> HttpResponse:
             job = jobs.start(request, copies.CHECK, parameters, target=topic, names=(topic, to))
             return redirect("job", job.id)
     context = {"form": form, "topics": topic_names()}
-    return render(request, "messages/copy.html", context, status=422 if form.is_bound and form.errors else 200)
+    return render(request, "messages/copy.html", context, status=form_status(form))
 
 
 def _copy_checked(request: HttpRequest, checked: str) -> HttpResponse:

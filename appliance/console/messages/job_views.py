@@ -20,6 +20,7 @@ from ...typed_times import LONGEST
 from .. import jobs
 from ..jobs import message_export as exports
 from ..jobs import message_import as imports
+from ..pages.changes import form_status
 from ..pages.engine_pages import TimeInput, asks_the_engine, moment_of, refusal_text, topic_names
 from ..sign_in.forms import Form
 from .views import filter_asked, queue_asked
@@ -178,7 +179,7 @@ def message_import(request: HttpRequest) -> HttpResponse:
             job = jobs.start(request, imports.CHECK, {"topic": topic}, target=topic, names=(topic,), given=data)
             return redirect("job", job.id)
     context = {"form": form, "topics": topic_names()}
-    return render(request, "messages/import.html", context, status=422 if form.is_bound and form.errors else 200)
+    return render(request, "messages/import.html", context, status=form_status(form))
 
 
 def _send_checked(request: HttpRequest, checked: str) -> HttpResponse:

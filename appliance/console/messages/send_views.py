@@ -19,6 +19,7 @@ from django.views.decorators.http import require_http_methods
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound, Unavailable
 from ..audit.log import audit
+from ..pages.changes import form_status
 from ..pages.engine_pages import MomentField, asks_the_engine, refusal_text, topic_names
 from ..sign_in.forms import Form
 from ..templatetags.pages import ms_as_duration
@@ -165,7 +166,7 @@ def send_message(request: HttpRequest) -> HttpResponse:
             initial |= _like(request, like, context)
         form = SendForm(initial=initial)
     context |= {"form": form, "chosen": form["kind"].value() or "plain"}
-    return render(request, "messages/send.html", context, status=422 if form.is_bound and form.errors else 200)
+    return render(request, "messages/send.html", context, status=form_status(form))
 
 
 def _send(request: HttpRequest, form: SendForm) -> SentMessage | None:

@@ -24,6 +24,7 @@ from ... import runtime
 from ..audit.log import audit, record
 from ..audit.refused_sign_ins import entry_log
 from ..models import User
+from ..pages.changes import form_status
 from ..pages.time_zones import is_zone
 from ..users import tokens
 from . import known_browsers, password_links, second_factor, sessions, set_up
@@ -54,7 +55,7 @@ def login(request: HttpRequest) -> HttpResponse:
         if user is not None:
             return entered(request, user, "password", next_page)
     context = {"form": form, "next": next_page, "oidc": runtime.place().sign_in.oidc}
-    return render(request, "login.html", context, status=_status(form))
+    return render(request, "login.html", context, status=form_status(form))
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -68,7 +69,7 @@ def login_code(request: HttpRequest) -> HttpResponse:
     if request.method == "POST" and form.is_valid() and _checked_code(request, form, user):
         lockout.succeeded(user.username, request.client_address, known_browsers.known_as(request, user))
         return entered(request, user, "password", next_page)
-    return render(request, "login_code.html", {"form": form, "next": next_page}, status=_status(form))
+    return render(request, "login_code.html", {"form": form, "next": next_page}, status=form_status(form))
 
 
 def entered(request: HttpRequest, user: User, way: str, next_page: str) -> HttpResponse:
@@ -100,7 +101,7 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
             confirm(request)
             return HttpResponseRedirect(next_page)
     context = {"form": form, "next": next_page, "way": way, "oidc": runtime.place().sign_in.oidc}
-    return render(request, "confirm_password.html", context, status=422 if form is None else _status(form))
+    return render(request, "confirm_password.html", context, status=422 if form is None else form_status(form))
 
 
 @require_POST
@@ -136,7 +137,7 @@ def set_password(request: HttpRequest, secret: str) -> HttpResponse:
             sessions.end_all(user)
         messages.success(request, _("Password set. Sign in with it."))
         return HttpResponseRedirect(reverse("login"))
-    return render(request, "set_password.html", {"form": form, "person": link.user}, status=_status(form))
+    return render(request, "set_password.html", {"form": form, "person": link.user}, status=form_status(form))
 
 
 @require_POST
@@ -280,7 +281,3 @@ def _too_many_codes(minutes: int) -> str:
         "Too many wrong codes. Try again in %(minutes)d minutes.",
         minutes,
     )
-
-
-def _status(form: Any) -> int:
-    return 422 if form.is_bound and form.errors else 200

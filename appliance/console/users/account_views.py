@@ -16,6 +16,7 @@ from django.views.decorators.http import require_http_methods
 from ..audit.log import audit
 from ..models import User
 from ..pages import errors, time_zones
+from ..pages.changes import form_status
 from ..sign_in import second_factor, sessions
 from ..sign_in.forms import ChangePasswordForm
 from ..sign_in.identity import confirm, keep_signed_in, present
@@ -54,7 +55,7 @@ def account(request: HttpRequest) -> HttpResponse:
             if ended:
                 messages.warning(request, _("API tokens revoked: %(names)s") % {"names": ", ".join(ended)})
             return HttpResponseRedirect(reverse("account"))
-    status = 422 if form.is_bound and form.errors else 200
+    status = form_status(form)
     context = {"form": form, "yes_no": _("yes,no"), "zones": time_zones.names(), "present": present(request)}
     context |= {"sessions": sessions.of(user), "codes_left": second_factor.recovery_codes_left(user)}
     return render(request, "account/account.html", context, status=status)

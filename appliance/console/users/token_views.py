@@ -18,6 +18,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from ..audit.log import audit
 from ..models import ApiToken, Role, User, now_ms
 from ..pages import errors
+from ..pages.changes import form_status
 from ..sign_in.forms import Form
 from ..sign_in.recent_login import recent_login_required
 from . import once
@@ -96,7 +97,7 @@ def token_create(request: HttpRequest) -> HttpResponse:
             return errors.forbidden(request)
         ticket = once.keep(request.user.pk, secret)
         return HttpResponseRedirect(reverse("token_created", args=[token.pk, ticket]))
-    status = 422 if form.is_bound and form.errors else 200
+    status = form_status(form)
     return render(request, "tokens/create.html", {"form": form}, status=status)
 
 

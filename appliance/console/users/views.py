@@ -15,6 +15,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 
 from ..audit.log import audit
 from ..models import Role, User
+from ..pages.changes import form_status
 from ..pages.engine_pages import csv_of, page_number, wants_csv
 from ..pages.rows import RowPage, page_of
 from ..sign_in import second_factor, sessions
@@ -92,7 +93,7 @@ def user_create(request: HttpRequest) -> HttpResponse:
             form.add_error(None, str(error) if isinstance(error, user_acts.Refused) else user_acts.message_of(error))
         else:
             return _show_once(request, person, made, [])
-    return render(request, "users/create.html", {"form": form}, status=_status(form))
+    return render(request, "users/create.html", {"form": form}, status=form_status(form))
 
 
 @require_safe
@@ -187,7 +188,3 @@ def _show_once(request: HttpRequest, person: User, made: Any, ended: list[str]) 
         box |= {"password": made}
     ticket = once.keep(request.user.pk, box)
     return HttpResponseRedirect(reverse("user_secret", args=[person.pk, ticket]))
-
-
-def _status(form: UserForm) -> int:
-    return 422 if form.is_bound and form.errors else 200
