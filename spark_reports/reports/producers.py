@@ -50,7 +50,8 @@ def producers_of(view: View, facts: DayFacts | None) -> tuple[dict[str, Producer
 
 def make(view: View) -> Document:
     found, others = producers_of(view, view.today)
-    before = producers_of(view, view.before(1))[0] if view.before(1) is not None else None
+    yesterday = view.before(1)
+    before = None if yesterday is None else producers_of(view, yesterday)[0]
     total = sum(one.messages for one in found.values()) + others
     rows: list[tuple[Value, ...]] = [
         (host, one.messages, share_of(one.messages, total), one.size, len(one.topics),
