@@ -63,7 +63,10 @@ class BuildCompiledPart(build_ext):
 
 
 setup(
-    packages=[*find_packages(include=["appliance*", "spark_reports*", "pyspark_rocketbox"]), *(f"appliance.{name}" for name in BESIDE)],
+    packages=[
+        *find_packages(include=["appliance*", "spark_reports*", "pyspark_rocketbox"]),
+        *(f"appliance.{name}" for name in BESIDE),
+    ],
     package_dir={"": ".", **{f"appliance.{name}": name for name in BESIDE}},
     package_data={
         "appliance.console": ["locale/*/LC_MESSAGES/django.mo"],

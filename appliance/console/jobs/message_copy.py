@@ -26,6 +26,7 @@ from .work import JobFailed, Work
 
 if TYPE_CHECKING:
     from ...engine.window.window import Window
+    from .job import Job
 
 NAME, CHECK = "message-copy", "message-copy-check"
 
@@ -96,6 +97,13 @@ def copy(work: Work) -> None:
         work.keep({"collected": collected.counts})
     Import(work, False, topic=work.parameters["to"]).run()
     work.input.unlink(missing_ok=True)
+
+
+def copied_all(job: Job) -> bool:
+    """Return whether the job copied every message up to its `to_ms`, so that a purge of the originals loses none."""
+    asked = job.parameters
+    selects_some = bool(asked["filter"] or asked["from_ms"]) or asked["queue_id"] is not None
+    return job.state == "done" and not selects_some and not any(job.result.get(name) for name in _BAD)
 
 
 class _Collected:

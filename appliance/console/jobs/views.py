@@ -30,6 +30,7 @@ from ..pages.engine_pages import (
     wants_csv,
 )  # fmt: skip
 from ..pages.rows import page_of
+from . import message_copy
 
 #: Longest wait of a page for progress, and seconds between two looks.
 WAIT_S, LOOK_S = 10.0, 0.02
@@ -67,6 +68,7 @@ def job(request: HttpRequest, job: str) -> HttpResponse:
     context = _context(request, found) | {
         "parameters": [(name, value) for name, value in found.parameters.items() if value not in (None, "", [], {})],
         "result": found.result.items(),
+        "originals_copied": found.kind == message_copy.NAME and message_copy.copied_all(found),
     }
     return render(request, "jobs/job.html", context)
 
