@@ -64,7 +64,8 @@ class SearchOut(PageOut):
 
 class BodyOut(Out):
     """A message's body. data: its first shown_bytes, after the layers of compression (outermost first) were removed, as
-    text, or as base64 where it is not text."""
+    text, or as base64 where it is not text. schema_name: the schema of its topic; decoded: the whole body as JSON
+    text by it, null if it does not fit, for which `notes` give the reason."""
 
     kind: str
     layers: list[str]
@@ -74,6 +75,8 @@ class BodyOut(Out):
     decoded_bytes: int
     shown_bytes: int
     truncated: bool
+    schema_name: str | None
+    decoded: Text | None
     notes: list[SentenceOut]
 
     @model_validator(mode="before")
@@ -85,6 +88,7 @@ class BodyOut(Out):
         return {name: getattr(view, name, None) for name in cls.model_fields} | {
             "encoding": "text" if is_text else "base64",
             "data": view.text if is_text else view.base64,
+            "schema_name": view.schema,
         }
 
 

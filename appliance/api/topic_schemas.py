@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from typing import Literal
 
 from pydantic import Field
@@ -19,6 +20,7 @@ from ..engine.window.snapshots import (
     TopicProducer,
     TopicRow,
 )
+from .message_schemas import Base64BodyIn, TextBodyIn
 from .offset_schemas import OffsetResetOut
 from .schemas import In, OfTuple, Out, PageOut, SentenceOut, Text, not_given
 from .times import Moment
@@ -190,6 +192,36 @@ class PurgeIn(In):
     """The messages of a topic to purge. before_ms: those stored before that time; null: all so far."""
 
     before_ms: Moment | None = None
+
+
+class SchemaIn(In):
+    """The schema of a topic's bodies. kind avro: `schema` is its JSON. kind protobuf: a FileDescriptorSet, as
+    `protoc --include_imports --descriptor_set_out` writes it, and `message` the full name of a message in it."""
+
+    kind: Literal["avro", "protobuf"]
+    schema_: TextBodyIn | Base64BodyIn = Field(alias="schema")
+    message: str = Field("", max_length=1000)
+
+    def schema_bytes(self) -> bytes:
+        data = self.schema_.data
+        return base64.b64decode(data) if self.schema_.encoding == "base64" else data.encode()
+
+
+class SchemaText(Out):
+    encoding: Literal["text", "base64"]
+    data: Text
+
+
+class SchemaOut(Out):
+    """The schema of a topic's bodies. name: full name of its record or message. size_bytes: of the schema."""
+
+    topic: Text
+    kind: str
+    name: Text
+    size_bytes: int
+    set_at_ms: int
+    by: Text
+    schema_: SchemaText = Field(alias="schema")
 
 
 class CleanUpIn(In):

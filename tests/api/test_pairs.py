@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -29,7 +30,7 @@ from appliance.console.models import ApiToken, AuditEntry, Setting, SignIn, User
 from appliance.console.reports import acts, records
 from appliance.console.reports.runner import ReportRunner, new_record
 from appliance.console.users import tokens
-from appliance.engine.errors import Unavailable
+from appliance.engine.errors import NotFound, Unavailable
 from tests.console.conftest import age_login
 from tests.console.test_access import PAGES
 from tests.support.dead_letters import make_group, put_dead_letters
@@ -118,6 +119,13 @@ def _user(name: str, seen: bool = False) -> User:
     if seen:
         SignIn.objects.create(user=found, way="password")
     return found
+
+
+def _with_schema(topic: str) -> str:
+    """Give the topic a schema, if there is such a topic; return its name."""
+    with suppress(NotFound):
+        runtime.window().schemas.put(topic, kind="avro", data=b'"int"')
+    return topic
 
 
 def _token_of(name: str) -> int:
@@ -288,6 +296,16 @@ ACTS = {
         lambda client, name: client.post(reverse("topic_purge", args=[name]), {"name": name}),
         lambda caller, name: caller.post(f"/topics/{name}/purge", {}),
         named=True,
+    ),
+    "PUT api/v1/topics/<topic>/schema": Act(
+        lambda client, name: client.post(
+            reverse("topic_schema", args=[name]), {"kind": "avro", "schema": SimpleUploadedFile("a.avsc", b'"int"')}
+        ),
+        lambda caller, name: caller.put(f"/topics/{name}/schema", {"kind": "avro", "schema": {"data": '"int"'}}),
+    ),
+    "DELETE api/v1/topics/<topic>/schema": Act(
+        lambda client, name: client.post(reverse("topic_schema", args=[_with_schema(name)]), {"step": "remove"}),
+        lambda caller, name: caller.delete(f"/topics/{_with_schema(name)}/schema"),
     ),
     "POST api/v1/topics/<topic>/messages": Act(
         lambda client, name: client.post(reverse("send_message"), {"topic": name, "body": "x"}),

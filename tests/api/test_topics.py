@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+
 import pytest
 
 from appliance.console.models import AuditEntry
@@ -134,6 +136,29 @@ def test_a_topic_is_purged_as_the_preview_said(admin, running, topic):
     assert [(one["field"], one["before"], one["after"]) for one in done["differences"]] == [("messages", "2", "0")]
     assert answer_of(admin.get(f"/topics/{topic}/queues"))["items"][0]["min_offset"] == 2
     problem_of(admin.post(f"/topics/{topic}/purge", {"before_ms": "soon"}), 422, "invalid_input")
+
+
+def test_bodies_are_decoded_by_the_schema_that_the_topic_was_given(operator, by_token, running, topic):
+    reader = by_token("viewer", "may_read_bodies")
+    address = f"/topics/{topic}/schema"
+    running.put(topic, b"\x06tea", b"\x09")
+    problem_of(operator.get(address), 404, "not_found")
+    preview = answer_of(operator.put(f"{address}?dry_run=true", {"kind": "avro", "schema": {"data": '"string"'}}))
+    assert not preview["applied"]
+    problem_of(operator.get(address), 404, "not_found")
+    problem = problem_of(operator.put(address, {"kind": "avro", "schema": {"data": "{"}}), 422, "invalid_input")
+    assert problem["errors"][0]["field"] == "schema"
+    given = {"encoding": "base64", "data": base64.b64encode(b'"string"').decode()}
+    assert answer_of(operator.put(address, {"kind": "avro", "schema": given}))["applied"]
+    found = answer_of(operator.get(address))
+    assert (found["kind"], found["name"], found["schema"]["data"]) == ("avro", "string", '"string"')
+    fits, unfit = (answer_of(reader.get(f"/messages/{topic}/0/{offset}/body")) for offset in (0, 1))
+    assert (fits["decoded"], fits["schema_name"], fits["data"]) == ('"tea"', "Avro string", "\x06tea")
+    assert (unfit["decoded"], unfit["notes"][-1]["code"]) == (None, "body_unfit")
+    assert answer_of(operator.delete(address))["applied"]
+    problem_of(operator.delete(address), 404, "not_found")
+    assert answer_of(reader.get(f"/messages/{topic}/0/0/body"))["schema_name"] is None
+    assert [one.action for one in AuditEntry.objects.all() if one.action == "topic.schema"] == ["topic.schema"] * 2
 
 
 def test_a_delete_asks_a_session_for_the_password_again(client_as, topic, running):

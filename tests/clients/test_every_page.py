@@ -60,6 +60,7 @@ PAGES: dict[str, list[str]] = {
     "topic_edit": ["/topics/orders/edit/"],
     "topic_delete": ["/topics/orders/delete/", "/topics/never-used/delete/"],
     "topic_purge": ["/topics/orders/purge/", "/topics/orders/purge/?before=10:00", "/topics/never-used/purge/"],
+    "topic_schema": ["/topics/orders/schema/", "/topics/never-used/schema/"],
     "groups": ["/groups/", "/groups/?system=on", "/groups/?online=yes", "/groups/?q=no-such"],
     "group": [
         *(f"/groups/{group}/{tab}" for group in MEMBERS for tab in ("", "?tab=clients", "?tab=subscriptions")),

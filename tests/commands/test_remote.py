@@ -109,7 +109,7 @@ def refused(server: Server, status: int, *words: str, **options: str) -> str:
 # --- topics and groups
 
 
-def test_a_topic_from_its_creation_to_its_end(server):
+def test_a_topic_from_its_creation_to_its_end(server, tmp_path):
     preview = told(server, "topic", "create", "life", "--read-queues", "4", "--write-queues=4", "--dry-run")
     assert "read_queues: - -> 4" in preview
     assert "nothing has been changed yet" in preview
@@ -122,6 +122,12 @@ def test_a_topic_from_its_creation_to_its_end(server):
     listed = told(server, "topic", "list", "--q", "life")
     assert re.search(r"^name +kind +read_queues", listed)
     assert re.search(r"^life +NORMAL +4 +4", listed, re.MULTILINE)
+    (tmp_path / "int.avsc").write_text('"int"')
+    given = ("--kind", "avro", "--file", str(tmp_path / "int.avsc"))
+    assert "name: - -> int" in told(server, "topic", "schema", "set", "life", *given)
+    assert asked(server, "topic", "schema", "show", "life")["name"] == "int"
+    assert "life: done" in told(server, "topic", "schema", "remove", "life")
+    refused(server, 3, "topic", "schema", "show", "life")
     assert "add --yes" in refused(server, 2, "topic", "delete", "life")
     assert asked(server, "topic", "show", "life")
     assert "life: done" in told(server, "topic", "delete", "life", "--yes")

@@ -106,6 +106,20 @@ def test_a_csv_runs_nothing(broker, topic):
         assert not any(value[:1] in ("=", "+", "@", "\t", "\r") for value in row.values())
 
 
+def test_an_export_has_the_bodies_that_the_schema_decodes(broker, topic):
+    broker.schemas.put(topic, kind="avro", data=b'{"type": "array", "items": "int"}')
+    for body in (b"\x02\x0e\x00", b"no record"):
+        broker.sender.send(topic, body, queue_id=0)
+    data, _ = exported(topic)
+    fits, unfit = lines(data)
+    assert (fits["decoded"], fits["body"]["data"]) == ([7], "\x02\x0e\x00")
+    assert (unfit["decoded"], unfit["body"]["data"]) == (None, "no record")
+    table = list(csv.DictReader(io.StringIO(exported(topic, form="csv")[0].decode())))
+    assert [row["decoded"] for row in table] == ["[7]", ""]
+    broker.topic_commands.create(f"{topic}-again")
+    assert ran(message_import.NAME, data, topic=f"{topic}-again", rate=10_000).counts["sent"] == 2
+
+
 def test_only_what_the_filter_finds_is_exported_and_the_counts_add_up(broker, topic):
     for number in range(30):
         broker.sender.send(topic, b'{"n": %d}' % number, keys=(f"k{number}",))

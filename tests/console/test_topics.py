@@ -1,6 +1,7 @@
 """Topics: the list, one topic, and each act on one: allowed, refused, audited."""
 
 import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
 
 from appliance.console.models import AuditEntry
 from tests.console.conftest import age_login
@@ -179,6 +180,35 @@ def test_a_topic_is_purged_when_its_name_was_typed_and_unread_messages_were_acce
     assert client.post(address, form).headers["Location"] == f"/topics/{topic}/"
     assert broker.topics.detail(topic).row.messages == 0
     assert (entry().action, entry().before, entry().after["messages"]) == ("topic.purge", {"messages": "3"}, "0")
+
+
+def test_a_schema_is_given_replaced_and_removed_and_its_bodies_are_shown(client_as, broker, topic):
+    client, address = client_as("operator"), f"/topics/{topic}/schema/"
+    reader = client_as("viewer", "may_read_bodies")
+    sent = broker.sender.send(topic, b"\x06tea")
+    body = f"/messages/{sent.offset_id}/content/"
+    assert client_as("viewer").get(address).status_code == 403
+    refused = client.post(address, {"kind": "avro", "schema": SimpleUploadedFile("a.avsc", b"{")})
+    assert refused.status_code == 422
+    assert "This schema cannot be used: it is not JSON" in refused.content.decode()
+    for text, shown in (
+        (b'"string"', "&quot;tea&quot;"),
+        (b'"int"', "The body does not fit the topic&#x27;s schema, Avro int"),
+    ):
+        done = client.post(address, {"kind": "avro", "schema": SimpleUploadedFile("a.avsc", text)})
+        assert (done.status_code, done.headers["Location"]) == (302, address)
+        set_ = entry()
+        assert set_.action == "topic.schema"
+        page = reader.get(body).content.decode()
+        assert shown in page
+        assert "as=hex" in page, "the raw body is there, too"
+    assert (set_.before["name"], set_.after["name"]) == ("string", "int")
+    assert "Avro <code>int</code>" in client_as("viewer").get(f"/topics/{topic}/").content.decode()
+    assert "&quot;int&quot;" in client.get(address).content.decode()
+    assert client.post(address, {"step": "remove"}).headers["Location"] == f"/topics/{topic}/"
+    assert (entry().action, entry().before["name"], entry().after) == ("topic.schema", "int", None)
+    assert client.post(address, {"step": "remove"}).status_code == 404
+    assert "as=decoded" not in reader.get(body).content.decode()
 
 
 def test_the_systems_topics_are_not_deleted(client_as, broker):

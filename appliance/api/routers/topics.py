@@ -9,11 +9,23 @@ from ninja import Query, Router
 
 from ... import runtime
 from ...engine.window.snapshots import Change, Route, TopicRow, TopicSettings
+from ...engine.window.topics.schemas import schema_out
 from .. import auth
 from ..changes import DryRun, Force, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
-from ..topic_schemas import Kind, ProducerList, PurgeIn, QueueList, TopicGroupList, TopicIn, TopicPage, TopicPatch
+from ..topic_schemas import (
+    Kind,
+    ProducerList,
+    PurgeIn,
+    QueueList,
+    SchemaIn,
+    SchemaOut,
+    TopicGroupList,
+    TopicIn,
+    TopicPage,
+    TopicPatch,
+)
 
 router = Router(tags=["topics"])
 
@@ -122,6 +134,36 @@ def purge_topic(
             topic, before_ms=None if body is None else body.before_ms, revision=revision, force=force, dry_run=dry_run,
             by=by(request),
         ),
+    )  # fmt: skip
+
+
+@router.get("/topics/{topic}/schema", response=SchemaOut, by_alias=True)
+def topic_schema(request: HttpRequest, topic: str) -> Any:
+    """The schema by which the topic's bodies are shown. 404 without one."""
+    auth.require_topics(request, topic)
+    return schema_out(runtime.window().schemas.get(topic))
+
+
+@router.put("/topics/{topic}/schema", response=Change)
+def set_topic_schema(request: HttpRequest, response: HttpResponse, topic: str, body: SchemaIn, dry_run: DryRun) -> Any:
+    """Show the topic's bodies by this schema, which takes the place of the one before. It checks no message, and no
+    client sees it; a slave, or another member of a set, has its own."""
+    auth.require_topics(request, topic)
+    return make_change(
+        request, response, "topic.schema", topic,
+        lambda: runtime.window().schemas.put(
+            topic, kind=body.kind, data=body.schema_bytes(), message=body.message, dry_run=dry_run, by=by(request)
+        ),
+    )  # fmt: skip
+
+
+@router.delete("/topics/{topic}/schema", response=Change)
+def remove_topic_schema(request: HttpRequest, response: HttpResponse, topic: str, dry_run: DryRun) -> Any:
+    """Show the topic's bodies without a schema. 404 if it has none."""
+    auth.require_topics(request, topic)
+    return make_change(
+        request, response, "topic.schema", topic,
+        lambda: runtime.window().schemas.remove(topic, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ OPTIONS = {
     "definitions": (),
     "lines": ("--file",),
     "json": ("--file",),
+    "schema": ("--file",),
 }
 
 
@@ -48,6 +49,12 @@ def json_given(arguments: Arguments, fields: Fields, given: dict[str, str]) -> F
     if not isinstance(found, dict):
         raise StartError(f"{given.get('--file', 'Standard input')} is no JSON object.")
     return found
+
+
+def schema(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """Make the body with a schema: the bytes of a file or of standard input."""
+    data = base64.b64encode(_bytes_given(given)).decode()
+    return {"schema": {"encoding": "base64", "data": data}, **fields}
 
 
 def _bytes_given(given: dict[str, str]) -> bytes:
@@ -104,5 +111,5 @@ def _unique_id(given: dict[str, str]) -> Fields:
 
 SHAPES: dict[str, Callable[[Arguments, Fields, dict[str, str]], Fields | bytes]] = {
     "message": message, "waiting": waiting, "half": half, "option": option, "definitions": definitions,
-    "lines": lines, "json": json_given,
+    "lines": lines, "json": json_given, "schema": schema,
 }  # fmt: skip

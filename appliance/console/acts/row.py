@@ -23,6 +23,8 @@ SETTINGS = 16 * 1024
 FORM = 64 * 1024
 # Thousands of topics and groups as text; a form makes up to three characters of one.
 DEFINITIONS = 3 * 1024 * 1024 + FORM
+# A schema of bodies: 256 KiB in base64, or in a form.
+SCHEMA = 416 * 1024
 # A test message: as the broker's options say, `request_bodies.largest_send`.
 SEND = -1
 # A file of messages to import. Two can be on their way at once.

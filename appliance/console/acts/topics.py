@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..users.roles import ADMIN, OPERATOR, VIEWER
-from .row import FORM, GROUP, LIST, PAGE, SETTINGS, TOPIC, WORD, Act, Also, Call
+from .row import FORM, GROUP, LIST, PAGE, SCHEMA, SETTINGS, TOPIC, WORD, Act, Also, Call
 
 _TOPIC = "kind read_queues:int write_queues:int readable:bool writable:bool order:bool"
 _GROUP = (
@@ -34,6 +34,12 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST topics/<topic>/purge", "topic purge NAME",
              "Show its messages no longer: all so far, or those stored before a time.", takes=WORD,
              body="before_ms=before:time", dry_run=True, force=True, ask_first=True)]),
+    Act("topics.schema_views.topic_schema", "topics/<name:name>/schema/", OPERATOR, takes=SCHEMA, names=TOPIC, calls=[
+        Call("PUT topics/<topic>/schema", "topic schema set NAME",
+             "Show its bodies by this schema, from --file or standard input.", takes=SCHEMA,
+             body="kind message", dry_run=True, shape="schema"),
+        Call("DELETE topics/<topic>/schema", "topic schema remove NAME", "Show its bodies without a schema.",
+             takes=WORD, dry_run=True)]),
     Act("topics.clean_up_views.clean_up", "clean-up/", ADMIN, takes=FORM, master=True, calls=[
         Call("POST clean-ups", "topic clean", "Delete topics that nobody uses: no messages, offsets, subscribers.",
              takes=SETTINGS, body=_CLEAN, fixed="kind=topics", dry_run=True, ask_first=True)]),
@@ -41,6 +47,7 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET topics/<topic>/queues", "topic queues NAME", "Offsets of its queues.",
              columns="queue_id messages min_offset max_offset bytes newest_at_ms"),
         Call("GET topics/<topic>/stats", "topic stats NAME", "Its rates and totals."),
+        Call("GET topics/<topic>/schema", "topic schema show NAME", "The schema of its bodies."),
         Call("GET topics/<topic>/groups", "topic groups NAME", "Groups that consume it.",
              columns="group lag lag_ms clients"),
         Call("GET topics/<topic>/producers", "topic producers NAME", "Who sends to it."),

@@ -12,6 +12,7 @@ from typing import Any, BinaryIO
 import msgspec
 from django.utils.translation import gettext_lazy as _
 
+from ...engine.window.messages.bodies import decoded_json
 from ..pages.spreadsheet import cell
 from ..users.roles import VIEWER
 from .message_lines import line_of, summary_of
@@ -59,7 +60,7 @@ def _write(work: Work, whole: bool) -> None:
     ask: Any = work.window.messages.copies if whole else work.window.messages.page
     first: list[str] = []
     path = work.file(f"messages-{NO_NAME.sub('_', topic)[:80]}.{form}")
-    make = line_of if whole else summary_of
+    make = _lines(work, topic) if whole else summary_of
     selected = Selected(work)
     with path.open("wb") as file:
         out = CsvFile(file, make) if form == "csv" else LinesFile(file, make)
@@ -73,6 +74,19 @@ def _write(work: Work, whole: bool) -> None:
     work.result(
         {"read": page.seen, **selected.counts, "bytes": page.seen_bytes} | ({"first": " ".join(first)} if first else {})
     )
+
+
+def _lines(work: Work, topic: str) -> Callable[[Any], dict[str, Any]]:
+    """Return what makes the values of a line: if the topic has a schema, with the body decoded by it, or null."""
+    schema = work.window.schemas.reader(topic)
+    if schema is None:
+        return line_of
+
+    def line(copy: Any) -> dict[str, Any]:
+        found = None if copy.compression else decoded_json(copy.body, schema)
+        return line_of(copy) | {"decoded": None if found is None else msgspec.Raw(found)}
+
+    return line
 
 
 class Selected:
@@ -133,6 +147,8 @@ class CsvFile:
         if "body" in line:
             line["properties"] = json.dumps(line["properties"], ensure_ascii=False)
             body = line.pop("body")
+            if (decoded := line.get("decoded")) is not None:
+                line["decoded"] = bytes(decoded).decode()
             line |= {"body_encoding": body["encoding"], "body": body["data"]}
         if not self._titled:
             self._rows.writerow(line)

@@ -22,7 +22,7 @@ from ..users.access import allows
 if TYPE_CHECKING:
     from ...engine.window.messages.snapshots import MessageRow
 
-FORMS = ("json", "text", "hex", "base64")
+FORMS = ("decoded", "json", "text", "hex", "base64")
 SHOWN_BYTES = 64 << 10
 
 
@@ -49,7 +49,8 @@ def message(request: HttpRequest, ref: str) -> HttpResponse:
 @require_safe
 @asks_the_engine
 def message_content(request: HttpRequest, ref: str) -> HttpResponse:
-    """Show a message's body, decompressed as its sys flag says, in the form `as`: json, text, hex or base64; by default
+    """Show a message's body, decompressed as its sys flag says, in the form `as`: decoded (by the
+    topic's schema), json, text, hex or base64; by default
     in the one that suits it."""
     admin = runtime.window()
     detail = admin.messages.detail(ref, story=False)
@@ -89,7 +90,7 @@ def _body(request: HttpRequest, ref: str) -> dict[str, Any]:
     forms = [form for form in FORMS if getattr(body, form) is not None]
     form = request.GET.get("as", "")
     if form not in forms:
-        form = {"json": "json", "text": "text"}.get(body.kind, "hex")
+        form = "decoded" if body.decoded is not None else {"json": "json", "text": "text"}.get(body.kind, "hex")
     return {"body": body, "forms": forms, "form": form, "shown": getattr(body, form)}
 
 

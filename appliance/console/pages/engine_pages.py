@@ -84,6 +84,8 @@ def not_found_sentence(error: NotFound) -> str:
     match error.kind:
         case "topic":
             sentence = _("There is no topic %(name)s.")
+        case "schema":
+            sentence = _("The topic %(name)s has no schema.")
         case "group":
             sentence = _("There is no consumer group %(name)s.")
         case "job":

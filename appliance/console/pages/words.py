@@ -56,6 +56,9 @@ WORDS: dict[str, str | Promise] = {
     "console_certificate": _("TLS certificate of the console"),
     "console_certificate_files": _("Files of the console's TLS certificate"),
     "wire_audit": _("Administration over the wire"),
+    # schemas
+    "avro": "Avro",
+    "protobuf": "Protobuf",
     # topics
     "NORMAL": _("normal"),
     "FIFO": _("in order"),

@@ -13,7 +13,7 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
-from ...engine.errors import Blocked, Conflict, InvalidInput
+from ...engine.errors import Blocked, Conflict, InvalidInput, Unavailable
 from ..audit.log import audit
 from ..pages.changes import (
     SettingsForm,
@@ -26,7 +26,7 @@ from ..pages.changes import (
     is_forced,
     is_submitted,
 )  # fmt: skip
-from ..pages.engine_pages import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, wants_csv
+from ..pages.engine_pages import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, refusal_text, wants_csv
 from ..pages.words import WORDS
 from ..sign_in.recent_login import recent_login_required
 from ..users.scope import cut
@@ -129,7 +129,14 @@ def topics(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def topic(request: HttpRequest, name: str) -> HttpResponse:
     """Show one topic: queues, consumers, producers, settings."""
-    return render(request, "topics/topic.html", {"topic": runtime.window().topics.detail(name)})
+    window = runtime.window()
+    detail = window.topics.detail(name)
+    try:
+        schema = window.schemas.find(name)
+    except Unavailable as error:
+        messages.error(request, refusal_text(error))
+        schema = None
+    return render(request, "topics/topic.html", {"topic": detail, "schema": schema})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])

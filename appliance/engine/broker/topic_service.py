@@ -72,6 +72,8 @@ class TopicService:
         self._clock = clock
         #: Returns True for a name that a group has. Set by the broker.
         self.is_group: Callable[[str], bool] = lambda name: False
+        #: Forgets what else is kept of a topic that is deleted; may raise OSError. Set by the window.
+        self.forget_more: Callable[[str], None] = lambda topic: None
         self._counting = threading.Lock()
         #: Number of changes so far, written under that lock. A change is in the tables before it is counted.
         self.changes = 0
@@ -155,6 +157,7 @@ class TopicService:
         self._offsets.remove_topic(topic)
         try:
             self._offsets.persist()
+            self.forget_more(topic)
             self._store.delete_topic(topic)
         except OSError as error:
             raise RefusedRequest(

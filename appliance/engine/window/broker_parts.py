@@ -56,6 +56,7 @@ from .replicas.views import ReplicationView
 from .topics.clean_ups import CleanUps
 from .topics.commands import TopicCommands
 from .topics.purge import TopicPurges
+from .topics.schemas import TopicSchemas
 from .topics.views import TopicViews
 from .transactions.commands import TransactionCommands
 from .transactions.stuck import StuckTransactions
@@ -126,7 +127,9 @@ class BrokerParts:
             broker.delays.settled.holds,
             transactions,
         )
-        messages = MessageViews(topics, store, sampler.index, stories, lag)
+        schemas = TopicSchemas(topics, store, pool)
+        broker.topic_service.forget_more = schemas.forget
+        messages = MessageViews(topics, store, sampler.index, stories, lag, schemas.reader)
         dead_letters = DeadLetterViews(
             messages, topics, groups, store, sampler.index, broker.replays, options, measures
         )
@@ -224,6 +227,7 @@ class BrokerParts:
             topics, broker.topic_service, pool, sampler.index, lag, _forget_routes(namesrv, pools)
         )
         self.topic_purges = TopicPurges(topics, broker.topic_service, store, pool, sampler.index, lag)
+        self.schemas = schemas
         self.groups = group_views
         self.group_now = GroupNow(
             store,
@@ -285,7 +289,7 @@ class BrokerParts:
             broker.transactions.half_appends,
             broker.sending.places,
         )
-        self.tails = Tails(store, topics, sampler.index)
+        self.tails = Tails(store, topics, sampler.index, schemas.reader)
         self.backups = Backups(store)
         self.report_inputs = ReportInputsView(store, topics, lag, options, lambda: broker.deleted_unread.rows)
         self.metrics = lambda: figures.metrics() | replication.metrics()

@@ -8,12 +8,16 @@ from __future__ import annotations
 
 import base64
 import codecs
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from ...protocol.compression import DECODERS, PACKAGES, Undecodable, compression_of, decompress
 from ..sentences import Sentence, say
 from .snapshots import BodyView
+
+if TYPE_CHECKING:
+    from ...bodies.schemas import BodySchema
 
 #: Bytes to which a body is decompressed at most; the default of maxMessageSize.
 DECODE_LIMIT_BYTES = 4 << 20
@@ -23,14 +27,17 @@ JSON_SHOWN_BYTES = 2 << 20
 #: Bytes that a hex dump shows; it takes five times as many characters.
 HEX_LIMIT_BYTES = 16 << 10
 
+#: Bounds of a body that is decoded for a line of a list, where there may be hundreds a second.
+GLANCE_BYTES, GLANCE_VALUES = 64 << 10, 500
+
 _GZIP = b"\x1f\x8b\x08"
 _OTHER_THAN_BRACKETS = bytes(set(range(256)) - set(b"[]{},"))
 #: Bytes that occur in no text: control characters but tab, line feed, form feed, carriage return and escape.
 _NO_TEXT = bytes(set(range(32)) - {9, 10, 12, 13, 27}) + b"\x7f"
 
 
-def view_body(body: bytes, sys_flag: int, max_bytes: int) -> BodyView:
-    """Return the view of a record's body, with at most `max_bytes` of it in each form."""
+def view_body(body: bytes, sys_flag: int, max_bytes: int, schema: BodySchema | None = None) -> BodyView:
+    """Return the view of a record's body, with at most `max_bytes` of it in each form. schema: its topic's."""
     notes: list[Sentence] = []
     data, layers, more = _decode(body, sys_flag, notes)
     shown = data[:max_bytes]
@@ -41,7 +48,8 @@ def view_body(body: bytes, sys_flag: int, max_bytes: int) -> BodyView:
         notes.append(say("too_long", shown=len(shown), total=len(data)))
     text = _text_of(shown, cut)
     json = None if more or text is None else _indented(data)
-    if data and text is None and not layers:
+    decoded = None if schema is None or more else _by_schema(data, schema, notes)
+    if data and text is None and not layers and decoded is None:
         notes.append(say("not_utf8"))
     return BodyView(
         kind="empty" if not data else "json" if json is not None else "binary" if text is None else "text",
@@ -50,6 +58,8 @@ def view_body(body: bytes, sys_flag: int, max_bytes: int) -> BodyView:
         decoded_bytes=len(data),
         shown_bytes=len(shown),
         truncated=cut,
+        decoded=decoded,
+        schema=None if schema is None else schema.label,
         json=json,
         text=text,
         hex="\n".join(f"{at:08x}  {hexes}  {letters}" for at, hexes, letters in dump_of(shown[:HEX_LIMIT_BYTES])),
@@ -68,9 +78,40 @@ def dump_of(data: bytes) -> list[tuple[int, str, str]]:
     return lines
 
 
-def glance_at(body: bytes, sys_flag: int, most_chars: int) -> tuple[str, bool, bool]:
+def _by_schema(data: bytes, schema: BodySchema, notes: list[Sentence]) -> str | None:
+    """Return the body as indented JSON by its schema; None, with a note, if it does not fit."""
+    from ...bodies.work import Unfit
+
+    try:
+        found = schema.decode(data)
+    except Unfit as error:
+        notes.append(say("body_unfit", schema=schema.label, reason=str(error)))
+        return None
+    if len(found) > JSON_SHOWN_BYTES:
+        notes.append(say("body_unfit", schema=schema.label, reason="it is too long to be shown"))
+        return None
+    return msgspec.json.format(found, indent=2).decode()
+
+
+def decoded_json(body: bytes, schema: BodySchema, most_values: int | None = None) -> bytes | None:
+    """Return a decompressed body as JSON on one line by its schema; None if it does not fit."""
+    from ...bodies.work import Unfit
+
+    try:
+        return schema.decode(body, most_values)
+    except Unfit:
+        return None
+
+
+def glance_at(body: bytes, sys_flag: int, most_chars: int, schema: BodySchema | None = None) -> tuple[str, bool, bool]:
     """Return (beginning of a body, True if that is hexadecimal, True if there is more), for a line of a list. Of a
-    compressed body only the shown part is decompressed."""
+    compressed body only the shown part is decompressed, unless it has a schema."""
+    if schema is not None:
+        whole, complete = opened(body, sys_flag, GLANCE_BYTES)
+        found = decoded_json(whole, schema, GLANCE_VALUES) if complete else None
+        if found is not None:
+            line = found.decode()
+            return line[:most_chars], False, len(line) > most_chars
     most_bytes = most_chars * 4
     data, more = body[:most_bytes], len(body) > most_bytes
     kind = compression_of(sys_flag)

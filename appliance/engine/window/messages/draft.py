@@ -17,7 +17,7 @@ def draft_of(record: Record, with_body: bool) -> MessageDraft:
     own = {name: value for name, value in properties.items() if may_be_set(name)}
     shown = {*own, KEYS, TAGS, SHARDING_KEY}
     return MessageDraft(
-        topic=_topic_of(record, properties),
+        topic=topic_of(record),
         queue_id=record.queue_id,
         tags=properties.get(TAGS, ""),
         keys=tuple(properties.get(KEYS, "").split()),
@@ -28,7 +28,9 @@ def draft_of(record: Record, with_body: bool) -> MessageDraft:
     )
 
 
-def _topic_of(record: Record, properties: dict[str, str]) -> str:
+def topic_of(record: Record) -> str:
+    """Return the topic that a message was first sent to."""
+    properties = decode_properties(record.properties)
     real = properties.get(REAL_TOPIC, record.topic)
     came_back = real.startswith((RETRY_PREFIX, DLQ_PREFIX))
     return properties.get(RETRY_TOPIC, real) if came_back else real

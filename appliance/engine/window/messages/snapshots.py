@@ -175,6 +175,8 @@ class BodyView:
     "zstd" by the sys flag, "gzip", "zlib" by the body's first bytes). stored_bytes: in the log. decoded_bytes: after
     decompression; a lower bound if `truncated`. json is indented. text, json: None if the body is neither; hex and
     base64 are always there. If `truncated`, all of them show only the first bytes; `notes` have the reason and more.
+    schema: of the topic, as "Avro shop.Order", None without one; decoded: the whole body as JSON by it, None if it does
+    not fit.
     """
 
     kind: str
@@ -183,6 +185,8 @@ class BodyView:
     decoded_bytes: int
     shown_bytes: int
     truncated: bool
+    decoded: str | None
+    schema: str | None
     json: str | None
     text: str | None
     hex: str

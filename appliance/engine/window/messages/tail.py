@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from ...broker.queue_index import QueueIndex
 from ...broker.topics import TopicConfigManager
@@ -29,7 +30,13 @@ from ...store.queues.queue_extension import is_address
 from ..figures.measures import Budget
 from ..sentences import say
 from .bodies import glance_at
+from .draft import topic_of
 from .queue_reader import QueueReader
+
+if TYPE_CHECKING:
+    from ...bodies.schemas import BodySchema
+
+    SchemaOf = Callable[[str], BodySchema | None]
 
 #: Entries that are read at a time.
 CHUNK = 256
@@ -114,9 +121,12 @@ class Tail:
         store: MessageStore,
         width: Callable[[], int | None],
         queues: Sequence[ConsumeQueue],
+        schema_of: SchemaOf,
     ) -> None:
-        """width: returns the topic's present number of queues, None if it is gone. queues: those it has so far."""
+        """width: returns the topic's present number of queues, None if it is gone. queues: those it has so far.
+        schema_of: returns what decodes the bodies of a topic."""
         # Constant after construction.
+        self._schema_of = schema_of
         self.wanted = wanted
         self._store = store
         self._width = width
@@ -150,7 +160,8 @@ class Tail:
         else:
             found = self._sampled(fresh, counts)
         found.sort(key=lambda record: record.physical_offset)
-        rows = tuple(_row(record, self.wanted.body_chars) for record in found)
+        chars = self.wanted.body_chars
+        rows = tuple(_row(record, chars, self._schema_of(topic_of(record)) if chars else None) for record in found)
         return TailLook(rows, counts.passed, counts.filtered, counts.left_out, counts.unread)
 
     # --- what is new
@@ -282,11 +293,23 @@ class Tail:
         return True
 
 
+def no_schema(topic: str) -> None:
+    """Return None: no topic has a schema."""
+
+
 class Tails:
     """Any thread."""
 
-    def __init__(self, store: MessageStore, topics: TopicConfigManager, index: QueueIndex) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        topics: TopicConfigManager,
+        index: QueueIndex,
+        schema_of: SchemaOf = no_schema,
+    ) -> None:
+        """schema_of: returns what decodes the bodies of a topic."""
         # Constant after construction.
+        self._schema_of = schema_of
         self._store = store
         self._topics = topics
         self._index = index
@@ -320,7 +343,7 @@ class Tails:
             raise NotFound("topic", wanted.topic)
         if dry_run:
             return None
-        return Tail(wanted, self._store, width, self._index.of(wanted.topic))
+        return Tail(wanted, self._store, width, self._index.of(wanted.topic), self._schema_of)
 
     def _width(self, topic: str) -> int | None:
         config = self._topics.get(topic)
@@ -357,9 +380,12 @@ def _filters(wanted: Wanted) -> tuple[frozenset[int] | None, MessageFilter]:
         raise InvalidInput("expression", say("expression_wrong", reason=str(refusal))) from None
 
 
-def _row(record: Record, body_chars: int) -> TailRow:
+def _row(record: Record, body_chars: int, schema: BodySchema | None) -> TailRow:
     properties = decode_properties(record.properties)
-    glance, binary, cut = glance_at(record.body, record.sys_flag, body_chars) if body_chars else (None, False, False)
+    glance: str | None = None
+    binary = cut = False
+    if body_chars:
+        glance, binary, cut = glance_at(record.body, record.sys_flag, body_chars, schema)
     return TailRow(
         queue_id=record.queue_id,
         queue_offset=record.queue_offset,

@@ -12,7 +12,7 @@ import re
 import time
 import zlib
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...broker.queue_index import QueueIndex
 from ...broker.topics import TopicConfigManager
@@ -33,11 +33,14 @@ from ..sentences import say
 from ..topics.views import host_text
 from . import snapshots as m
 from .bodies import decompressed, view_body
-from .draft import draft_of
+from .draft import draft_of, topic_of
 from .matching import BATCH, PAGE_BYTES, MessageLook, Step, batches, query_of
 from .queue_reader import QueueReader
 from .raw_record import raw_of
 from .story import MessageStories, detail_of
+
+if TYPE_CHECKING:
+    from ...bodies.schemas import BodySchema
 
 MAX_LIMIT = 500
 #: Time after which a page ends early.
@@ -106,8 +109,11 @@ class MessageViews:
         index: QueueIndex,
         stories: MessageStories,
         lag: ConsumerLag,
+        schema_of: Callable[[str], BodySchema | None] = lambda topic: None,
     ) -> None:
+        """schema_of: returns what decodes the bodies of a topic."""
         # Constant after construction.
+        self._schema_of = schema_of
         self._topics = topics
         self._store = store
         self._index = index
@@ -393,14 +399,15 @@ class MessageViews:
         return detail_of(record, row_of(record), self._stories.tell(record, self._lag.snapshot()) if story else None)
 
     def body(self, ref: str, max_bytes: int = 65_536) -> m.BodyView:
-        """Return a message's body, decompressed, as JSON, text, hex and base64; at most `max_bytes` (1 MiB) of it.
+        """Return a message's body, decompressed, as JSON, text, hex and base64; at most `max_bytes` (1 MiB) of it. Also
+        the whole body decoded by its topic's schema, if there is one.
 
         Needs the grant to read bodies; the caller checks that. Errors as `detail`.
         """
         if not 1 <= max_bytes <= 1 << 20:
             raise InvalidInput("max_bytes", say("out_of_range", field="max_bytes", low=1, high=1 << 20))
         record = self.record(ref)[0]
-        return view_body(record.body, record.sys_flag, max_bytes)
+        return view_body(record.body, record.sys_flag, max_bytes, self._schema_of(topic_of(record)))
 
     def body_bytes(self, ref: str) -> bytes:
         """Return a message's body as stored, for a download. Needs the grant to read bodies."""

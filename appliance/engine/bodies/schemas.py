@@ -1,0 +1,64 @@
+"""A schema of either kind, and how a body is tried with it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import msgspec
+
+from .work import SCHEMA_BYTES, BadSchema, Unfit, Work
+
+KINDS = ("avro", "protobuf")
+_WORDS = {"avro": "Avro", "protobuf": "Protobuf"}
+
+
+class Schema(Protocol):
+    """What both formats have. name: the full name of the record or message."""
+
+    name: str
+
+    def decode(self, data: bytes, work: Work) -> Any:
+        """Return the value of a whole body. Raises Unfit."""
+
+    def inner(self, data: bytes) -> bytes | None:
+        """Return the body behind a header that some serializers put before it; None without one."""
+
+
+class BodySchema:
+    """A schema that was read, for many bodies; any thread."""
+
+    def __init__(self, kind: str, data: bytes, message: str = "") -> None:
+        """kind: of KINDS. data: Avro: the schema in JSON; Protobuf: a FileDescriptorSet. message: the full name of the
+        Protobuf message. Raises BadSchema."""
+        if len(data) > SCHEMA_BYTES:
+            raise BadSchema(f"it has {len(data)} bytes, at most {SCHEMA_BYTES} are possible")
+        self._schema: Schema
+        if kind == "avro":
+            if message:
+                raise BadSchema("an Avro schema has one root, so there is no message to name")
+            from .avro import AvroSchema
+
+            self._schema = AvroSchema(data)
+        else:
+            raise BadSchema(f"there is no kind {kind[:20]}")
+        self.name = self._schema.name
+        #: For a page, as "Avro shop.Order".
+        self.label = f"{_WORDS[kind]} {self.name}"
+
+    def decode(self, data: bytes, most_values: int | None = None) -> bytes:
+        """Return a body as JSON. If it does not fit as it is, the header of a serializer is taken off and it is tried
+        once more. Raises Unfit, of the first try."""
+        try:
+            return self._json(data, most_values)
+        except Unfit:
+            inner = self._schema.inner(data)
+            if inner is not None:
+                try:
+                    return self._json(inner, most_values)
+                except Unfit:
+                    pass
+            raise
+
+    def _json(self, data: bytes, most_values: int | None) -> bytes:
+        work = Work() if most_values is None else Work(most_values)
+        return msgspec.json.encode(self._schema.decode(data, work))

@@ -1,0 +1,226 @@
+"""The schemas of topics, by which the bodies of their messages are shown: kept, given and removed.
+
+They are kept in `rocketbox/schemas.json`, which the first question loads, and belong to this process: a slave or
+another member of a set has its own. No client sees them, and no message is checked by them.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import logging
+import threading
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ...broker.topics import TopicConfigManager
+from ...clock import SYSTEM
+from ...errors import CorruptFile, InvalidInput, NotFound, Unavailable
+from ...json_file import load_json_with_backup, save_json_atomically
+from ...store.message_store import MessageStore
+from .. import snapshots as s
+from ..admin_pool import AdminPool
+from ..changes import preview
+from ..sentences import say
+
+if TYPE_CHECKING:
+    from ...bodies.schemas import BodySchema
+
+logger = logging.getLogger(__name__)
+
+FILE = "schemas.json"
+#: Bounds of the file, which is written as a whole at each change: topics, and bytes of all schemas.
+MOST_TOPICS, MOST_BYTES = 2000, 16 << 20
+#: Schemas that stay read in memory.
+_MOST_READ = 16
+_LONGEST_MESSAGE = 1000
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    """A schema in the file. data: base64."""
+
+    kind: str
+    data: str
+    message: str
+    name: str
+    set_at_ms: int
+    by: str
+
+
+@dataclass(frozen=True, slots=True)
+class TopicSchema:
+    """The schema of a topic. kind: "avro" or "protobuf". name: full name of the record or message. size_bytes: of
+    data.
+    data: as it was given: Avro's JSON, or Protobuf's FileDescriptorSet."""
+
+    topic: str
+    kind: str
+    name: str
+    size_bytes: int
+    set_at_ms: int
+    by: str
+    data: bytes
+
+
+class TopicSchemas:
+    """Any thread."""
+
+    def __init__(self, topics: TopicConfigManager, store: MessageStore, pool: AdminPool) -> None:
+        # Constant after construction.
+        self._topics = topics
+        self._disk = store.disk
+        self._path = store.paths.own / FILE
+        self._pool = pool
+        self._lock = threading.Lock()
+        # Guarded by _lock. None before the first question. A change replaces the table.
+        self._kept: dict[str, _Kept] | None = None
+        self._read: dict[str, tuple[_Kept, BodySchema]] = {}
+
+    def find(self, topic: str) -> TopicSchema | None:
+        """Return a topic's schema, None if it has none. Unavailable if the file cannot be read."""
+        kept = self._table().get(topic)
+        if kept is None or self._topics.get(topic) is None:
+            return None
+        data = base64.b64decode(kept.data)
+        return TopicSchema(topic, kept.kind, kept.name, len(data), kept.set_at_ms, kept.by, data)
+
+    def get(self, topic: str) -> TopicSchema:
+        """As `find`; NotFound without one, or without the topic."""
+        if self._topics.get(topic) is None:
+            raise NotFound("topic", topic)
+        found = self.find(topic)
+        if found is None:
+            raise NotFound("schema", topic)
+        return found
+
+    def reader(self, topic: str) -> BodySchema | None:
+        """Return what decodes the bodies of a topic; None without a schema, or if that cannot be read. Raises
+        nothing: a body is shown without it, too."""
+        try:
+            kept = self._table().get(topic)
+        except Unavailable:
+            return None
+        if kept is None or self._topics.get(topic) is None:
+            return None
+        with self._lock:
+            read = self._read.get(topic)
+        if read is not None and read[0] is kept:
+            return read[1]
+        from ...bodies.schemas import BodySchema  # most servers have no schema
+        from ...bodies.work import BadSchema
+
+        try:
+            schema = BodySchema(kept.kind, base64.b64decode(kept.data), kept.message)
+        except (BadSchema, binascii.Error) as error:
+            logger.warning("schemas: cannot be read topic=%s reason=%s", topic, error)
+            return None
+        with self._lock:
+            while len(self._read) >= _MOST_READ:
+                del self._read[next(iter(self._read))]
+            self._read[topic] = kept, schema
+        return schema
+
+    def put(
+        self, topic: str, *, kind: str, data: bytes, message: str = "", dry_run: bool = False, by: str = ""
+    ) -> s.Change:
+        """Give a topic a schema, in place of the one it has; durable when it returns.
+
+        kind: "avro" (data: the schema in JSON) or "protobuf" (data: a FileDescriptorSet with all imports; message: the
+        full name of a message in it). It is only for showing bodies. by: the user. InvalidInput (schema, message),
+        NotFound, Unavailable.
+        """
+        from ...bodies.schemas import KINDS, BodySchema
+        from ...bodies.work import BadSchema
+
+        if self._topics.get(topic) is None:
+            raise NotFound("topic", topic)
+        if kind not in KINDS:
+            raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join(KINDS)))
+        if len(message) > _LONGEST_MESSAGE:
+            raise InvalidInput("message", say("bad_schema", reason="the message's name is too long"))
+        try:
+            read = BodySchema(kind, data, message)
+        except BadSchema as error:
+            raise InvalidInput("schema", say("bad_schema", reason=str(error))) from None
+        kept = _Kept(kind, base64.b64encode(data).decode(), message, read.name, SYSTEM.wall_ms(), by[:200])
+        change = preview(topic, _fields(self._table().get(topic)), _fields(kept))
+        if dry_run:
+            return change
+        self._pool.run(lambda: self._save(topic, kept))
+        logger.info("admin: schema set topic=%s kind=%s name=%s by=%s", topic, kind, read.name, by)
+        return replace(change, applied=True)
+
+    def remove(self, topic: str, *, dry_run: bool = False, by: str = "") -> s.Change:
+        """Remove a topic's schema. NotFound, Unavailable."""
+        if self._topics.get(topic) is None:
+            raise NotFound("topic", topic)
+        kept = self._table().get(topic)
+        if kept is None:
+            raise NotFound("schema", topic)
+        change = preview(topic, _fields(kept), {})
+        if dry_run:
+            return change
+        self._pool.run(lambda: self._save(topic, None))
+        logger.info("admin: schema removed topic=%s by=%s", topic, by)
+        return replace(change, applied=True)
+
+    def forget(self, topic: str) -> None:
+        """Remove the schema of a topic that is being deleted. Raises OSError."""
+        try:
+            if topic in self._table():
+                self._save(topic, None)
+        except Unavailable as error:
+            logger.warning("schemas: not removed topic=%s reason=%s", topic, error)
+
+    # --- the file
+
+    def _table(self) -> dict[str, _Kept]:
+        with self._lock:
+            return self._loaded()
+
+    def _loaded(self) -> dict[str, _Kept]:
+        if self._kept is None:
+            try:
+                document = load_json_with_backup(self._path, self._disk, "schemas")
+                self._kept = msgspec.convert({} if document is None else document["schemas"], dict[str, _Kept])
+            except (CorruptFile, OSError, msgspec.ValidationError) as error:
+                raise Unavailable(say("schemas_unreadable", reason=str(error))) from None
+        return self._kept
+
+    def _save(self, topic: str, kept: _Kept | None) -> None:
+        with self._lock:
+            table = {name: one for name, one in self._loaded().items() if name != topic}
+            if kept is not None:
+                if self._topics.get(topic) is None:
+                    raise NotFound("topic", topic)
+                table[topic] = kept
+                if len(table) > MOST_TOPICS or sum(len(one.data) for one in table.values()) > MOST_BYTES:
+                    raise InvalidInput("schema", say("schemas_full", topics=MOST_TOPICS, size=MOST_BYTES))
+            try:
+                save_json_atomically(self._path, msgspec.json.encode({"schemas": table}), self._disk)
+            except OSError as error:
+                raise Unavailable(say("schemas_unsaved", reason=error.strerror or str(error))) from None
+            self._kept = table
+            self._read.pop(topic, None)
+
+
+def _fields(kept: _Kept | None) -> dict[str, str]:
+    """Return what a preview and the audit log have of a schema."""
+    if kept is None:
+        return {}
+    digest = hashlib.sha256(kept.data.encode()).hexdigest()[:16]
+    return {"kind": kept.kind, "name": kept.name, "digest": digest}
+
+
+def schema_out(found: TopicSchema) -> dict[str, Any]:
+    """Return a schema for the API: Avro's as text, Protobuf's as base64."""
+    is_text = found.kind == "avro"
+    data = found.data.decode("utf-8", "replace") if is_text else base64.b64encode(found.data).decode()
+    return {
+        "topic": found.topic, "kind": found.kind, "name": found.name, "size_bytes": found.size_bytes,
+        "set_at_ms": found.set_at_ms, "by": found.by,
+        "schema": {"encoding": "text" if is_text else "base64", "data": data},
+    }  # fmt: skip

@@ -1,0 +1,108 @@
+"""The schemas of topics: kept over a restart, gone with their topic, and used wherever a body is shown."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from appliance.engine.errors import InvalidInput, NotFound, Unavailable
+from appliance.engine.protocol.properties import encode_properties
+from appliance.engine.window.topics import schemas as schemas_module
+from tests.support.engine import RunningEngine
+
+RECORD = b'{"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "id", "type": "long"}]}'
+DELETE_TOPIC = 215
+
+
+def shown(running, topic, offset=0):
+    return running.window.messages.body(f"{topic}/0/{offset}")
+
+
+def test_a_body_is_shown_by_its_topics_schema_beside_the_raw_one(running):
+    running.put("Orders", b"\x54", b"\x80")
+    assert (shown(running, "Orders").decoded, shown(running, "Orders").schema) == (None, None)
+    change = running.window.schemas.put("Orders", kind="avro", data=RECORD, by="anna", dry_run=True)
+    assert running.window.schemas.find("Orders") is None
+    change = running.window.schemas.put("Orders", kind="avro", data=RECORD, by="anna")
+    assert {one.field: one.after for one in change.differences}["name"] == "shop.Order"
+    view = shown(running, "Orders")
+    assert (json.loads(view.decoded), view.schema, view.hex[:16]) == ({"id": 42}, "Avro shop.Order", "00000000  54    ")
+    view = shown(running, "Orders", 1)
+    assert (view.decoded, view.notes[0].code) == (None, "body_unfit")
+    assert "ends too early" in str(view.notes[0])
+
+
+def test_copies_of_a_message_are_shown_by_the_schema_of_its_own_topic(running):
+    running.put("Orders", b"\x54")
+    running.window.schemas.put("Orders", kind="avro", data=RECORD)
+    running.put("%DLQ%billing", b"\x54", properties=encode_properties({"RETRY_TOPIC": "Orders"}))
+    assert json.loads(shown(running, "%DLQ%billing").decoded) == {"id": 42}
+
+
+def test_a_tail_shows_decoded_bodies_on_one_line(running):
+    running.put("Orders", b"\x54")
+    running.window.schemas.put("Orders", kind="avro", data=RECORD)
+    tail = running.window.tails.begin("Orders", body_chars=200)
+    running.put("Orders", b"\x54", b"\xff")
+    rows = tail.look().rows
+    tail.close()
+    assert [(row.glance, row.binary) for row in rows] == [('{"id":42}', False), ("ff", True)]
+
+
+def test_a_schema_survives_a_restart_and_goes_with_its_topic(tmp_path):
+    running = RunningEngine(tmp_path)
+    running.put("Orders", b"\x54")
+    running.put("Gone", b"\x54")
+    for topic in ("Orders", "Gone"):
+        running.window.schemas.put(topic, kind="avro", data=RECORD, by="anna")
+    assert running.peers[-1].ask(DELETE_TOPIC, {"topic": "Gone"}).code == 0
+    running.put("Gone", b"\x54")
+    [row] = running.window.messages.page("Gone").rows
+    assert running.window.messages.body(row.offset_id).schema is None, "a new topic of that name has no schema"
+    running.stop()
+    again = RunningEngine(tmp_path)
+    try:
+        assert again.window.schemas.get("Orders").by == "anna"
+        assert json.loads(shown(again, "Orders").decoded) == {"id": 42}
+        assert again.window.schemas.find("Gone") is None
+        again.window.schemas.remove("Orders")
+        with pytest.raises(NotFound):
+            again.window.schemas.get("Orders")
+        assert shown(again, "Orders").schema is None
+    finally:
+        again.stop()
+
+
+def test_what_may_not_be_kept_is_refused(running, monkeypatch):
+    put = running.window.schemas.put
+    running.put("Orders", b"x")
+    with pytest.raises(NotFound):
+        put("None", kind="avro", data=RECORD)
+    with pytest.raises(InvalidInput, match="cannot be used: it is not JSON"):
+        put("Orders", kind="avro", data=b"{")
+    with pytest.raises(InvalidInput, match="one of"):
+        put("Orders", kind="pickle", data=b"{")
+    with pytest.raises(InvalidInput, match="too long"):
+        put("Orders", kind="avro", data=RECORD, message="m" * 1001)
+    monkeypatch.setattr(schemas_module, "MOST_TOPICS", 0)
+    with pytest.raises(InvalidInput, match="at most 0 topics"):
+        put("Orders", kind="avro", data=RECORD)
+    assert running.window.schemas.find("Orders") is None
+
+
+def test_a_damaged_file_hides_no_body(tmp_path):
+    own = tmp_path / "rocketbox"
+    running = RunningEngine(tmp_path)
+    try:
+        running.put("Orders", b"\x54")
+        (own / schemas_module.FILE).write_text("{")
+        assert shown(running, "Orders").text == "T"
+        with pytest.raises(Unavailable, match="cannot be read"):
+            running.window.schemas.find("Orders")
+        with pytest.raises(Unavailable, match="cannot be read"):
+            running.window.schemas.put("Orders", kind="avro", data=RECORD)
+        assert (own / schemas_module.FILE).read_text() == "{"
+        assert running.peers[-1].ask(DELETE_TOPIC, {"topic": "Orders"}).code == 0
+    finally:
+        running.stop()
