@@ -39,6 +39,10 @@ class BodySchema:
             from .avro import AvroSchema
 
             self._schema = AvroSchema(data)
+        elif kind == "protobuf":
+            from .protobuf import ProtobufSchema
+
+            self._schema = ProtobufSchema(data, message)
         else:
             raise BadSchema(f"there is no kind {kind[:20]}")
         self.name = self._schema.name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 
 import pytest
@@ -10,6 +11,7 @@ from appliance.engine.errors import InvalidInput, NotFound, Unavailable
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.window.topics import schemas as schemas_module
 from tests.support.engine import RunningEngine
+from tests.support.golden import GOLDEN
 
 RECORD = b'{"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "id", "type": "long"}]}'
 DELETE_TOPIC = 215
@@ -106,3 +108,15 @@ def test_a_damaged_file_hides_no_body(tmp_path):
         assert running.peers[-1].ask(DELETE_TOPIC, {"topic": "Orders"}).code == 0
     finally:
         running.stop()
+
+
+def test_a_protobuf_body_is_shown_by_the_message_that_was_named(running):
+    recorded = json.loads((GOLDEN / "bodies" / "protobuf.json").read_text())
+    running.put("Orders", bytes.fromhex(recorded["cases"][0]["body"]))
+    put, described = running.window.schemas.put, base64.b64decode(recorded["shop"])
+    with pytest.raises(InvalidInput, match="name a message in it"):
+        put("Orders", kind="protobuf", data=described)
+    put("Orders", kind="protobuf", data=described, message="shop.v1.Order")
+    view = shown(running, "Orders")
+    assert (json.loads(view.decoded), view.schema) == (recorded["cases"][0]["shown"], "Protobuf shop.v1.Order")
+    assert running.window.schemas.get("Orders").data == described

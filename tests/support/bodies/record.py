@@ -155,7 +155,7 @@ def _protobuf() -> dict[str, object]:
         "s": -9, "uu": 2**63, "minus": -1, "note": {"text": "again", "about": {"id": "inner"}},
         "states": ["PAID", "NEW"], "by_gift": {"true": {"article": "bow"}},
     }  # fmt: skip
-    old_shown = {"id": 5, "loose": [1, 2], "packed": [3, -4], "Part": {"name": "lid"}}
+    old_shown = {"id": 5, "loose": [1, 2], "packed": [3, -4], "part": {"name": "lid"}}
     return {
         "shop": base64.b64encode(shop).decode(),
         "shop_without_imports": base64.b64encode(_described(PROTO)).decode(),
