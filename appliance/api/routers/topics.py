@@ -9,7 +9,6 @@ from ninja import Query, Router
 
 from ... import runtime
 from ...engine.window.snapshots import Change, Route, TopicRow, TopicSettings
-from ...engine.window.topics.schemas import schema_out
 from .. import auth
 from ..changes import DryRun, Force, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
@@ -141,7 +140,7 @@ def purge_topic(
 def topic_schema(request: HttpRequest, topic: str) -> Any:
     """The schema by which the topic's bodies are shown. 404 without one."""
     auth.require_topics(request, topic)
-    return schema_out(runtime.window().schemas.get(topic))
+    return runtime.window().schemas.described(topic)
 
 
 @router.put("/topics/{topic}/schema", response=Change)

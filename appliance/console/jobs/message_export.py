@@ -12,7 +12,6 @@ from typing import Any, BinaryIO
 import msgspec
 from django.utils.translation import gettext_lazy as _
 
-from ...engine.window.messages.bodies import decoded_json
 from ..pages.spreadsheet import cell
 from ..users.roles import VIEWER
 from .message_lines import line_of, summary_of
@@ -83,7 +82,7 @@ def _lines(work: Work, topic: str) -> Callable[[Any], dict[str, Any]]:
         return line_of
 
     def line(copy: Any) -> dict[str, Any]:
-        found = None if copy.compression else decoded_json(copy.body, schema)
+        found = None if copy.compression else schema.decoded(copy.body)
         return line_of(copy) | {"decoded": None if found is None else msgspec.Raw(found)}
 
     return line

@@ -63,6 +63,13 @@ class BodySchema:
                     pass
             raise
 
+    def decoded(self, data: bytes, most_values: int | None = None) -> bytes | None:
+        """As `decode`; None if the body does not fit."""
+        try:
+            return self.decode(data, most_values)
+        except Unfit:
+            return None
+
     def _json(self, data: bytes, most_values: int | None) -> bytes:
         work = Work() if most_values is None else Work(most_values)
         return msgspec.json.encode(self._schema.decode(data, work))

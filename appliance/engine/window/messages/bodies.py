@@ -93,22 +93,12 @@ def _by_schema(data: bytes, schema: BodySchema, notes: list[Sentence]) -> str | 
     return msgspec.json.format(found, indent=2).decode()
 
 
-def decoded_json(body: bytes, schema: BodySchema, most_values: int | None = None) -> bytes | None:
-    """Return a decompressed body as JSON on one line by its schema; None if it does not fit."""
-    from ...bodies.work import Unfit
-
-    try:
-        return schema.decode(body, most_values)
-    except Unfit:
-        return None
-
-
 def glance_at(body: bytes, sys_flag: int, most_chars: int, schema: BodySchema | None = None) -> tuple[str, bool, bool]:
     """Return (beginning of a body, True if that is hexadecimal, True if there is more), for a line of a list. Of a
     compressed body only the shown part is decompressed, unless it has a schema."""
     if schema is not None:
         whole, complete = opened(body, sys_flag, GLANCE_BYTES)
-        found = decoded_json(whole, schema, GLANCE_VALUES) if complete else None
+        found = schema.decoded(whole, GLANCE_VALUES) if complete else None
         if found is not None:
             line = found.decode()
             return line[:most_chars], False, len(line) > most_chars

@@ -96,6 +96,17 @@ class TopicSchemas:
             raise NotFound("schema", topic)
         return found
 
+    def described(self, topic: str) -> dict[str, Any]:
+        """Return a topic's schema for the API, Avro's as text, Protobuf's as base64. As `get`."""
+        found = self.get(topic)
+        is_text = found.kind == "avro"
+        data = found.data.decode("utf-8", "replace") if is_text else base64.b64encode(found.data).decode()
+        return {
+            "topic": topic, "kind": found.kind, "name": found.name, "size_bytes": found.size_bytes,
+            "set_at_ms": found.set_at_ms, "by": found.by,
+            "schema": {"encoding": "text" if is_text else "base64", "data": data},
+        }  # fmt: skip
+
     def reader(self, topic: str) -> BodySchema | None:
         """Return what decodes the bodies of a topic; None without a schema, or if that cannot be read. Raises
         nothing: a body is shown without it, too."""
@@ -213,14 +224,3 @@ def _fields(kept: _Kept | None) -> dict[str, str]:
         return {}
     digest = hashlib.sha256(kept.data.encode()).hexdigest()[:16]
     return {"kind": kept.kind, "name": kept.name, "digest": digest}
-
-
-def schema_out(found: TopicSchema) -> dict[str, Any]:
-    """Return a schema for the API: Avro's as text, Protobuf's as base64."""
-    is_text = found.kind == "avro"
-    data = found.data.decode("utf-8", "replace") if is_text else base64.b64encode(found.data).decode()
-    return {
-        "topic": found.topic, "kind": found.kind, "name": found.name, "size_bytes": found.size_bytes,
-        "set_at_ms": found.set_at_ms, "by": found.by,
-        "schema": {"encoding": "text" if is_text else "base64", "data": data},
-    }  # fmt: skip
