@@ -196,13 +196,16 @@ class PurgeIn(In):
 
 class SchemaIn(In):
     """The schema of a topic's bodies. kind avro: `schema` is its JSON. kind protobuf: a FileDescriptorSet, as
-    `protoc --include_imports --descriptor_set_out` writes it, and `message` the full name of a message in it."""
+    `protoc --include_imports --descriptor_set_out` writes it, and `message` the full name of a message in it. kind
+    registry: neither; each body names its Avro schema by id, in the registry of the option schemaRegistry."""
 
-    kind: Literal["avro", "protobuf"]
-    schema_: TextBodyIn | Base64BodyIn = Field(alias="schema")
+    kind: Literal["avro", "protobuf", "registry"]
+    schema_: TextBodyIn | Base64BodyIn | None = Field(None, alias="schema")
     message: str = Field("", max_length=1000)
 
     def schema_bytes(self) -> bytes:
+        if self.schema_ is None:
+            return b""
         data = self.schema_.data
         return base64.b64decode(data) if self.schema_.encoding == "base64" else data.encode()
 

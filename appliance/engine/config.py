@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from .errors import StartError
 from .host_port import parse_host_port, parse_told_host
@@ -159,6 +160,20 @@ def check_address(text: str) -> str:
     if len(addresses) > 1:
         raise ValueError(f"must be one host:port, not {text!r}")
     return addresses[0] if addresses else ""
+
+
+def check_registry(text: str) -> str:
+    """Return the address of a schema registry, or ""; ValueError as in parse_option."""
+    text = text.strip()
+    if text:
+        try:
+            found = urlsplit(text)
+            valid = found.scheme in ("http", "https") and bool(found.hostname) and found.port != 0
+        except ValueError:
+            valid = False
+        if not valid or found.query or found.fragment or "@" in found.netloc or not text.isascii() or " " in text:
+            raise ValueError("must be http:// or https:// with a host, without user, password and question mark")
+    return text
 
 
 def check_own_host(text: str) -> str:
@@ -310,6 +325,9 @@ class BrokerConfig:
     user_pull_bytes_per_second: int = _option("userPullBytesPerSecond", 0, maximum=MOST_QUOTA_BYTES)
     user_requests_per_second: int = _option("userRequestsPerSecond", 0, maximum=MOST_QUOTA_REQUESTS)
     user_connections: int = _option("userConnections", 0, maximum=MOST_QUOTA_CONNECTIONS)
+    # Ours: the schema registry that bodies name their schemas in, and a file with user:password for it.
+    schema_registry: str = _option("schemaRegistry", "", check=check_registry)
+    schema_registry_secret_file: str = _option("schemaRegistrySecretFile", "")
     # Ours: TLS on every port of the process, beside plain connections or instead of them (docs/security.md).
     tls_mode: str = _option("tlsMode", "disabled", choices=("disabled", "permissive", "enforcing"))
     tls_cert_file: str = _option("tlsCertFile", "")

@@ -52,7 +52,9 @@ def json_given(arguments: Arguments, fields: Fields, given: dict[str, str]) -> F
 
 
 def schema(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
-    """Make the body with a schema: the bytes of a file or of standard input."""
+    """Make the body with a schema: the bytes of a file or of standard input; of a registry's none."""
+    if fields.get("kind") == "registry":
+        return fields
     data = base64.b64encode(_bytes_given(given)).decode()
     return {"schema": {"encoding": "base64", "data": data}, **fields}
 

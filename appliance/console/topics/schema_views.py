@@ -20,7 +20,7 @@ from ..pages.engine_pages import asks_the_engine
 from ..pages.words import WORDS
 from ..sign_in.forms import Form
 
-_KINDS = ("avro", "protobuf")
+_KINDS = ("avro", "protobuf", "registry")
 #: What a browser shows of an Avro schema.
 _SHOWN_CHARS = 20_000
 
@@ -33,6 +33,7 @@ class SchemaForm(Form):
     )
     schema = forms.FileField(
         label=gettext_lazy("File"),
+        required=False,
         allow_empty_file=True,
         widget=forms.FileInput(attrs={"accept": ".avsc,.json,.desc,.pb,.protoset,.bin"}),
         help_text=gettext_lazy(
@@ -71,10 +72,11 @@ def topic_schema(request: HttpRequest, name: str) -> HttpResponse:
     form = SchemaForm(request.POST or None, request.FILES or None, initial={"kind": "avro"})
     if request.method == "POST" and form.is_valid():
         given = form.cleaned_data
+        data = given["schema"].read() if given["schema"] else b""
         try:
             with failure_audited(request, "topic.schema", name):
                 change = schemas.put(
-                    name, kind=given["kind"], data=given["schema"].read(), message=given["message"].strip(),
+                    name, kind=given["kind"], data=data, message=given["message"].strip(),
                     by=request.user.label,
                 )  # fmt: skip
         except InvalidInput as error:

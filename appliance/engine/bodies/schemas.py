@@ -12,6 +12,18 @@ KINDS = ("avro", "protobuf")
 _WORDS = {"avro": "Avro", "protobuf": "Protobuf"}
 
 
+class BodyReader(Protocol):
+    """What decodes the bodies of a topic; any thread. label: for a page, as "Avro shop.Order"."""
+
+    label: str
+
+    def decode(self, data: bytes, most_values: int | None = None) -> bytes:
+        """Return a body as JSON. Raises Unfit."""
+
+    def decoded(self, data: bytes, most_values: int | None = None) -> bytes | None:
+        """As `decode`; None if the body does not fit."""
+
+
 class Schema(Protocol):
     """What both formats have. name: the full name of the record or message."""
 
@@ -53,12 +65,12 @@ class BodySchema:
         """Return a body as JSON. If it does not fit as it is, the header of a serializer is taken off and it is tried
         once more. Raises Unfit, of the first try."""
         try:
-            return self._json(data, most_values)
+            return json_of(self._schema, data, most_values)
         except Unfit:
             inner = self._schema.inner(data)
             if inner is not None:
                 try:
-                    return self._json(inner, most_values)
+                    return json_of(self._schema, inner, most_values)
                 except Unfit:
                     pass
             raise
@@ -70,6 +82,7 @@ class BodySchema:
         except Unfit:
             return None
 
-    def _json(self, data: bytes, most_values: int | None) -> bytes:
-        work = Work() if most_values is None else Work(most_values)
-        return msgspec.json.encode(self._schema.decode(data, work))
+
+def json_of(schema: Schema, data: bytes, most_values: int | None) -> bytes:
+    """Return a body without a header as JSON. Raises Unfit."""
+    return msgspec.json.encode(schema.decode(data, Work() if most_values is None else Work(most_values)))

@@ -127,7 +127,7 @@ class BrokerParts:
             broker.delays.settled.holds,
             transactions,
         )
-        schemas = TopicSchemas(topics, store, pool)
+        schemas = TopicSchemas(topics, store, pool, options.config.broker)
         broker.topic_service.forget_more = schemas.forget
         messages = MessageViews(topics, store, sampler.index, stories, lag, schemas.reader)
         dead_letters = DeadLetterViews(

@@ -17,7 +17,7 @@ from ..sentences import Sentence, say
 from .snapshots import BodyView
 
 if TYPE_CHECKING:
-    from ...bodies.schemas import BodySchema
+    from ...bodies.schemas import BodyReader
 
 #: Bytes to which a body is decompressed at most; the default of maxMessageSize.
 DECODE_LIMIT_BYTES = 4 << 20
@@ -36,7 +36,7 @@ _OTHER_THAN_BRACKETS = bytes(set(range(256)) - set(b"[]{},"))
 _NO_TEXT = bytes(set(range(32)) - {9, 10, 12, 13, 27}) + b"\x7f"
 
 
-def view_body(body: bytes, sys_flag: int, max_bytes: int, schema: BodySchema | None = None) -> BodyView:
+def view_body(body: bytes, sys_flag: int, max_bytes: int, schema: BodyReader | None = None) -> BodyView:
     """Return the view of a record's body, with at most `max_bytes` of it in each form. schema: its topic's."""
     notes: list[Sentence] = []
     data, layers, more = _decode(body, sys_flag, notes)
@@ -78,7 +78,7 @@ def dump_of(data: bytes) -> list[tuple[int, str, str]]:
     return lines
 
 
-def _by_schema(data: bytes, schema: BodySchema, notes: list[Sentence]) -> str | None:
+def _by_schema(data: bytes, schema: BodyReader, notes: list[Sentence]) -> str | None:
     """Return the body as indented JSON by its schema; None, with a note, if it does not fit."""
     from ...bodies.work import Unfit
 
@@ -93,7 +93,7 @@ def _by_schema(data: bytes, schema: BodySchema, notes: list[Sentence]) -> str | 
     return msgspec.json.format(found, indent=2).decode()
 
 
-def glance_at(body: bytes, sys_flag: int, most_chars: int, schema: BodySchema | None = None) -> tuple[str, bool, bool]:
+def glance_at(body: bytes, sys_flag: int, most_chars: int, schema: BodyReader | None = None) -> tuple[str, bool, bool]:
     """Return (beginning of a body, True if that is hexadecimal, True if there is more), for a line of a list. Of a
     compressed body only the shown part is decompressed, unless it has a schema."""
     if schema is not None:

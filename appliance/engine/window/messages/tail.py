@@ -34,9 +34,9 @@ from .draft import topic_of
 from .queue_reader import QueueReader
 
 if TYPE_CHECKING:
-    from ...bodies.schemas import BodySchema
+    from ...bodies.schemas import BodyReader
 
-    SchemaOf = Callable[[str], BodySchema | None]
+    SchemaOf = Callable[[str], BodyReader | None]
 
 #: Entries that are read at a time.
 CHUNK = 256
@@ -380,7 +380,7 @@ def _filters(wanted: Wanted) -> tuple[frozenset[int] | None, MessageFilter]:
         raise InvalidInput("expression", say("expression_wrong", reason=str(refusal))) from None
 
 
-def _row(record: Record, body_chars: int, schema: BodySchema | None) -> TailRow:
+def _row(record: Record, body_chars: int, schema: BodyReader | None) -> TailRow:
     properties = decode_properties(record.properties)
     glance: str | None = None
     binary = cut = False

@@ -40,7 +40,7 @@ from .raw_record import raw_of
 from .story import MessageStories, detail_of
 
 if TYPE_CHECKING:
-    from ...bodies.schemas import BodySchema
+    from ...bodies.schemas import BodyReader
 
 MAX_LIMIT = 500
 #: Time after which a page ends early.
@@ -109,7 +109,7 @@ class MessageViews:
         index: QueueIndex,
         stories: MessageStories,
         lag: ConsumerLag,
-        schema_of: Callable[[str], BodySchema | None] = lambda topic: None,
+        schema_of: Callable[[str], BodyReader | None] = lambda topic: None,
     ) -> None:
         """schema_of: returns what decodes the bodies of a topic."""
         # Constant after construction.

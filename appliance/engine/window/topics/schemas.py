@@ -18,6 +18,7 @@ import msgspec
 
 from ...broker.topics import TopicConfigManager
 from ...clock import SYSTEM
+from ...config import BrokerConfig
 from ...errors import CorruptFile, InvalidInput, NotFound, Unavailable
 from ...json_file import load_json_with_backup, save_json_atomically
 from ...store.message_store import MessageStore
@@ -27,11 +28,14 @@ from ..changes import preview
 from ..sentences import say
 
 if TYPE_CHECKING:
-    from ...bodies.schemas import BodySchema
+    from ...bodies.schemas import BodyReader
+    from .registry import Registry
 
 logger = logging.getLogger(__name__)
 
 FILE = "schemas.json"
+#: The kind of a topic whose bodies name their schemas by id.
+REGISTRY = "registry"
 #: Bounds of the file, which is written as a whole at each change: topics, and bytes of all schemas.
 MOST_TOPICS, MOST_BYTES = 2000, 16 << 20
 #: Schemas that stay read in memory.
@@ -52,7 +56,8 @@ class _Kept(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
-    """The schema of a topic. kind: "avro" or "protobuf". name: full name of the record or message. size_bytes: of
+    """The schema of a topic. kind: "avro", "protobuf" or "registry". name: full name of the record
+    or message, or the registry's address. size_bytes: of
     data.
     data: as it was given: Avro's JSON, or Protobuf's FileDescriptorSet."""
 
@@ -68,16 +73,19 @@ class TopicSchema:
 class TopicSchemas:
     """Any thread."""
 
-    def __init__(self, topics: TopicConfigManager, store: MessageStore, pool: AdminPool) -> None:
+    def __init__(self, topics: TopicConfigManager, store: MessageStore, pool: AdminPool, config: BrokerConfig) -> None:
+        """config: has the address of the schema registry."""
         # Constant after construction.
         self._topics = topics
         self._disk = store.disk
         self._path = store.paths.own / FILE
         self._pool = pool
+        self._config = config
         self._lock = threading.Lock()
         # Guarded by _lock. None before the first question. A change replaces the table.
         self._kept: dict[str, _Kept] | None = None
-        self._read: dict[str, tuple[_Kept, BodySchema]] = {}
+        self._read: dict[str, tuple[_Kept, BodyReader]] = {}
+        self._registry: Registry | None = None
 
     def find(self, topic: str) -> TopicSchema | None:
         """Return a topic's schema, None if it has none. Unavailable if the file cannot be read."""
@@ -107,7 +115,7 @@ class TopicSchemas:
             "schema": {"encoding": "text" if is_text else "base64", "data": data},
         }  # fmt: skip
 
-    def reader(self, topic: str) -> BodySchema | None:
+    def reader(self, topic: str) -> BodyReader | None:
         """Return what decodes the bodies of a topic; None without a schema, or if that cannot be read. Raises
         nothing: a body is shown without it, too."""
         try:
@@ -120,6 +128,8 @@ class TopicSchemas:
             read = self._read.get(topic)
         if read is not None and read[0] is kept:
             return read[1]
+        if kept.kind == REGISTRY:
+            return self._of_registry()
         from ...bodies.schemas import BodySchema  # most servers have no schema
         from ...bodies.work import BadSchema
 
@@ -134,13 +144,24 @@ class TopicSchemas:
             self._read[topic] = kept, schema
         return schema
 
+    def _of_registry(self) -> Registry | None:
+        if not self._config.schema_registry:
+            return None
+        from .registry import Registry
+
+        with self._lock:
+            if self._registry is None:
+                self._registry = Registry(self._config.schema_registry, self._config.schema_registry_secret_file)
+            return self._registry
+
     def put(
         self, topic: str, *, kind: str, data: bytes, message: str = "", dry_run: bool = False, by: str = ""
     ) -> s.Change:
         """Give a topic a schema, in place of the one it has; durable when it returns.
 
         kind: "avro" (data: the schema in JSON) or "protobuf" (data: a FileDescriptorSet with all imports; message: the
-        full name of a message in it). It is only for showing bodies. by: the user. InvalidInput (schema, message),
+        full name of a message in it), or "registry": each body names its
+        Avro schema by an id. by: the user. InvalidInput (kind, schema, message),
         NotFound, Unavailable.
         """
         from ...bodies.schemas import KINDS, BodySchema
@@ -148,20 +169,25 @@ class TopicSchemas:
 
         if self._topics.get(topic) is None:
             raise NotFound("topic", topic)
-        if kind not in KINDS:
-            raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join(KINDS)))
+        if kind not in (*KINDS, REGISTRY):
+            raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join((*KINDS, REGISTRY))))
+        if kind == REGISTRY:
+            if not self._config.schema_registry:
+                raise InvalidInput("kind", say("no_schema_registry"))
+            if data or message:
+                raise InvalidInput("schema", say("bad_schema", reason="the registry has the schemas"))
         if len(message) > _LONGEST_MESSAGE:
             raise InvalidInput("message", say("bad_schema", reason="the message's name is too long"))
         try:
-            read = BodySchema(kind, data, message)
+            name = self._config.schema_registry if kind == REGISTRY else BodySchema(kind, data, message).name
         except BadSchema as error:
             raise InvalidInput("schema", say("bad_schema", reason=str(error))) from None
-        kept = _Kept(kind, base64.b64encode(data).decode(), message, read.name, SYSTEM.wall_ms(), by[:200])
+        kept = _Kept(kind, base64.b64encode(data).decode(), message, name, SYSTEM.wall_ms(), by[:200])
         change = preview(topic, _fields(self._table().get(topic)), _fields(kept))
         if dry_run:
             return change
         self._pool.run(lambda: self._save(topic, kept))
-        logger.info("admin: schema set topic=%s kind=%s name=%s by=%s", topic, kind, read.name, by)
+        logger.info("admin: schema set topic=%s kind=%s name=%s by=%s", topic, kind, name, by)
         return replace(change, applied=True)
 
     def remove(self, topic: str, *, dry_run: bool = False, by: str = "") -> s.Change:

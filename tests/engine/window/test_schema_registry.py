@@ -1,0 +1,156 @@
+"""A schema registry: what it is asked, how often, and what becomes of its failures."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from appliance.engine.bodies.work import Unfit
+from appliance.engine.config import check_registry
+from appliance.engine.errors import InvalidInput
+from appliance.engine.window.topics import registry as registry_module
+from appliance.engine.window.topics.registry import MOST_QUESTIONS, Registry
+from tests.support.engine import RunningEngine
+
+ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+BODY = b"\0\0\0\0\x07\x54"
+
+
+class Registered(BaseHTTPRequestHandler):
+    """Answers like a registry; `answers`: id -> (status, body)."""
+
+    answers: dict[str, tuple[int, bytes]]
+    asked: list[tuple[str, str | None]]
+
+    def do_GET(self) -> None:
+        self.asked.append((self.path, self.headers.get("Authorization")))
+        status, body = self.answers.get(self.path.rpartition("/")[2], (404, b"{}"))
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Location", "/schemas/ids/7")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[str, type[Registered]]]:
+    """(address, the handler with its answers and what it was asked)"""
+
+    class Handler(Registered):
+        answers = {"7": (200, json.dumps({"schema": json.dumps(ORDER)}).encode())}  # noqa: RUF012
+        asked = []  # noqa: RUF012
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/base/", Handler
+        server.shutdown()
+        thread.join()
+
+
+class Clock:
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+def body(number: int) -> bytes:
+    return b"\0" + number.to_bytes(4, "big") + b"\x54"
+
+
+def test_a_schema_is_asked_for_once_with_the_secret_of_the_file(served, tmp_path):
+    address, handler = served
+    (tmp_path / "secret").write_text("anna:s3cret\n")
+    registry = Registry(address, str(tmp_path / "secret"))
+    for _ in range(3):
+        assert json.loads(registry.decode(BODY)) == {"id": 42}
+    assert handler.asked == [("/base/schemas/ids/7", "Basic " + base64.b64encode(b"anna:s3cret").decode())]
+    for unfit in (b"", b"\x54", b"\0\0\0", BODY + b"x"):
+        assert registry.decoded(unfit) is None
+    assert len(handler.asked) == 1
+
+
+def test_failures_are_kept_for_a_while_and_questions_are_bounded(served):
+    address, handler = served
+    clock = Clock()
+    registry = Registry(address, clock=clock)  # type: ignore[arg-type]
+    for _ in range(3):
+        with pytest.raises(Unfit, match="schema 1 of the registry: there is none"):
+            registry.decode(body(1))
+    assert len(handler.asked) == 1
+    clock.now += registry_module.FAILURE_S
+    assert registry.decoded(body(1)) is None
+    assert len(handler.asked) == 2
+    for number in range(100, 100 + 2 * MOST_QUESTIONS):
+        assert registry.decoded(body(number)) is None
+    assert len(handler.asked) <= MOST_QUESTIONS + 1
+    with pytest.raises(Unfit, match="too many schemas just now"):
+        registry.decode(BODY)
+    clock.now += registry_module.SPAN_S
+    assert json.loads(registry.decode(BODY)) == {"id": 42}
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "reason"),
+    [
+        (302, b"", "the answer has the status 302"),
+        (500, b"secret of the registry", "the answer has the status 500"),
+        (200, b"<html>", "none of a schema registry"),
+        (200, b"[" * 5000, "none of a schema registry"),
+        (200, b'{"schema": "{"}', "schema 8 of the registry: it is not JSON"),
+        (200, b'{"schema": "x", "schemaType": "PROTOBUF"}', "it is not Avro"),
+        (200, b'{"schema": "\\"int\\"", "references": [{}]}', "references"),
+        (200, b" " * (600 << 10), "the answer is too long"),
+    ],
+)
+def test_odd_answers_are_a_reason(served, status, answer, reason):
+    address, handler = served
+    handler.answers["8"] = status, answer
+    with pytest.raises(Unfit, match=reason):
+        Registry(address).decode(body(8))
+    assert [path for path, _ in handler.asked] == ["/base/schemas/ids/8"], "no redirect is followed"
+
+
+def test_a_registry_that_is_not_there_is_a_reason(tmp_path):
+    with pytest.raises(Unfit, match="does not answer"):
+        Registry("http://127.0.0.1:1").decode(BODY)
+    with pytest.raises(Unfit, match="does not answer"):
+        Registry("http://127.0.0.1:1", str(tmp_path / "none")).decode(BODY)
+
+
+def test_a_topic_is_shown_by_the_registry_that_the_configuration_names(served, tmp_path):
+    address, _ = served
+    running = RunningEngine(tmp_path, broker={"schema_registry": check_registry(address)})
+    try:
+        running.put("Orders", BODY, b"\x54")
+        with pytest.raises(InvalidInput, match="the registry has the schemas"):
+            running.window.schemas.put("Orders", kind="registry", data=b"x")
+        running.window.schemas.put("Orders", kind="registry", data=b"")
+        view = running.window.messages.body("Orders/0/0")
+        assert (json.loads(view.decoded), view.schema) == ({"id": 42}, "Avro by the schema registry")
+        assert running.window.messages.body("Orders/0/1").notes[0].code == "body_unfit"
+    finally:
+        running.stop()
+
+
+def test_without_a_registry_no_topic_can_name_it(running):
+    running.put("Orders", BODY)
+    with pytest.raises(InvalidInput, match="schemaRegistry is not set"):
+        running.window.schemas.put("Orders", kind="registry", data=b"")
+
+
+@pytest.mark.parametrize(
+    "address", ["registry:8081", "ftp://registry", "http://", "http://anna:secret@registry", "http://a?b", "http://a:x"]
+)
+def test_addresses_that_are_none_are_refused(address):
+    with pytest.raises(ValueError, match="http"):
+        check_registry(address)
