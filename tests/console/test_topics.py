@@ -190,7 +190,7 @@ def test_a_schema_is_given_replaced_and_removed_and_its_bodies_are_shown(client_
     assert client_as("viewer").get(address).status_code == 403
     refused = client.post(address, {"kind": "avro", "schema": SimpleUploadedFile("a.avsc", b"{")})
     assert refused.status_code == 422
-    assert "This schema cannot be used: it is not JSON" in refused.content.decode()
+    assert "This schema cannot be used (it is not JSON" in refused.content.decode()
     for text, shown in (
         (b'"string"', "&quot;tea&quot;"),
         (b'"int"', "The body does not fit the topic&#x27;s schema, Avro int"),

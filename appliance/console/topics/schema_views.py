@@ -21,7 +21,7 @@ from ..pages.words import WORDS
 from ..sign_in.forms import Form
 
 _KINDS = ("avro", "protobuf", "registry")
-#: What a browser shows of an Avro schema.
+#: Characters of an Avro schema on its page.
 _SHOWN_CHARS = 20_000
 
 

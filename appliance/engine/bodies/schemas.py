@@ -13,7 +13,7 @@ _WORDS = {"avro": "Avro", "protobuf": "Protobuf"}
 
 
 class BodyReader(Protocol):
-    """What decodes the bodies of a topic; any thread. label: for a page, as "Avro shop.Order"."""
+    """Decodes the bodies of a topic, on any thread. label: for a page, as "Avro shop.Order"."""
 
     label: str
 
@@ -21,11 +21,11 @@ class BodyReader(Protocol):
         """Return a body as JSON. Raises Unfit."""
 
     def decoded(self, data: bytes, most_values: int | None = None) -> bytes | None:
-        """As `decode`; None if the body does not fit."""
+        """Return a body as JSON; None if it does not fit."""
 
 
 class Schema(Protocol):
-    """What both formats have. name: the full name of the record or message."""
+    """The face of both formats. name: the full name of the record or message."""
 
     name: str
 
@@ -63,7 +63,7 @@ class BodySchema:
 
     def decode(self, data: bytes, most_values: int | None = None) -> bytes:
         """Return a body as JSON. If it does not fit as it is, the header of a serializer is taken off and it is tried
-        once more. Raises Unfit, of the first try."""
+        again. Raises Unfit, of the first try."""
         try:
             return json_of(self._schema, data, most_values)
         except Unfit:
@@ -76,7 +76,7 @@ class BodySchema:
             raise
 
     def decoded(self, data: bytes, most_values: int | None = None) -> bytes | None:
-        """As `decode`; None if the body does not fit."""
+        """Return a body as JSON; None if it does not fit."""
         try:
             return self.decode(data, most_values)
         except Unfit:

@@ -643,13 +643,13 @@ TEMPLATES: dict[str, str | Plural] = {
     "bomb": _("The body decompresses to more than %(limit)d bytes; the rest is not shown."),
     "too_long": _("The first %(shown)d of %(total)d bytes are shown."),
     "not_utf8": _("The body is not UTF-8 text."),
-    "body_unfit": _("The body does not fit the topic's schema, %(schema)s: %(reason)s."),
+    "body_unfit": _("The body does not fit the topic's schema, %(schema)s (%(reason)s)."),
     # schemas
-    "bad_schema": _("This schema cannot be used: %(reason)s."),
+    "bad_schema": _("This schema cannot be used (%(reason)s)."),
     "no_schema_registry": _("There is no schema registry: schemaRegistry is not set."),
     "schemas_full": _("There may be schemas for at most %(topics)d topics, and they may take at most %(size)d bytes."),
-    "schemas_unreadable": _("The file of the topics' schemas cannot be read: %(reason)s."),
-    "schemas_unsaved": _("The schema cannot be saved: %(reason)s."),
+    "schemas_unreadable": _("The file of the topics' schemas cannot be read (%(reason)s)."),
+    "schemas_unsaved": _("The schema cannot be saved (%(reason)s)."),
 }
 
 

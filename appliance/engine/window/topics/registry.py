@@ -35,7 +35,7 @@ MOST_QUESTIONS, SPAN_S = 20, 10.0
 
 
 class _Answer(msgspec.Struct):
-    """What is used of GET /schemas/ids/ID."""
+    """The used fields of GET /schemas/ids/ID."""
 
     schema: str
     schema_type: str = msgspec.field(name="schemaType", default="AVRO")
@@ -73,7 +73,7 @@ class Registry:
         return json_of(self._schema(int.from_bytes(data[1:5], "big")), data[5:], most_values)
 
     def decoded(self, data: bytes, most_values: int | None = None) -> bytes | None:
-        """As `decode`; None if the body does not fit."""
+        """Return a body as JSON; None if it does not fit."""
         try:
             return self.decode(data, most_values)
         except Unfit:

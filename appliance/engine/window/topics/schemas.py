@@ -96,7 +96,7 @@ class TopicSchemas:
         return TopicSchema(topic, kept.kind, kept.name, len(data), kept.set_at_ms, kept.by, data)
 
     def get(self, topic: str) -> TopicSchema:
-        """As `find`; NotFound without one, or without the topic."""
+        """Return a topic's schema. NotFound without one, or without the topic; Unavailable."""
         if self._topics.get(topic) is None:
             raise NotFound("topic", topic)
         found = self.find(topic)
