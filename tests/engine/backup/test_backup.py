@@ -209,7 +209,17 @@ def test_a_queue_without_messages_goes_on_where_it_ended(running: RunningEngine,
 def made(running: RunningEngine, tmp_path: Path) -> Path:
     """A small backup."""
     running.put(TOPIC, *(b"%d" % n for n in range(20)))
+    running.window.schemas.put(TOPIC, kind="avro", data=b'"string"')
     return running.window.backups.make(tmp_path / "made.tar").path
+
+
+def test_the_schemas_of_topics_are_in_it(made: Path, tmp_path: Path):
+    restore_backup(made, tmp_path / "restored")
+    again = RunningEngine(tmp_path / "restored", store={"mapped_file_size_commit_log": 1 << 20})
+    try:
+        assert again.window.schemas.get(TOPIC).name == "string"
+    finally:
+        again.stop()
 
 
 def test_into_an_empty_directory_only(made: Path, tmp_path: Path):

@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from appliance.engine.bodies.work import Unfit
+from appliance.engine.clock import FakeClock
 from appliance.engine.config import check_registry
 from appliance.engine.errors import InvalidInput
 from appliance.engine.window.topics import registry as registry_module
@@ -56,13 +57,6 @@ def served() -> Iterator[tuple[str, type[Registered]]]:
         thread.join()
 
 
-class Clock:
-    now = 100.0
-
-    def monotonic(self) -> float:
-        return self.now
-
-
 def body(number: int) -> bytes:
     return b"\0" + number.to_bytes(4, "big") + b"\x54"
 
@@ -81,13 +75,13 @@ def test_a_schema_is_asked_for_once_with_the_secret_of_the_file(served, tmp_path
 
 def test_failures_are_kept_for_a_while_and_questions_are_bounded(served):
     address, handler = served
-    clock = Clock()
-    registry = Registry(address, clock=clock)  # type: ignore[arg-type]
+    clock = FakeClock()
+    registry = Registry(address, clock=clock)
     for _ in range(3):
         with pytest.raises(Unfit, match="schema 1 of the registry: there is none"):
             registry.decode(body(1))
     assert len(handler.asked) == 1
-    clock.now += registry_module.FAILURE_S
+    clock.advance(ms=int(registry_module.FAILURE_S * 1000))
     assert registry.decoded(body(1)) is None
     assert len(handler.asked) == 2
     for number in range(100, 100 + 2 * MOST_QUESTIONS):
@@ -95,7 +89,7 @@ def test_failures_are_kept_for_a_while_and_questions_are_bounded(served):
     assert len(handler.asked) <= MOST_QUESTIONS + 1
     with pytest.raises(Unfit, match="too many schemas just now"):
         registry.decode(BODY)
-    clock.now += registry_module.SPAN_S
+    clock.advance(ms=int(registry_module.SPAN_S * 1000))
     assert json.loads(registry.decode(BODY)) == {"id": 42}
 
 
