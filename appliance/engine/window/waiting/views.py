@@ -18,9 +18,6 @@ from zlib import crc32
 
 from ...broker.delays.levels import DelayLevels, queue_of_level
 from ...broker.delays.settled import SettledDelays
-from ...broker.groups import SubscriptionGroupManager
-from ...broker.queue_index import QueueIndex
-from ...broker.topics import TopicConfigManager
 from ...clock import Clock
 from ...cursors import decode_cursor, encode_cursor
 from ...errors import InvalidInput, NotFound, Unavailable
@@ -30,13 +27,12 @@ from ...protocol.properties import KEYS, REAL_QUEUE_ID, REAL_TOPIC, RETRY_TOPIC,
 from ...protocol.record import Record
 from ...store.dispatch import SCHEDULE_TOPIC
 from ...store.index.index_query import IndexQuery
-from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
-from ..figures.lag import ConsumerLag
 from ..figures.measures import Budget
 from ..messages.queue_reader import Entry, QueueReader
 from ..messages.views import row_of
 from ..sentences import Sentence, say
+from ..sources import Sources
 from .kinds import OTHER, SLICE, TEXT_LIMIT, Kind, LevelKinds, WaitingKinds, kind_of
 from .snapshots import DelayLevel, LadderRung, PendingByDue, RetryLadder, WaitingPage, WaitingPlace, WaitingRow
 from .timers import TIMED, UNREADABLE, TimedPlace, TimedWalk, WaitingTimers, count_by_due
@@ -119,32 +115,25 @@ class WaitingViews:
 
     def __init__(
         self,
-        store: MessageStore,
-        index: QueueIndex,
+        sources: Sources,
         levels: DelayLevels,
         delivering: Delivering,
         settled: SettledDelays,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        lag: ConsumerLag,
         timers: WaitingTimers,
         clock: Clock,
     ) -> None:
         # Constant after construction.
+        self._store, self._index, self._topics = sources.store, sources.sampler.index, sources.topics
+        self._groups, self._lag = sources.groups, sources.lag
         self.timers = timers
-        self._store = store
-        self._index = index
         self._levels = levels
         self._delivering = delivering
         self._settled = settled
-        self._topics = topics
-        self._groups = groups
-        self._lag = lag
         self._clock = clock
-        self._query = IndexQuery(store.index, store.records)
+        self._query = IndexQuery(self._store.index, self._store.records)
         # Guarded by _lock.
         self._lock = threading.Lock()
-        self._kinds = WaitingKinds(store, settled)
+        self._kinds = WaitingKinds(self._store, settled)
 
     @contextmanager
     def _asking(self) -> Iterator[WaitingKinds]:
