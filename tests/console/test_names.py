@@ -13,7 +13,8 @@ ODD = ["", ".", "..", "a/b", "/", "~", "~1", "~0", "a\\b", "%2F", "a?b", "a#b", 
 
 @pytest.mark.parametrize("name", ODD)
 @pytest.mark.parametrize(
-    "view", ["topic", "topic_edit", "topic_delete", "topic_purge", "group", "group_edit", "group_delete"]
+    "view",
+    ["topic", "topic_edit", "topic_delete", "topic_purge", "topic_schema", "group", "group_edit", "group_delete"],
 )
 def test_an_odd_name_is_one_segment_and_comes_back(view, name):
     comes_back(view, name)
