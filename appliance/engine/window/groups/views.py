@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from ...broker.admin_settings import GROUP_SETTINGS
+from ...admin_settings import GROUP_SETTINGS
 from ...broker.group_config import SubscriptionGroupConfig
 from ...broker.groups import SubscriptionGroupManager, is_system_group
 from ...broker.offsets import is_brokers_own
