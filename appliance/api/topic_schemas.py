@@ -40,14 +40,13 @@ class TopicPage(PageOut):
 def _of_settings(settings: Iterable[Setting], *, new: bool) -> Callable[[type[In]], type[In]]:
     """Add a field for each setting. new: it begins with its default, else it may be left out."""
 
+    def field(one: Setting) -> Any:
+        begins: Any = {"default": one.default} if new else {"default_factory": not_given}
+        kind: Any = Literal[one.choices] if one.choices else type(one.default)
+        return kind, Field(description=one.says or None, **begins)
+
     def add(body: type[In]) -> type[In]:
-        fields: dict[str, Any] = {}
-        for one in settings:
-            begins = {"default": one.default} if new else {"default_factory": not_given}
-            fields[one.name] = (
-                Literal[one.choices] if one.choices else type(one.default),
-                Field(description=one.says or None, **begins),
-            )
+        fields = {one.name: field(one) for one in settings}
         return create_model(body.__name__, __base__=body, __module__=body.__module__, __doc__=body.__doc__, **fields)
 
     return add

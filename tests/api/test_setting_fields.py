@@ -1,4 +1,4 @@
-"""Every setting that the engine declares has its field in the API and its option of a command, with the engine's default."""
+"""Every setting that the engine declares has a field in the API, with its default, and an option of the command."""
 
 import pytest
 
@@ -13,11 +13,9 @@ def test_every_setting_can_be_changed(schema, declared):
     assert set(schema.model_fields) == {setting.name for setting in declared}
 
 
-@pytest.mark.parametrize(
-    ("words", "declared"), [("topic edit NAME", TOPIC_SETTINGS), ("group edit NAME", GROUP_SETTINGS)]
-)
-def test_every_setting_is_an_option_of_the_command(words, declared):
-    [body] = [call.body for _, call in CALLS if call.words == words]
+@pytest.mark.parametrize(("noun", "declared"), [("topic", TOPIC_SETTINGS), ("group", GROUP_SETTINGS)])
+def test_every_setting_is_an_option_of_the_command(noun, declared):
+    [body] = [call.body for _, call in CALLS if call.words == f"{noun} edit NAME"]
     types = {bool: "bool", int: "int", str: "text"}
     assert fields_of(body) == {one.name: (one.name.replace("_", "-"), types[type(one.default)]) for one in declared}
 

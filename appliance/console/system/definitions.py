@@ -112,7 +112,7 @@ def _groups() -> Iterator[tuple[str, dict[str, Any]]]:
         except NotFound:
             continue
         if settings is not None:
-            yield row.name, {one.name: getattr(settings, one.name) for one in GROUP_SETTINGS}
+            yield row.name, dict(settings.values)
 
 
 def _rows(fetch: Callable[[int], Any]) -> Iterator[Any]:

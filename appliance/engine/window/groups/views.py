@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 from ...admin_settings import GROUP_SETTINGS
 from ...broker.group_config import SubscriptionGroupConfig
@@ -32,18 +33,15 @@ WAITING_BUDGET_MS = 25
 
 
 def group_settings_of(config: SubscriptionGroupConfig) -> s.GroupSettings:
+    values: dict[str, Any] = {setting.name: setting.read(config) for setting in GROUP_SETTINGS}
     return s.GroupSettings(
+        **values,
         name=config.group_name,
-        consume_enable=config.consume_enable,
         consume_from_min_enable=config.consume_from_min_enable,
-        consume_broadcast_enable=config.consume_broadcast_enable,
-        consume_message_orderly=config.consume_message_orderly,
-        retry_queue_nums=config.retry_queue_nums,
-        retry_max_times=config.retry_max_times,
         consume_timeout_minutes=config.consume_timeout_minute,
         notify_consumer_ids_changed_enable=config.notify_consumer_ids_changed_enable,
         revision=revision_of(config),
-        values={setting.name: setting.read(config) for setting in GROUP_SETTINGS},
+        values=values,
     )
 
 
