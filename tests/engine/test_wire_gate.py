@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import json
 import struct
 from typing import Any
 
@@ -376,7 +377,12 @@ def test_what_the_window_does_is_not_written_down_here(start_seen_from):
 def test_what_clients_ask_all_the_time_passes_no_gate(start_seen_from):
     engine = start_seen_from()
     table = engine.server._listeners[0].dispatcher
-    assert [handler.__name__ for _, handler in table._hot.values()] == ["hot_send"] * 3 + ["hot_pull"]
+    assert [handler.__name__ for _, handler in table._hot.values()] == [
+        *["hot_send"] * 3, "hot_pull", "hot_lite_pull",
+    ]  # fmt: skip
+    decode, _ = table._hot[b'{"code":10,"']
+    names = "producerGroup topic defaultTopic defaultTopicQueueNums queueId sysFlag bornTimestamp flag".split()
+    assert decode(json.dumps({"opaque": 7, "extFields": dict.fromkeys(names, "1")}).encode()).extFields.topic == "1"
     watched = {code for code, entry in table._handlers.items() if entry.gates}
     assert watched == {code for code in table.codes if KINDS[code] == ADMIN}
 

@@ -141,7 +141,7 @@ class Recorder(ServiceThread):
         self._written = threading.Event()
         #: SQLite's or the system's reason why writing fails; None while it works. Set by the thread.
         self.failure: str | None = None
-        #: How many samples there were.
+        #: Number of samples so far.
         self.samples = 0
 
     # --- the thread

@@ -158,8 +158,10 @@ def wire(tmp_path: Path) -> Any:
 
 def unread(wire: Wire, text: bytes, peer: int = 0, version: int = 479) -> bool:
     """True if such a heartbeat is taken unread."""
-    code, *_ = wire.ask(wire.peers[peer], 34, text, version)
+    code, _, fields, _ = wire.ask(wire.peers[peer], 34, text, version)
     assert code == 0
+    if wire.taken_unread:  # of a client without V2, whose next heartbeat is to name all subscriptions again
+        assert fields == {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
     return wire.taken_unread
 
 

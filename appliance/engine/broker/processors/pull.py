@@ -114,6 +114,7 @@ class PullProcessor:
         dispatcher.add(RequestCode.PULL_MESSAGE, self.handle_pull)
         dispatcher.add(RequestCode.LITE_PULL_MESSAGE, self.handle_pull)
         dispatcher.add_hot(RequestCode.PULL_MESSAGE, PullFields, self.hot_pull)
+        dispatcher.add_hot(RequestCode.LITE_PULL_MESSAGE, PullFields, self.hot_lite_pull)
         dispatcher.add_runs(RequestCode.PULL_MESSAGE, self.compiled)
         dispatcher.add_runs(RequestCode.LITE_PULL_MESSAGE, self.compiled)
 
@@ -131,12 +132,19 @@ class PullProcessor:
         if not frame.flag & FLAG_ONEWAY:
             self._pull(conn, frame.opaque, frame.extFields)
 
+    def hot_lite_pull(self, conn: Connection, frame: Frame[PullFields], body: memoryview) -> None:
+        if self._config.lite_pull_message_enable:
+            self.hot_pull(conn, frame, body)
+        elif not frame.flag & FLAG_ONEWAY:
+            conn.answer(frame.opaque, RemotingCommand.response(ResponseCode.NO_PERMISSION, self._no_lite_pulls()))
+
+    def _no_lite_pulls(self) -> str:
+        return f"the broker[{self._advertised_ip}] for lite pull consumer is forbidden"
+
     def handle_pull(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
         """Serve a pull in any other encoding."""
         if request.code == RequestCode.LITE_PULL_MESSAGE and not self._config.lite_pull_message_enable:
-            raise RefusedRequest(
-                ResponseCode.NO_PERMISSION, f"the broker[{self._advertised_ip}] for lite pull consumer is forbidden"
-            )
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, self._no_lite_pulls())
         fields = fields_of(request)
         if not request.is_oneway:
             self._pull(conn, request.opaque, fields, None if request.caller is None else request.caller.allowance)
