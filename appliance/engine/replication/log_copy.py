@@ -18,6 +18,7 @@ from ..loop_calls import raise_from_loop
 from ..protocol.ha_stream import Frames, pack_report, pack_taken
 from ..store.message_store import MessageStore
 from ..store.replica import Incoming, Piece, ReplicaAppender
+from .roles import NO_GUARD, Guard
 from .wake_pipe import WakePipe
 
 STOPS = "this broker stops"
@@ -54,6 +55,7 @@ class Home(NamedTuple):
     wake: WakePipe
     stopped: Callable[[], bool]
     clock: Clock
+    guard: Guard = NO_GUARD
 
     def is_empty(self) -> bool:
         log = self.store.log
@@ -85,6 +87,19 @@ class Home(NamedTuple):
                 sock.close()
                 raise
         raise failed
+
+    def call(self, address: str, seconds: float) -> socket.socket:
+        """Return a connection to a port for slaves, over TLS where that is required, which does not block. Raises as
+        `connect`."""
+        sock = self.connect(address, seconds)
+        tls = self.guard.calls_by
+        if tls is None:
+            return sock
+        try:
+            return tls.call(sock, self.wait_for).sock
+        except BaseException:
+            sock.close()
+            raise
 
     def wait_for(self, sock: socket.socket, events: int, seconds: float) -> None:
         """Wait for one of the poll events. Raises TimeoutError, CannotFollow when stopped meanwhile."""

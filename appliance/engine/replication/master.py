@@ -14,12 +14,13 @@ import socket
 import threading
 
 from ..clock import Clock
-from ..host_port import join_host_port
+from ..host_port import host_of, join_host_port
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
 from . import places
 from .acknowledged import ReplicatedPosition
 from .bound_link import Door, Leading
+from .roles import NO_GUARD, Guard
 from .slave_link import LinkSettings, LinkStatus, SlaveLink
 from .slaves_seen import SlavesSeen
 
@@ -47,6 +48,7 @@ class ReplicationServer(ServiceThread):
         replicated: ReplicatedPosition | None,
         clock: Clock,
         leading: Leading | None = None,
+        guard: Guard = NO_GUARD,
     ) -> None:
         """replicated: takes the acknowledgements; None if nothing waits for them. leading: given when this broker leads
         a set: members are bound, and other slaves are served as observers."""
@@ -58,13 +60,14 @@ class ReplicationServer(ServiceThread):
         self._sendable = store.kept
         self._settings = settings
         self._replicated = replicated
+        self._guard = guard
         #: For people: the slaves' rates, slaves that are gone, and hosts that were turned away.
         self.seen = SlavesSeen(clock)
         self._lock = threading.Lock()
         # Replaced whole, under _lock; the oldest first.
         self._links: tuple[SlaveLink, ...] = ()
         self._door = Door(leading, lambda: self._links, log.segment_bytes) if leading is not None else None
-        # Owned by this thread.
+        # Guarded by _lock.
         self._said_at = -_LOG_S
 
     @property
@@ -108,12 +111,9 @@ class ReplicationServer(ServiceThread):
         why = self._refusal(host)
         if why:
             sock.close()
-            self.seen.refused(host, why)
-            now = self.clock.monotonic()
-            if now - self._said_at >= _LOG_S:
-                self._said_at = now
-                logger.warning("replication: turned away peer=%s: %s", join_host_port(host, port), why)
+            self._turned_away(join_host_port(host, port), why)
             return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = SlaveLink(
             sock,
             join_host_port(host, port),
@@ -125,6 +125,7 @@ class ReplicationServer(ServiceThread):
             self._forget,
             self.clock,
             self._door,
+            self._guard,
         )
         with self._lock:
             self._links += (link,)
@@ -133,6 +134,17 @@ class ReplicationServer(ServiceThread):
         except RuntimeError:  # no more threads
             self._forget(link)
             raise
+
+    def _turned_away(self, peer: str, why: str) -> None:
+        """Note a connection that may not follow. Any thread."""
+        self.seen.refused(host_of(peer), why)
+        with self._lock:
+            now = self.clock.monotonic()
+            says = now - self._said_at >= _LOG_S
+            if says:
+                self._said_at = now
+        if says:
+            logger.warning("replication: turned away peer=%s: %s", peer, why)
 
     def _refusal(self, host: str) -> str:
         address = ipaddress.ip_address(host)
@@ -167,6 +179,8 @@ class ReplicationServer(ServiceThread):
             self._links = tuple(link for link in self._links if link is not gone)
         if not self.stopped:
             self.seen.left(gone, gone.ended)
+            if gone.turned_away and not gone.stopped:
+                self._turned_away(gone.peer, gone.ended)
         if self._door is not None:
             self._door.gone(gone)
 

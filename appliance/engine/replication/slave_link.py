@@ -23,6 +23,7 @@ from ..store.log.commit_log import CommitLog
 from ..store.log.segments import Segment
 from .ack_pace import AckPace
 from .bound_link import Door, Pulse
+from .roles import NO_GUARD, Guard
 from .wake_pipe import WakePipe
 
 logger = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class SlaveLink(ServiceThread):
         on_end: Callable[[SlaveLink], None],
         clock: Clock,
         door: Door | None = None,
+        guard: Guard = NO_GUARD,
     ) -> None:
         """sendable: returns the offset up to which the log may be sent. admit: takes it as a slave from an offset on,
         and returns "" or why it is refused; on this thread. on_progress, on_end: called on this thread.
@@ -97,14 +99,16 @@ class SlaveLink(ServiceThread):
         self._on_progress = on_progress
         self._on_end = on_end
         self._door = door
+        self._guard = guard
         self._wake = WakePipe()
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Written by this thread, read by anyone. moved_at: when `acknowledged` last grew, or nothing was missing.
         self.acknowledged = -1
         self.sent = -1
         #: Reason why it is no longer served; "" while it is.
         self.ended = ""
+        #: True if it ended because it may not follow, or while that was not known.
+        self.turned_away = False
         self.connected_at = self.moved_at = clock.steady()
         #: Number of changes of topics by administrators that a member has reported to have; -1: no report yet. A member
         #: of an older version, which does not report it, counts as having all.
@@ -150,6 +154,10 @@ class SlaveLink(ServiceThread):
     def run(self) -> None:
         reason = "this broker stops"
         try:
+            if self._guard.tls is not None:
+                self.turned_away = True
+                self._sock = self._guard.tls.serve(self._sock, self._wait_for, self._settings.silence_s).sock
+                self.turned_away = False
             while not self.stopped:
                 blocked = self._send_some()
                 self._sleep(blocked)
@@ -167,6 +175,21 @@ class SlaveLink(ServiceThread):
             self._wake.close()
             logger.info("replication: slave gone peer=%s acknowledged=%d: %s", self.peer, self.acknowledged, reason)
             self._on_end(self)
+
+    def _wait_for(self, sock: socket.socket, events: int, seconds: float) -> None:
+        """Wait for one of the poll events. Raises TimeoutError, _Ended when stopped meanwhile."""
+        poller = select.poll()
+        poller.register(sock, events)
+        poller.register(self._wake, select.POLLIN)
+        until = self.clock.monotonic() + seconds
+        while not self.stopped:
+            left = until - self.clock.monotonic()
+            if left <= 0:
+                raise TimeoutError("it sent nothing in time")
+            if any(fd == sock.fileno() for fd, _ in poller.poll(left * 1000)):
+                return
+            self._wake.drain()
+        raise _Ended("this broker stops, or others needed its place")
 
     def _sleep(self, blocked: bool) -> None:
         """Sleep until the slave sends something, the log grows, the socket takes more, or something is due."""
