@@ -80,7 +80,7 @@ class BoundFollower(ServiceThread):
         self._adopt_epochs = adopt_epochs
         self._confirmed = confirmed
         self._wake = WakePipe()
-        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock, guard)
+        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock, guard, set())
         # Written by this thread, read by anyone.
         self._runs = False
         self._heard_at = 0.0

@@ -84,7 +84,7 @@ class Follower(ServiceThread):
         self._greeting = greeting
         self._guard = guard
         self._wake = WakePipe()
-        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock, guard)
+        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock, guard, set())
         #: (master's address, code, fields) -> answer; a seam for tests.
         self.ask: Callable[[str, int, dict[str, str]], RemotingCommand] = self._ask
         # Written by this thread, read by anyone.

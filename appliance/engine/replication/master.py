@@ -2,7 +2,8 @@
 
 Listens only when configured to (`haListenPort`, or a role that needs slaves), on the broker's address. A slave that is
 let in may read the whole log, and a sync master trusts its acknowledgements: so only this machine is let in, and the
-networks that `haSlaveAddresses` names.
+networks that `haSlaveAddresses` names. With `haSecretFile` those networks, and any peer that proves that it has the
+secret.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ class ReplicationServer(ServiceThread):
                 self.wait(0.05)
 
     def _take(self, sock: socket.socket, host: str, port: int) -> None:
-        why = self._refusal(host)
+        named = self._is_named(host)
+        why = self._refusal(host, named)
         if why:
             sock.close()
             self._turned_away(join_host_port(host, port), why)
@@ -126,6 +128,7 @@ class ReplicationServer(ServiceThread):
             self.clock,
             self._door,
             self._guard,
+            named,
         )
         with self._lock:
             self._links += (link,)
@@ -146,13 +149,19 @@ class ReplicationServer(ServiceThread):
         if says:
             logger.warning("replication: turned away peer=%s: %s", peer, why)
 
-    def _refusal(self, host: str) -> str:
+    def _is_named(self, host: str) -> bool:
+        """True if a peer may follow because of its address. Where there is a secret, this machine has to prove it."""
         address = ipaddress.ip_address(host)
         mapped = getattr(address, "ipv4_mapped", None)
         address = mapped or address
-        if not address.is_loopback and not any(address in network for network in self._allowed):
+        named = any(address in network for network in self._allowed)
+        return named or (address.is_loopback and not self._guard.secret)
+
+    def _refusal(self, host: str, named: bool) -> str:
+        if not named and not self._guard.secret:
             return "haSlaveAddresses does not name it"
-        silent = [one for one in self._links if not one.member and not one.observes]
+        # Those that still have to prove the secret take no place from those that are named.
+        silent = [one for one in self._links if not one.member and not one.observes and one.is_named == named]
         return places.make_room(silent, host)
 
     # --- on the threads of links
