@@ -51,7 +51,7 @@ class LogsDiffer(CannotFollow):
 
 class Home(NamedTuple):
     """A follower's log, the way to append to it, and that to the log it follows. wake: ends a wait for the socket.
-    stopped: returns True to give up; called after each wake. unproved: addresses of ports that asked for no proof."""
+    stopped: returns True to give up; called after each wake. unproved: addresses of ports that requested no proof."""
 
     store: MessageStore
     call_soon: Callable[[Callable[[], None]], None]
@@ -115,8 +115,8 @@ class Home(NamedTuple):
         if address not in self.unproved:
             self.unproved.add(address)
             logger.warning(
-                "replication: master=%s proves no secret, and is followed all the same: it is Apache's, of an older "
-                "version, or has no haSecretFile",
+                "replication: master=%s proves no secret, and is followed without: it is Apache's, of an older version, "
+                "or has no haSecretFile",
                 address,
             )
         return self._call(address, seconds)[0]

@@ -23,7 +23,7 @@ from ..errors import FrameError
 from ..protocol.ha_preamble import Challenge, Opening, Preamble, Proof, Prove, Reason, Refusal, pack
 from ..protocol.member_proof import LOG_BROKER, LOG_MEMBER, proof
 
-#: Longest wait for an answer: a master that knows no proof may not answer.
+#: Longest wait for an answer: a master without this proof may not answer.
 ANSWER_S = 2.0
 _RECEIVE_BYTES = 4096
 
@@ -64,7 +64,7 @@ def prove(sock: socket.socket, wait: Wait, secret: bytes, channel: bytes, clock:
     """Prove both sides on a new connection, which does not block. channel: digest of the certificate that the server
     showed.
 
-    Return False if the port there asks for no proof: it is Apache's, of an older version, or has no secret; this
+    Return False if the port there requests no proof: it is Apache's, of an older version, or has no secret; this
     connection is of no use then. Raises ProofFailed, OSError, FrameError, and what `wait` raises.
     """
     nonce = secrets.token_hex(16)

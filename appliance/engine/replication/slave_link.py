@@ -183,7 +183,7 @@ class SlaveLink(ServiceThread):
             self._on_end(self)
 
     def _come_in(self) -> None:
-        """Shake hands, if the peer asks for TLS, and have a secret proved, if there is one."""
+        """Shake hands, if the peer begins with TLS, and have a secret proved, if there is one."""
         guard, channel = self._guard, b""
         if guard.tls is None and not guard.secret:
             return
@@ -298,7 +298,7 @@ class SlaveLink(ServiceThread):
         return self._meet(opening, rest) if rest else b""
 
     def _unproved(self) -> str:
-        """Return why a peer that asks for the log is refused it; "" if it is not. Warn of one without a proof."""
+        """Return why a peer that requests the log is refused it; "" if it is not. Warn of one without a proof."""
         challenger, self._challenger = self._challenger, None
         if challenger is None or challenger.is_proved:
             return ""

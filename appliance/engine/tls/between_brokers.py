@@ -70,7 +70,7 @@ class BetweenBrokers:
             self._loop.close()
 
     def serve(self, sock: socket.socket, wait: Wait, seconds: float) -> Ends:
-        """Wait for the first byte of a connection, so long, and shake hands if it asks for TLS.
+        """Wait for the first byte of a connection, so long, and shake hands if it begins with TLS.
 
         sock: does not block; if it speaks TLS, the tunnel owns it from then on. Raises OSError if the handshake fails,
         or if the peer speaks no TLS where that is required, and what `wait` raises.

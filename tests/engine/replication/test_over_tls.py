@@ -194,7 +194,7 @@ def test_half_open_handshakes_are_as_few_as_silent_connections(site):
     server = master.engine.broker.replication
     wait_for(lambda: len(server.slaves) == MAX_SILENT, "the bound")
     assert [sock.recv(1) for sock in sockets[:-MAX_SILENT]] == [b""] * 2 * MAX_SILENT
-    slave = site.slave(master)  # comes in all the same
+    slave = site.slave(master)  # comes in nevertheless
     wait_same(master, slave)
     for sock in sockets:
         sock.close()

@@ -39,7 +39,7 @@ class Site:
         self.port = reserve_port()
         self.started: list[RunningEngine] = []
 
-    def master(self, secret: str = SECRET, broker: dict | None = None, **store) -> RunningEngine:
+    def begin_master(self, secret: str = SECRET, broker: dict | None = None, **store) -> RunningEngine:
         if secret:
             store["ha_secret_file"] = secret_file(self.directory, secret)
         options = {"broker_name": "broker-a"} | (broker or {})
@@ -47,7 +47,7 @@ class Site:
         self.started.append(RunningEngine(self.directory / "master", broker=options, store=store))
         return self.started[-1]
 
-    def slave(self, master: RunningEngine, secret: str = SECRET, **store) -> RunningEngine:
+    def begin_slave(self, master: RunningEngine, secret: str = SECRET, **store) -> RunningEngine:
         if secret:
             store["ha_secret_file"] = secret_file(self.directory, secret)
         self.started.append(start_slave(self.directory / "slave", master.engine.namesrv_address, **store))
@@ -80,16 +80,16 @@ def ask(slave: PlayedSlave, said) -> Challenge | Proof | Refusal:
 
 
 def test_a_slave_with_the_secret_follows_and_needs_no_address(site, caplog):
-    master = site.master()
+    master = site.begin_master()
     master.put("Orders", *[b"x"] * 20)
-    slave = site.slave(master)
+    slave = site.begin_slave(master)
     wait_same(master, slave)
     assert "has not proved" not in caplog.text
     assert "proves no secret" not in caplog.text
 
 
 def test_no_one_gets_the_log_by_reaching_the_port(site):
-    master = site.master()
+    master = site.begin_master()
     master.put("Orders", b"x")
     for first in (bytes(8), b"\x00" * 16, b"GET / HTTP/1.1\r\n\r\n"):
         slave = PlayedSlave(site.port)
@@ -100,7 +100,7 @@ def test_no_one_gets_the_log_by_reaching_the_port(site):
 
 
 def test_a_slave_of_apache_is_served_where_it_is_named_with_a_warning(site, caplog):
-    master = site.master(ha_slave_addresses="127.0.0.1")
+    master = site.begin_master(ha_slave_addresses="127.0.0.1")
     master.put("Orders", b"x")
     slave = PlayedSlave(site.port)
     slave.report(0)
@@ -112,16 +112,16 @@ def test_a_slave_of_apache_is_served_where_it_is_named_with_a_warning(site, capl
 
 
 def test_another_secret_is_refused_by_either_side(site):
-    master = site.master()
+    master = site.begin_master()
     master.put("Orders", b"x")
-    slave = site.slave(master, OTHER)
+    slave = site.begin_slave(master, OTHER)
     wait_for(lambda: "another secret" in why_not(slave), "the slave says so")
     wait_for(lambda: any("another secret" in why for why in strangers(master)), "the master notes it")
     assert slave.engine.broker.store.log.written == 0
 
 
 def test_a_proof_is_good_for_one_connection_and_for_this_port_only(site):
-    site.master()
+    site.begin_master()
     key = SECRET.encode()
     first = PlayedSlave(site.port)
     theirs = ask(first, Prove("mine")).nonce
@@ -140,11 +140,11 @@ def test_a_proof_is_good_for_one_connection_and_for_this_port_only(site):
 
 
 def test_a_master_without_a_secret_is_followed_with_a_warning(site, caplog):
-    master = site.master("")
+    master = site.begin_master("")
     master.put("Orders", *[b"x"] * 5)
-    slave = site.slave(master)
+    slave = site.begin_slave(master)
     wait_same(master, slave)
-    assert "proves no secret, and is followed all the same" in caplog.text
+    assert "proves no secret, and is followed without" in caplog.text
 
 
 @pytest.mark.parametrize("answer", [None, b"", pack_header(-5, 0)], ids=["silence", "it closes", "a heartbeat"])
@@ -166,7 +166,7 @@ def test_apaches_masters_and_older_versions_are_told_by_their_answer(answer):
 
 def test_those_that_prove_nothing_are_few_and_end_soon(site, monkeypatch):
     monkeypatch.setattr(slave_link, "PROVES_S", 0.3)
-    master = site.master(ha_slave_addresses="127.0.0.2")
+    master = site.begin_master(ha_slave_addresses="127.0.0.2")
     master.put("Orders", b"x")
     named = PlayedSlave(site.port, source="127.0.0.2")  # silent, and not the one that gives way
     sockets = [socket.create_connection(("127.0.0.1", site.port), timeout=60) for _ in range(3 * MAX_SILENT)]
@@ -174,7 +174,7 @@ def test_those_that_prove_nothing_are_few_and_end_soon(site, monkeypatch):
         assert sock.recv(1) == b""
     named.report(0)
     assert named.frame()
-    slave = site.slave(master)
+    slave = site.begin_slave(master)
     wait_same(master, slave)
 
 
@@ -236,7 +236,7 @@ def test_members_of_a_set_prove_it_with_no_address_named(tmp_path, mode):
         wait_for(lambda: second.store.log.written == first.store.log.written > 0, "the log")
         stranger.files.see(1)
         stranger.brokers.follow(first.leader, 1)
-        wait_for(lambda: "has not proved the secret" in stranger.brokers.stream().why, "it is told")
+        wait_for(lambda: "has not proved the secret" in stranger.brokers.stream().why, "the reason")
     finally:
         for one in (stranger, *reversed(members)):
             one.engine.stop()
