@@ -115,8 +115,8 @@ class Home(NamedTuple):
         if address not in self.unproved:
             self.unproved.add(address)
             logger.warning(
-                "replication: master=%s proves no secret, and is followed without: it is Apache's, of an older version, "
-                "or has no haSecretFile",
+                "replication: master=%s proves no secret, and is followed without: it is Apache's, of an older "
+                "version, or has no haSecretFile",
                 address,
             )
         return self._call(address, seconds)[0]
