@@ -109,8 +109,7 @@ class ReplicationServer(ServiceThread):
                 self.wait(0.05)
 
     def _take(self, sock: socket.socket, host: str, port: int) -> None:
-        named = self._is_named(host)
-        why = self._refusal(host, named)
+        why = self._refusal(host)
         if why:
             sock.close()
             self._turned_away(join_host_port(host, port), why)
@@ -128,7 +127,7 @@ class ReplicationServer(ServiceThread):
             self.clock,
             self._door,
             self._guard,
-            named,
+            self._is_named(host),
         )
         with self._lock:
             self._links += (link,)
@@ -157,7 +156,8 @@ class ReplicationServer(ServiceThread):
         named = any(address in network for network in self._allowed)
         return named or (address.is_loopback and not self._guard.secret)
 
-    def _refusal(self, host: str, named: bool) -> str:
+    def _refusal(self, host: str) -> str:
+        named = self._is_named(host)
         if not named and not self._guard.secret:
             return "haSlaveAddresses does not name it"
         # Those that still have to prove the secret take no place from those that are named.
