@@ -28,7 +28,11 @@ def look_at_replication(found: Diagnosis, config: EngineConfig) -> None:
         found.warn("replication", text, "name the slaves' addresses, or let only their network reach the port")
     else:
         who = store.ha_slave_addresses.strip()
-        found.ok("replication", f"Slaves may follow from this machine{f' and {who}' if who else ' only'}.")
+        if store.ha_secret_file:
+            text = f"Slaves may follow that have the secret in haSecretFile{f', and from {who}' if who else ''}."
+        else:
+            text = f"Slaves may follow from this machine{f' and {who}' if who else ' only'}."
+        found.ok("replication", text)
     if needed := slaves_needed(store):
         found.ok("replication", f"A send is acknowledged when so many slaves have it: {needed}.")
 

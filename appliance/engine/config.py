@@ -516,11 +516,6 @@ class EngineConfig:
         if "broker" in self.roles:
             self._check_set()
         role = self.store.broker_role
-        if self.broker.tls_mode == "enforcing" and (self.store.ha_store or role == "SLAVE"):
-            raise StartError(
-                "tlsMode=enforcing does not go with haStore or brokerRole=SLAVE yet: members of a set ask each other "
-                "without TLS. Say permissive."
-            )
         if self.broker.tls_client_auth != "none" and self.broker.tls_mode == "disabled":
             raise StartError(
                 f"tlsClientAuth={self.broker.tls_client_auth} needs TLS: say tlsMode=permissive or enforcing."

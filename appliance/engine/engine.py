@@ -26,7 +26,7 @@ from .own_files import tighten_at_start
 from .remoting.dispatcher import Dispatcher, Gate, WorkerPool
 from .remoting.event_loop import EventLoop
 from .remoting.server import RemotingServer, listen, raise_descriptor_limit
-from .replication.roles import takes_slaves
+from .replication.roles import NO_GUARD, Guard, takes_slaves
 from .window.options import Options
 from .wire_audit import NAMESRV_STEM, STEM, WireAudit
 from .wire_gate import Act, WireGate
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from .remoting.proxy_door import ProxyDoor
     from .replication.shared_secret import Greeting
     from .seat import Seat
+    from .tls.between_brokers import BetweenBrokers
     from .tls.certificate import Certificate
     from .tls.door import Door
     from .window.process.system import Addresses
@@ -93,6 +94,7 @@ class Engine:
         self._gates = gates
         #: Makes the proof that this broker has the secret of the brokers of its name; None without one.
         self._new_greeting: Callable[[], Greeting] | None = None
+        self._guard = NO_GUARD
         #: With access control.
         self._access: Access | None = None
         #: With TLS.
@@ -227,6 +229,8 @@ class Engine:
         self.loop.start()
         if self._door is not None:
             self._door.start()
+        if self._guard.tls is not None:
+            self._guard.tls.start()
         for pool in self._pools.values():
             pool.start()
         if self.namesrv is not None:
@@ -278,6 +282,7 @@ class Engine:
 
             secret = read_secret(config.store.ha_secret_file)
             self._new_greeting = functools.partial(Greeting, secret)
+        self._guard = Guard(secret or b"", self._tls_between_brokers())
         if config.broker.access_control != "off":
             from .access.parts import Access
 
@@ -312,6 +317,16 @@ class Engine:
             self.server.listen(namesrv_socket, dispatcher)
             if self.broker is not None:
                 self._tell_directly(self.broker)
+
+    def _tls_between_brokers(self) -> BetweenBrokers | None:
+        """Return TLS for slaves, or to the broker that is followed; None if there is none of either, or no TLS."""
+        store = self.config.store
+        follows = self._role is not None or bool(store.ha_store) or store.broker_role == "SLAVE"
+        if self._door is None or "broker" not in self.config.roles or not (follows or takes_slaves(store)):
+            return None
+        from .tls.between_brokers import BetweenBrokers
+
+        return BetweenBrokers(self.config.broker, self._door.certificate, self._clock)
 
     def _join_set(self) -> None:
         """Make this broker a member of a set: it starts fenced, and takes a role once the engine runs."""
@@ -351,7 +366,7 @@ class Engine:
         namesrv_addrs = self.config.broker.namesrv_addrs
         if self.namesrv_address is not None and not namesrv_addrs:
             namesrv_addrs = (self._own_namesrv(),)
-        ties = Ties(self._new_greeting, None if self._access is None else self._access.new_copies)
+        ties = Ties(self._new_greeting, None if self._access is None else self._access.new_copies, self._guard)
         network = Network(self.broker_address, ha_address, namesrv_addrs, ha_socket, ip, ties)
         self.ha_address, self.ha_socket = ha_address, ha_socket
         self._seat = Seat(
@@ -469,6 +484,8 @@ class Engine:
             self.namesrv.stop()
         if broker is not None and ended:
             broker.stop()
+        if self._guard.tls is not None:
+            self._guard.tls.stop()
         if self.ha_socket is not None:
             self.ha_socket.close()
         self.wire_audit.stop()

@@ -18,7 +18,9 @@ SET = "broker-a"
 
 
 class SetOfTwo:
-    """Three machines: brokers on 1 and 2, etcd and a name server on each."""
+    """Three machines: brokers on 1 and 2, etcd and a name server on each. peer_class: of clients."""
+
+    peer_class = Peer
 
     def __init__(self, directory: Path, **environment: str) -> None:
         """environment: settings beside the files', as ROCKETBOX_... variables."""
@@ -99,7 +101,7 @@ class SetOfTwo:
 
     def peer(self, number: int) -> Peer:
         if number not in self._peers:
-            self._peers[number] = Peer(self.broker(number))
+            self._peers[number] = self.peer_class(self.broker(number))
         return self._peers[number]
 
     def hang_up(self, number: int) -> None:
@@ -134,7 +136,7 @@ class SetOfTwo:
     def bodies_at(self, number: int) -> list[bytes]:
         """All that a consumer finds there, in order; [] while pulls are refused."""
         found: list[bytes] = []
-        peer = Peer(self.broker(number))
+        peer = self.peer_class(self.broker(number))
         try:
             while True:
                 answer = peer.ask(PULL, pull_fields(TOPIC, 0, len(found)))

@@ -249,7 +249,9 @@ class Broker:
             return None
         from .master_side import master_side
 
-        return master_side(self.store, self._config.store, network.ha_socket, self.replicated, self._clock)
+        return master_side(
+            self.store, self._config.store, network.ha_socket, self.replicated, self._clock, self.ties.guard
+        )
 
     def _slave_side(self) -> SlaveSide:
         """Return the part that follows the master. Nothing that appends by itself runs on a slave."""

@@ -8,6 +8,7 @@ from ..clock import Clock
 from ..config import StoreConfig, parse_networks
 from ..replication.acknowledged import ReplicatedPosition
 from ..replication.master import ReplicationServer
+from ..replication.roles import Guard
 from ..replication.slave_link import LinkSettings
 from ..store.message_store import MessageStore
 
@@ -18,6 +19,7 @@ def master_side(
     sock: socket.socket,
     replicated: ReplicatedPosition | None,
     clock: Clock,
+    guard: Guard,
 ) -> ReplicationServer:
     """Return the server for the slaves that connect to this socket."""
     server = ReplicationServer(
@@ -27,6 +29,7 @@ def master_side(
         link_settings(config),
         replicated,
         clock,
+        guard=guard,
     )
     store.on_kept = server.log_grew
     return server

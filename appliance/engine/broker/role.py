@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from ..config import EngineConfig
 from ..named_tuple import NamedTuple
 from ..protocol.command import RemotingCommand
+from ..replication.roles import NO_GUARD, Guard
 
 if TYPE_CHECKING:
     from ..replication.shared_secret import Greeting
@@ -105,10 +106,11 @@ class Ties(NamedTuple):
     """The secret and the users that a broker shares with the others of its name.
 
     new_greeting: makes the proof for a client; None without a secret. copy_users: makes the copying of users from
-    one broker; None without access control."""
+    one broker; None without access control. guard: of connections for the log."""
 
     new_greeting: Callable[[], Greeting] | None = None
     copy_users: Callable[[], UserCopies] | None = None
+    guard: Guard = NO_GUARD
 
     def greeting(self) -> Greeting | None:
         """Return the proof for a new client."""

@@ -62,6 +62,7 @@ class SlaveSide:
             CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
             loop.clock,
             ties.greeting,
+            ties.guard,
         )
         self.sync = _TablesOfMaster(
             # The tables of a master with another log would remove entries that are needed to read this one.

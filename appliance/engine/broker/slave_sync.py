@@ -103,6 +103,7 @@ class SlaveSync(ServiceThread):
         # Owned by this thread; `request_stop` ends a call of the client's that waits.
         self._client: RemotingClient | None = None
         self._greeting = ties.greeting()
+        self._connect = ties.guard.connect
         self._users = ties.copy_users() if ties.copy_users is not None and self._greeting is not None else None
         self._saved: dict[Path, bytes] = {}
         # Number of this master's notes of deletions that are known, -1: none. _ends: where its log ended, and the ends
@@ -184,7 +185,9 @@ class SlaveSync(ServiceThread):
         if self._client is None or self._client.address != address:
             if self._client is not None:
                 self._client.close()
-            self._client = RemotingClient(address, self._ask_ms, self.clock, greet=self._greeting)
+            self._client = RemotingClient(
+                address, self._ask_ms, self.clock, greet=self._greeting, connect=self._connect
+            )
         if self.stopped:
             raise ConnectError("nobody is asked any more")
         return self._client.invoke_sync(request, self._ask_ms)

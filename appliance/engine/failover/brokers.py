@@ -19,7 +19,7 @@ from ..broker.broker import Broker
 from ..broker.master_side import link_settings
 from ..broker.member_side import LeadersTables, LeadersTopics
 from ..broker.promotion import settle_side_state
-from ..broker.role import Kind, Role
+from ..broker.role import NO_TIES, Kind, Role
 from ..config import EngineConfig, parse_networks
 from ..errors import RocketBoxError
 from ..loop_calls import run_on_loop
@@ -247,6 +247,7 @@ class OwnBrokers:
             self._files.adopt_epochs,
             confirmed,
             self._clock,
+            broker.ties.guard,
         )
         broker.store.on_kept = followed.log_kept
 
@@ -388,6 +389,7 @@ class OwnBrokers:
             None,
             self._clock,
             leading,
+            broker.ties.guard,
         )
         store.on_kept = server.log_grew
         return server
@@ -452,8 +454,8 @@ class OwnBrokers:
     def relay_to(self, leader: Leader, seconds: float) -> None:
         self._end_relay()
         broker = self._seat.broker
-        greeting = None if broker is None else broker.ties.greeting()
-        relay = Relay(leader.addr, seconds, self._clock, greeting)
+        ties = NO_TIES if broker is None else broker.ties
+        relay = Relay(leader.addr, seconds, self._clock, ties.greeting(), ties.guard.connect)
         relay.start()
         self._relay = relay
         self._seat.elsewhere = relay.take

@@ -22,7 +22,7 @@ from ..errors import FrameError, RemotingError
 from ..protocol.codes import ResponseCode
 from ..protocol.command import MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
 from ..protocol.member_proof import FOR_USER
-from ..remoting.client import RemotingClient
+from ..remoting.client import Connect, RemotingClient
 from ..remoting.connection import Connection
 from ..replication.wake_pipe import WakePipe
 from ..service_thread import ServiceThread
@@ -55,13 +55,21 @@ class _Passed(NamedTuple):
 class Relay(ServiceThread):
     """The thread `relay-sends`. Owns: the connection to the new leader. Woken by: it, requests to be passed."""
 
-    def __init__(self, address: str, seconds: float, clock: Clock, greeting: Greeting | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        seconds: float,
+        clock: Clock,
+        greeting: Greeting | None = None,
+        connect: Connect | None = None,
+    ) -> None:
         """address: the new leader's, "host:port". seconds: for how long requests are taken. greeting: proves this
-        member, so that the leader believes which users it passes requests on for."""
+        member, so that the leader believes which users it passes requests on for. connect: see `RemotingClient`."""
         super().__init__("relay-sends", clock)
         # Constant after construction.
         self.address = address
         self._greeting = greeting
+        self._connector = connect
         self._ends_at = clock.monotonic() + seconds
         self._wake = WakePipe()
         self._lock = threading.Lock()
@@ -143,7 +151,9 @@ class Relay(ServiceThread):
 
     def _connect(self) -> None:
         try:
-            client = RemotingClient(self.address, _CONNECT_MS, self.clock, greet=self._greeting)
+            client = RemotingClient(
+                self.address, _CONNECT_MS, self.clock, greet=self._greeting, connect=self._connector
+            )
             sock = client.take_socket(_CONNECT_MS)
         except RemotingError as error:
             self._connect_at = self.clock.monotonic() + AGAIN_S

@@ -182,7 +182,7 @@ def warnings_of(config: EngineConfig) -> tuple[str, ...]:
         found.append("haStore names this machine only: when it is gone nobody is elected.")
     if store.ha_store_user and not address.tls:
         found.append("haStoreUser: the password travels unencrypted; etcds:// encrypts it.")
-    if not store.ha_slave_addresses.strip():
+    if not store.ha_slave_addresses.strip() and not store.ha_secret_file:
         found.append("haSlaveAddresses is empty: only members on this machine can follow.")
     if store.broker_role == "ASYNC_MASTER":
         found.append("brokerRole=ASYNC_MASTER: a fail-over can lose messages that were acknowledged.")

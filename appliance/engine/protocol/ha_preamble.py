@@ -17,6 +17,12 @@ offset of its start 8) for each, ascending:
                log end 8, log start 8, size of the log's files 8, epochs
     Answer     kind 2, leader's uuid text, epoch 8, log start 8, log end 8, epochs
     Refusal    kind 3, reason 1, leader's epoch 8, text
+
+With a secret (`replication/proving.py`), these come before, in this order; a plain slave's report may follow as well:
+
+    Prove      kind 4, nonce text          follower -> port
+    Challenge  kind 5, nonce text          port -> follower
+    Proof      kind 6, proof text          follower -> port, and back
 """
 
 from __future__ import annotations
@@ -63,6 +69,9 @@ class Reason(IntEnum):
     STALLED = 6
     FULL = 7
     OTHER_FILE_SIZE = 8
+    #: It has another secret, or has not proved that it has one.
+    OTHER_SECRET = 9
+    NOT_PROVED = 10
 
 
 #: A feature: the member reports how many changes of topics it has (`ha_stream`). Earlier versions used these two bytes
@@ -103,7 +112,27 @@ class Refusal(NamedTuple):
     text: str
 
 
-Preamble = Hello | Answer | Refusal
+class Prove(NamedTuple):
+    """nonce: of the follower, for one proof."""
+
+    nonce: str
+
+
+class Challenge(NamedTuple):
+    """nonce: of the broker that is followed, for one proof."""
+
+    nonce: str
+
+
+class Proof(NamedTuple):
+    """proof: `member_proof.proof`, as hexadecimal text."""
+
+    proof: str
+
+
+Preamble = Hello | Answer | Refusal | Prove | Challenge | Proof
+#: The kinds of preambles that are one text.
+_TEXTS: dict[int, type[Prove] | type[Challenge] | type[Proof]] = {4: Prove, 5: Challenge, 6: Proof}
 
 
 def set_hash(name: str) -> bytes:
@@ -125,6 +154,9 @@ def pack(said: Preamble) -> bytes:
     elif isinstance(said, Answer):
         payload = b"\x02" + _text(said.uuid, MAX_UUID_BYTES)
         payload += _ANSWER.pack(said.epoch, said.start, said.end) + _pack_epochs(said.epochs)
+    elif isinstance(said, Prove | Challenge | Proof):
+        kind = next(kind for kind, made in _TEXTS.items() if isinstance(said, made))
+        payload = bytes((kind,)) + _text(said[0], MAX_TEXT_BYTES)
     else:
         payload = b"\x03" + _REFUSAL.pack(said.reason, said.epoch) + _text(said.text, MAX_TEXT_BYTES)
     head = _HEAD.pack(_MAGIC, VERSION, _MARK << 24 | len(payload), zlib.crc32(payload))
@@ -180,7 +212,7 @@ def _unpack(payload: bytes) -> Preamble:
         said = _parse(payload)
     except (struct.error, IndexError, UnicodeDecodeError):
         raise FrameError("a preamble that is not one") from None
-    if isinstance(said, Refusal):
+    if isinstance(said, Refusal | Prove | Challenge | Proof):
         return said
     if not said.uuid or said.epoch < 1 or not 0 <= said.start <= said.end:
         raise FrameError(f"a preamble that contradicts itself: {said}")
@@ -211,6 +243,10 @@ def _parse(payload: bytes) -> Preamble:
         text, at = _parse_text(payload, 1 + _REFUSAL.size, MAX_TEXT_BYTES)
         if at == len(payload):
             return Refusal(reason, epoch, text)
+    if kind in _TEXTS:
+        text, at = _parse_text(payload, 1, MAX_TEXT_BYTES)
+        if text and at == len(payload):
+            return _TEXTS[kind](text)
     raise FrameError("a preamble of a kind that this program does not know")
 
 

@@ -23,6 +23,8 @@ CONNECT_TIMEOUT_MS = 3000
 _RECEIVE_BYTES = 64 * 1024
 #: Called on each new connection, before it carries anything else, with a function that makes a call on it.
 Greet = Callable[[Callable[[RemotingCommand], RemotingCommand]], None]
+#: (address, seconds) -> a new connection for plain bytes. Raises OSError, UnicodeError.
+Connect = Callable[[str, float], socket.socket]
 
 
 class RemotingClient:
@@ -40,10 +42,11 @@ class RemotingClient:
         tls: bool = False,
         greet: Greet | None = None,
         pair: tuple[str, str] | None = None,
+        connect: Connect | None = None,
     ) -> None:
         """tls: speak TLS, to whoever answers: no certificate is checked, as Apache's brokers check none. greet: may
         raise ConnectError, so that the connection is not used. pair: PEM files of a certificate and its key, which are
-        shown over TLS to a server that requests one."""
+        shown over TLS to a server that requests one. connect: makes the connections, in place of `tls` and `pair`."""
         # Constant after construction.
         self.address = address
         host, port = split_host_port(address)
@@ -53,6 +56,7 @@ class RemotingClient:
         self._tls = tls
         self._greet = greet
         self._pair = pair
+        self._connect = connect or self._connect_plain
         # Held by a call until it has its answer: the connection serves one call at a time.
         self._turn = threading.Lock()
         # Guarded by _turn. `close` shuts the socket down without it, to end a call that waits.
@@ -134,16 +138,20 @@ class RemotingClient:
             self._disconnect()
         seconds = min(self._connect_timeout_ms / 1000, deadline - self._clock.monotonic())
         try:
-            sock = socket.create_connection(self._target, max(0.001, seconds))
+            sock = self._connect(self.address, max(0.001, seconds))
         except (OSError, UnicodeError) as error:  # UnicodeError: of a name that cannot be looked up
             raise ConnectError(f"connect to {self.address} failed: {error}") from None
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if self._tls:
             sock = self._shaken_hands(sock, deadline)
         self._sock = sock
         logger.debug("client: connected to=%s", self.address)
         if self._greet is not None:
             self._greet(lambda command: self._exchange(sock, command, deadline))
+        return sock
+
+    def _connect_plain(self, address: str, seconds: float) -> socket.socket:
+        sock = socket.create_connection(self._target, seconds)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return sock
 
     def _shaken_hands(self, sock: socket.socket, deadline: float) -> socket.socket:

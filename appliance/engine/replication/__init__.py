@@ -28,5 +28,8 @@ s leaves those in sync. `leader_clock.py` asks the leader for its clock, and `st
 clock here is ahead of the one that stamped each place of the log, so that a fail-over does not change how long messages
 wait. `store/tick_gaps.py` finds the ticks between which this machine's clock was set.
 
+A connection may be one over TLS (`tls/between_brokers.py`), and begins with a proof where there is a secret
+(`proving.py`); behind that all is as on a plain one. `Guard` (`roles.py`) holds both.
+
 Operators: docs/replication.md.
 """

@@ -25,6 +25,7 @@ from ..store.message_store import MessageStore
 from ..store.replica import CannotPlace
 from .acknowledged import ConfirmedPosition
 from .log_copy import CannotFollow, CopySettings, Home, LogCopy
+from .roles import NO_GUARD, Guard
 from .wake_pipe import WakePipe
 
 logger = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ class BoundFollower(ServiceThread):
         adopt_epochs: Callable[[Epochs], None],
         confirmed: ConfirmedPosition,
         clock: Clock,
+        guard: Guard = NO_GUARD,
     ) -> None:
         """epoch: must be the newest that was seen (`files`). adopt_epochs: takes the leader's list when this log is the
         leader's from now on; durable before it returns; called on this thread."""
@@ -78,7 +80,7 @@ class BoundFollower(ServiceThread):
         self._adopt_epochs = adopt_epochs
         self._confirmed = confirmed
         self._wake = WakePipe()
-        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock)
+        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock, guard, set())
         # Written by this thread, read by anyone.
         self._runs = False
         self._heard_at = 0.0
@@ -191,7 +193,7 @@ class BoundFollower(ServiceThread):
         if self._epoch != self._files.seen:
             raise CannotFollow(f"epoch {self._epoch} is not the newest: {self._files.seen} was seen")
         self._wait_until_kept()
-        sock = self._home.connect(self._leader.ha, CONNECT_S)
+        sock = self._home.call(self._leader.ha, CONNECT_S)
         try:
             answer, early = self._greet(sock)
             begin = self._compare(answer)

@@ -21,6 +21,7 @@ from ..remoting.client import RemotingClient
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
 from .log_copy import CannotFollow, CopySettings, Home, LogCopy, LogsDiffer
+from .roles import NO_GUARD, Guard
 from .wake_pipe import WakePipe
 
 if TYPE_CHECKING:
@@ -70,6 +71,7 @@ class Follower(ServiceThread):
         settings: CopySettings,
         clock: Clock,
         greeting: Callable[[], Greeting | None] = lambda: None,
+        guard: Guard = NO_GUARD,
     ) -> None:
         """master: returns its addresses as known now, None if unknown. find_master: has name servers queried again.
         greeting: makes the proof of this slave for a client."""
@@ -80,8 +82,9 @@ class Follower(ServiceThread):
         self._find_master = find_master
         self._settings = settings
         self._greeting = greeting
+        self._guard = guard
         self._wake = WakePipe()
-        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock)
+        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock, guard, set())
         #: (master's address, code, fields) -> answer; a seam for tests.
         self.ask: Callable[[str, int, dict[str, str]], RemotingCommand] = self._ask
         # Written by this thread, read by anyone.
@@ -163,7 +166,7 @@ class Follower(ServiceThread):
             raise
 
     def _copy(self, master: Master) -> None:
-        sock = self._home.connect(master.ha_address, CONNECT_S)
+        sock = self._home.call(master.ha_address, CONNECT_S)
         try:
             logger.info("replication: following master=%s from=%d", master.ha_address, self._store.log.written)
             self._following = master.ha_address
@@ -203,7 +206,7 @@ class Follower(ServiceThread):
             raise LogsDiffer(offset)
 
     def _ask(self, address: str, code: int, fields: dict[str, str]) -> RemotingCommand:
-        client = RemotingClient(address, ASK_MS, self.clock, greet=self._greeting())
+        client = RemotingClient(address, ASK_MS, self.clock, greet=self._greeting(), connect=self._guard.connect)
         try:
             return client.invoke_sync(RemotingCommand(code, ext_fields=fields), ASK_MS)
         finally:

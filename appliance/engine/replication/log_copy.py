@@ -6,6 +6,7 @@ The last record that is here is sent again: only if it is the same, the bytes be
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import select
 import socket
@@ -18,7 +19,10 @@ from ..loop_calls import raise_from_loop
 from ..protocol.ha_stream import Frames, pack_report, pack_taken
 from ..store.message_store import MessageStore
 from ..store.replica import Incoming, Piece, ReplicaAppender
+from .roles import Guard
 from .wake_pipe import WakePipe
+
+logger = logging.getLogger(__name__)
 
 STOPS = "this broker stops"
 _RECEIVE_BYTES = 1 << 20
@@ -46,14 +50,16 @@ class LogsDiffer(CannotFollow):
 
 
 class Home(NamedTuple):
-    """A follower's log, and the way to append to it. wake: ends a wait for the socket. stopped: returns True to give
-    up; called after each wake."""
+    """A follower's log, the way to append to it, and that to the log it follows. wake: ends a wait for the socket.
+    stopped: returns True to give up; called after each wake. unproved: addresses of ports that requested no proof."""
 
     store: MessageStore
     call_soon: Callable[[Callable[[], None]], None]
     wake: WakePipe
     stopped: Callable[[], bool]
     clock: Clock
+    guard: Guard
+    unproved: set[str]
 
     def is_empty(self) -> bool:
         log = self.store.log
@@ -85,6 +91,47 @@ class Home(NamedTuple):
                 sock.close()
                 raise
         raise failed
+
+    def call(self, address: str, seconds: float) -> socket.socket:
+        """Return a connection to a port for slaves, which does not block: over TLS where that is required, and proved
+        where there is a secret. Raises as `connect`, and FrameError."""
+        sock, channel = self._call(address, seconds)
+        if not self.guard.secret:
+            return sock
+        from .proving import ProofFailed, prove
+
+        try:
+            proved = prove(sock, self.wait_for, self.guard.secret, channel, self.clock)
+        except ProofFailed as error:
+            sock.close()
+            raise CannotFollow(str(error)) from None
+        except BaseException:
+            sock.close()
+            raise
+        if proved:
+            self.unproved.discard(address)
+            return sock
+        sock.close()
+        if address not in self.unproved:
+            self.unproved.add(address)
+            logger.warning(
+                "replication: master=%s proves no secret, and is followed without: it is Apache's, of an older "
+                "version, or has no haSecretFile",
+                address,
+            )
+        return self._call(address, seconds)[0]
+
+    def _call(self, address: str, seconds: float) -> tuple[socket.socket, bytes]:
+        """Return (connection, digest of the certificate that was shown; empty without TLS)."""
+        sock = self.connect(address, seconds)
+        tls = self.guard.calls_by
+        if tls is None:
+            return sock, b""
+        try:
+            return tls.call(sock, self.wait_for)
+        except BaseException:
+            sock.close()
+            raise
 
     def wait_for(self, sock: socket.socket, events: int, seconds: float) -> None:
         """Wait for one of the poll events. Raises TimeoutError, CannotFollow when stopped meanwhile."""

@@ -2,7 +2,8 @@
 
 Listens only when configured to (`haListenPort`, or a role that needs slaves), on the broker's address. A slave that is
 let in may read the whole log, and a sync master trusts its acknowledgements: so only this machine is let in, and the
-networks that `haSlaveAddresses` names.
+networks that `haSlaveAddresses` names. With `haSecretFile` those networks, and any peer that proves that it has the
+secret.
 """
 
 from __future__ import annotations
@@ -14,12 +15,13 @@ import socket
 import threading
 
 from ..clock import Clock
-from ..host_port import join_host_port
+from ..host_port import host_of, join_host_port
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
 from . import places
 from .acknowledged import ReplicatedPosition
 from .bound_link import Door, Leading
+from .roles import NO_GUARD, Guard
 from .slave_link import LinkSettings, LinkStatus, SlaveLink
 from .slaves_seen import SlavesSeen
 
@@ -47,6 +49,7 @@ class ReplicationServer(ServiceThread):
         replicated: ReplicatedPosition | None,
         clock: Clock,
         leading: Leading | None = None,
+        guard: Guard = NO_GUARD,
     ) -> None:
         """replicated: takes the acknowledgements; None if nothing waits for them. leading: given when this broker leads
         a set: members are bound, and other slaves are served as observers."""
@@ -58,13 +61,14 @@ class ReplicationServer(ServiceThread):
         self._sendable = store.kept
         self._settings = settings
         self._replicated = replicated
+        self._guard = guard
         #: For people: the slaves' rates, slaves that are gone, and hosts that were turned away.
         self.seen = SlavesSeen(clock)
         self._lock = threading.Lock()
         # Replaced whole, under _lock; the oldest first.
         self._links: tuple[SlaveLink, ...] = ()
         self._door = Door(leading, lambda: self._links, log.segment_bytes) if leading is not None else None
-        # Owned by this thread.
+        # Guarded by _lock.
         self._said_at = -_LOG_S
 
     @property
@@ -108,12 +112,9 @@ class ReplicationServer(ServiceThread):
         why = self._refusal(host)
         if why:
             sock.close()
-            self.seen.refused(host, why)
-            now = self.clock.monotonic()
-            if now - self._said_at >= _LOG_S:
-                self._said_at = now
-                logger.warning("replication: turned away peer=%s: %s", join_host_port(host, port), why)
+            self._turned_away(join_host_port(host, port), why)
             return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         link = SlaveLink(
             sock,
             join_host_port(host, port),
@@ -125,6 +126,8 @@ class ReplicationServer(ServiceThread):
             self._forget,
             self.clock,
             self._door,
+            self._guard,
+            self._is_named(host),
         )
         with self._lock:
             self._links += (link,)
@@ -134,13 +137,31 @@ class ReplicationServer(ServiceThread):
             self._forget(link)
             raise
 
-    def _refusal(self, host: str) -> str:
+    def _turned_away(self, peer: str, why: str) -> None:
+        """Note a connection that may not follow. Any thread."""
+        self.seen.refused(host_of(peer), why)
+        with self._lock:
+            now = self.clock.monotonic()
+            says = now - self._said_at >= _LOG_S
+            if says:
+                self._said_at = now
+        if says:
+            logger.warning("replication: turned away peer=%s: %s", peer, why)
+
+    def _is_named(self, host: str) -> bool:
+        """True if a peer may follow because of its address. Where there is a secret, this machine has to prove it."""
         address = ipaddress.ip_address(host)
         mapped = getattr(address, "ipv4_mapped", None)
         address = mapped or address
-        if not address.is_loopback and not any(address in network for network in self._allowed):
+        named = any(address in network for network in self._allowed)
+        return named or (address.is_loopback and not self._guard.secret)
+
+    def _refusal(self, host: str) -> str:
+        named = self._is_named(host)
+        if not named and not self._guard.secret:
             return "haSlaveAddresses does not name it"
-        silent = [one for one in self._links if not one.member and not one.observes]
+        # Those that still have to prove the secret take no place from those that are named.
+        silent = [one for one in self._links if not one.member and not one.observes and one.is_named == named]
         return places.make_room(silent, host)
 
     # --- on the threads of links
@@ -167,6 +188,8 @@ class ReplicationServer(ServiceThread):
             self._links = tuple(link for link in self._links if link is not gone)
         if not self.stopped:
             self.seen.left(gone, gone.ended)
+            if gone.turned_away and not gone.stopped:
+                self._turned_away(gone.peer, gone.ended)
         if self._door is not None:
             self._door.gone(gone)
 

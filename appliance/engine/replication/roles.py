@@ -1,8 +1,15 @@
-"""Consequences of a broker's role: does it take slaves, and how many must have a message."""
+"""Replication by a broker's settings: does it take slaves, how many must have a message, what guards connections."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from ..config import StoreConfig
+from ..named_tuple import NamedTuple
+
+if TYPE_CHECKING:
+    from ..remoting.client import Connect
+    from ..tls.between_brokers import BetweenBrokers
 
 
 def takes_slaves(config: StoreConfig) -> bool:
@@ -15,3 +22,27 @@ def slaves_needed(config: StoreConfig) -> int:
     """Return the number of slaves that must have a message before it is acknowledged and shown to consumers.
     inSyncReplicas counts the master; unless it is set, a sync master waits for one slave."""
     return (config.in_sync_replicas or 2) - 1 if config.broker_role == "SYNC_MASTER" else 0
+
+
+class Guard(NamedTuple):
+    """How the ends of a connection for the log know each other, and keep others from reading it.
+
+    secret: the content of haSecretFile; empty without one. tls: None if tlsMode is disabled."""
+
+    secret: bytes = b""
+    tls: BetweenBrokers | None = None
+
+    @property
+    def calls_by(self) -> BetweenBrokers | None:
+        """TLS for connections that are made here; None if they are plain."""
+        return self.tls if self.tls is not None and self.tls.is_required else None
+
+    @property
+    def connect(self) -> Connect | None:
+        """What makes a `RemotingClient`'s connections to another broker; None: the client itself, without TLS."""
+        tls = self.calls_by
+        return None if tls is None else tls.connect
+
+
+#: Neither secret nor TLS.
+NO_GUARD = Guard()

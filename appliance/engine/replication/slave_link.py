@@ -11,25 +11,31 @@ import logging
 import select
 import socket
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ..clock import Clock
 from ..errors import FrameError
 from ..host_port import split_host_port
-from ..protocol.ha_preamble import SAYS_TAKEN, Hello, Opening, is_preamble, pack
+from ..protocol.ha_preamble import SAYS_TAKEN, Hello, Opening, Proof, Prove, Reason, Refusal, is_preamble, pack
 from ..protocol.ha_stream import Reports, pack_header, taken_of
 from ..service_thread import ServiceThread
 from ..store.log.commit_log import CommitLog
 from ..store.log.segments import Segment
 from .ack_pace import AckPace
 from .bound_link import Door, Pulse
+from .roles import NO_GUARD, Guard
 from .wake_pipe import WakePipe
+
+if TYPE_CHECKING:
+    from .proving import Challenger
 
 logger = logging.getLogger(__name__)
 
 _RECEIVE_BYTES = 64 * 1024
 #: Pause of sending when the flow limit is used up.
 _FLOW_WAIT_S = 0.01
+#: Time that a peer which haSlaveAddresses does not name has for TLS and the proof of the secret.
+PROVES_S = 5.0
 #: More changes of topics than there will ever be.
 _EVERYTHING = 1 << 62
 #: Frames in a row before the slave's reports are looked at.
@@ -82,10 +88,12 @@ class SlaveLink(ServiceThread):
         on_end: Callable[[SlaveLink], None],
         clock: Clock,
         door: Door | None = None,
+        guard: Guard = NO_GUARD,
+        is_named: bool = True,
     ) -> None:
         """sendable: returns the offset up to which the log may be sent. admit: takes it as a slave from an offset on,
         and returns "" or why it is refused; on this thread. on_progress, on_end: called on this thread.
-        door: of a set's leader."""
+        door: of a set's leader. is_named: haSlaveAddresses names it, so that it needs no proof of the secret."""
         super().__init__(f"replicate-{peer}", clock)
         # Constant after construction.
         self.peer = peer
@@ -97,14 +105,17 @@ class SlaveLink(ServiceThread):
         self._on_progress = on_progress
         self._on_end = on_end
         self._door = door
+        self._guard = guard
+        self.is_named = is_named
         self._wake = WakePipe()
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         # Written by this thread, read by anyone. moved_at: when `acknowledged` last grew, or nothing was missing.
         self.acknowledged = -1
         self.sent = -1
         #: Reason why it is no longer served; "" while it is.
         self.ended = ""
+        #: True if it ended because it may not follow, or while that was not known.
+        self.turned_away = False
         self.connected_at = self.moved_at = clock.steady()
         #: Number of changes of topics by administrators that a member has reported to have; -1: no report yet. A member
         #: of an older version, which does not report it, counts as having all.
@@ -117,7 +128,9 @@ class SlaveLink(ServiceThread):
         self._sleeps = False
         # Owned by this thread. _head: unsent rest of a frame's header; _left: bytes of its body that were not sent.
         # _opening: set until the peer's first bytes are known; only if members may connect.
-        self._opening = Opening() if door is not None else None
+        # _challenger: set until it is known whether the peer may follow; only if there is a secret.
+        self._opening = Opening() if door is not None or guard.secret else None
+        self._challenger: Challenger | None = None
         self._pulse: Pulse | None = None
         self._reports = Reports()
         self._head = b""
@@ -150,6 +163,7 @@ class SlaveLink(ServiceThread):
     def run(self) -> None:
         reason = "this broker stops"
         try:
+            self._come_in()
             while not self.stopped:
                 blocked = self._send_some()
                 self._sleep(blocked)
@@ -167,6 +181,40 @@ class SlaveLink(ServiceThread):
             self._wake.close()
             logger.info("replication: slave gone peer=%s acknowledged=%d: %s", self.peer, self.acknowledged, reason)
             self._on_end(self)
+
+    def _come_in(self) -> None:
+        """Shake hands, if the peer begins with TLS, and have a secret proved, if there is one."""
+        guard, channel = self._guard, b""
+        if guard.tls is None and not guard.secret:
+            return
+        self.turned_away = True
+        begun = self.clock.monotonic()
+        if guard.tls is not None:
+            patience_s = self._settings.silence_s if self.is_named else PROVES_S
+            self._sock, channel = guard.tls.serve(self._sock, self._wait_for, patience_s)
+        if guard.secret:
+            from .proving import Challenger
+
+            self._challenger = challenger = Challenger(guard.secret, channel)
+            while not (self.is_named or challenger.is_proved):
+                self._wait_for(self._sock, select.POLLIN, begun + PROVES_S - self.clock.monotonic())
+                self._receive()
+        self.turned_away = False
+
+    def _wait_for(self, sock: socket.socket, events: int, seconds: float) -> None:
+        """Wait for one of the poll events. Raises TimeoutError, _Ended when stopped meanwhile."""
+        poller = select.poll()
+        poller.register(sock, events)
+        poller.register(self._wake, select.POLLIN)
+        until = self.clock.monotonic() + seconds
+        while not self.stopped:
+            left = until - self.clock.monotonic()
+            if left <= 0:
+                raise TimeoutError("it sent nothing in time")
+            if any(fd == sock.fileno() for fd, _ in poller.poll(left * 1000)):
+                return
+            self._wake.drain()
+        raise _Ended("this broker stops, or others needed its place")
 
     def _sleep(self, blocked: bool) -> None:
         """Sleep until the slave sends something, the log grows, the socket takes more, or something is due."""
@@ -192,6 +240,7 @@ class SlaveLink(ServiceThread):
         except BlockingIOError:
             return
         if not data:
+            self.turned_away = False
             raise _Ended("it closed the connection")
         self._heard_at = self.clock.monotonic()
         if self._opening is not None:
@@ -207,14 +256,20 @@ class SlaveLink(ServiceThread):
         """Take the first bytes of a connection if members may connect; return those of them that are reports."""
         if not opening.begun and not is_preamble(data):
             self._opening = None
+            if why := self._unproved():
+                raise _Ended(why)
             return data
         hello = opening.feed(data)
         if hello is None:
             return b""
+        if isinstance(hello, Prove | Proof) and self._challenger is not None:
+            return self._challenge(self._challenger, hello, opening.rest)
         door = self._door
-        assert door is not None
-        if not isinstance(hello, Hello):
+        if door is None or not isinstance(hello, Hello):
             raise _Ended("it answers what it was not asked")
+        if why := self._unproved():
+            self._sock.send(pack(Refusal(Reason.NOT_PROVED, door.leading.epoch, why)))
+            raise _Ended(why)
         refusal = door.member(self, hello)
         if refusal is not None:
             self._sock.send(pack(refusal))  # the first bytes of a connection find room
@@ -231,6 +286,29 @@ class SlaveLink(ServiceThread):
         self._head = pack(door.leading.answer(self._log.min_offset, self._sendable()))
         logger.info("replication: member bound peer=%s uuid=%s epoch=%d", self.peer, hello.uuid, hello.epoch)
         return opening.rest
+
+    def _challenge(self, challenger: Challenger, said: Prove | Proof, rest: bytes) -> bytes:
+        """Take a step of the proof; return as `_meet`."""
+        answer = challenger.answer(said)
+        self._sock.send(pack(answer))  # the first bytes of a connection find room
+        if isinstance(answer, Refusal):
+            self.turned_away = True
+            raise _Ended(answer.text)
+        self._opening = opening = Opening()
+        return self._meet(opening, rest) if rest else b""
+
+    def _unproved(self) -> str:
+        """Return why a peer that requests the log is refused it; "" if it is not. Warn of one without a proof."""
+        challenger, self._challenger = self._challenger, None
+        if challenger is None or challenger.is_proved:
+            return ""
+        if not self.is_named:
+            return "it has not proved the secret in haSecretFile, and haSlaveAddresses does not name it"
+        logger.warning(
+            "replication: slave peer=%s has not proved the secret in haSecretFile; it is served since haSlaveAddresses "
+            "names it", self.peer,
+        )  # fmt: skip
+        return ""
 
     def _take_report(self, offset: int) -> None:
         if offset < 0 and self.member and self.sent >= 0 and (taken := taken_of(offset)) >= 0:

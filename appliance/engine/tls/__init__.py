@@ -8,5 +8,8 @@ on through a socket pair. The other end of the pair is an ordinary connection of
 peer, so both twins, their bounds and `sendfile` work as they do on a plain connection. What this costs is two more
 descriptors for a connection, and a copy for each direction.
 
+Connections between brokers of one name have tunnels too, on a third thread (`between_brokers.py`): for the log, and
+for what followers request.
+
 `certificate.py` loads the pair of files, and loads it again when they change.
 """

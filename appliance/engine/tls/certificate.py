@@ -241,8 +241,9 @@ def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float 
     return begin, end
 
 
-def trusting(certificate: str | bytes | None) -> ssl.SSLContext:
-    """Return a client's context that trusts this certificate only, for any name and at any time; None: any.
+def trusting(certificate: str | bytes | None, at_any_time: bool = True) -> ssl.SSLContext:
+    """Return a client's context that trusts this certificate only, for any name; None: any. at_any_time: also before
+    and after the times that it names.
 
     certificate: as PEM, or DER. Raises SSLError if it is neither.
     """
@@ -251,7 +252,7 @@ def trusting(certificate: str | bytes | None) -> ssl.SSLContext:
     if certificate is None:
         checking.verify_mode = ssl.CERT_NONE
     else:
-        checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | _NO_CHECK_TIME
+        checking.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN | (_NO_CHECK_TIME if at_any_time else 0)
         checking.load_verify_locations(cadata=certificate)
     return checking
 

@@ -21,7 +21,7 @@ from .tunnels import Tunnels
 logger = logging.getLogger(__name__)
 
 #: First byte of a TLS connection: a record of a handshake. The first byte of a frame is 0 or 1.
-_HANDSHAKE = b"\x16"
+HANDSHAKE = b"\x16"
 #: First bytes of PROXY headers; those of named balancers have been taken before.
 _PROXY_HEADERS = (b"P", b"\r")
 #: Time between two looks if the certificate's files have changed.
@@ -80,7 +80,7 @@ class Door:
         """Pass a connection on. first: the byte it begins with; empty if it has ended."""
         sock = unknown.sock
         self._drop(unknown)
-        if first == _HANDSHAKE:
+        if first == HANDSHAKE:
             handshakes = self.handshakes
             handshakes.loop.call_soon(functools.partial(handshakes.begin, sock, unknown.born_host, unknown.adopt))
         elif first and self._plain_too:

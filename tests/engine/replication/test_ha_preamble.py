@@ -12,8 +12,11 @@ from appliance.engine.protocol.ha_preamble import (
     MAX_EPOCHS,
     SAYS_TAKEN,
     Answer,
+    Challenge,
     Hello,
     Opening,
+    Proof,
+    Prove,
     Reason,
     Refusal,
     is_preamble,
@@ -49,7 +52,10 @@ answers = st.builds(
     uuids, st.integers(1, 2**63 - 1), ends, epoch_lists(),
 )  # fmt: skip
 refusals = st.builds(Refusal, st.integers(0, 255), longs, st.text(max_size=63))
-preambles = st.one_of(hellos, answers, refusals)
+texts = st.builds(
+    lambda kind, text: kind(text), st.sampled_from([Prove, Challenge, Proof]), st.text(min_size=1, max_size=63)
+)
+preambles = st.one_of(hellos, answers, refusals, texts)
 
 
 @given(preambles, st.binary(max_size=40), st.lists(st.integers(1, 60), max_size=8))

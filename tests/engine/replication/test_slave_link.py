@@ -6,10 +6,15 @@ import time
 import pytest
 
 from appliance.engine.clock import Clock
+from appliance.engine.config import BrokerConfig
 from appliance.engine.disk import Disk
+from appliance.engine.replication.roles import NO_GUARD, Guard
 from appliance.engine.replication.slave_link import LinkSettings, SlaveLink
 from appliance.engine.store.log.commit_log import CommitLog
+from appliance.engine.tls.between_brokers import BetweenBrokers
+from appliance.engine.tls.certificate import Certificate
 from tests.support.ha import VERSIONS, PlayedSlave, recorded
+from tests.support.tls import make_pair
 from tests.support.waiting import wait_for
 
 FILE = 65_536
@@ -28,6 +33,7 @@ class Rig:
         self.settings = SETTINGS._replace(**settings)
         self.progress: list[int] = []
         self.ended: list[SlaveLink] = []
+        self.guard = NO_GUARD
 
     def connect(self) -> PlayedSlave:
         with socket.create_server(("127.0.0.1", 0)) as server:
@@ -35,7 +41,7 @@ class Rig:
             sock = server.accept()[0]
         self.link = SlaveLink(
             sock, "slave", self.log, lambda: self.end, self.settings, lambda link, asked: "",
-            lambda: self.progress.append(self.link.acknowledged), self.ended.append, Clock(),
+            lambda: self.progress.append(self.link.acknowledged), self.ended.append, Clock(), None, self.guard,
         )  # fmt: skip
         self.link.start()
         return slave
@@ -59,8 +65,22 @@ def rig(tmp_path):
         one.log.close()
 
 
+@pytest.fixture
+def permissive(tmp_path):
+    """TLS that is permitted, and not required."""
+    directory = tmp_path / "tls"
+    directory.mkdir()
+    files = [str(path) for path in make_pair(directory)]
+    options = BrokerConfig(tls_mode="permissive", tls_cert_file=files[0], tls_key_file=files[1])
+    tls = BetweenBrokers(options, Certificate(*files), Clock())
+    tls.start()
+    yield Guard(tls=tls)
+    tls.stop()
+
+
 @pytest.mark.parametrize("version", VERSIONS)
-def test_frames_are_apaches_to_the_byte(rig, version):
+@pytest.mark.parametrize("takes_tls_too", [False, True], ids=["plain", "permissive"])
+def test_frames_are_apaches_to_the_byte(rig, permissive, version, takes_tls_too):
     """The recorded slave's bytes are sent, the log grows as it grew then: each frame is the recorded one."""
     events = list(recorded(version))
     data = bytearray(FILE)
@@ -68,6 +88,7 @@ def test_frames_are_apaches_to_the_byte(rig, version):
         if event.body:
             data[event.offset - FILE : event.offset - FILE + len(event.body)] = event.body
     one = rig({0: b"x" * FILE, FILE: bytes(data)})
+    one.guard = permissive if takes_tls_too else NO_GUARD
     one.end = FILE  # a slave that asks for all is served from its last file on
     conn, slave, compared = 0, None, 0
     for event in events:

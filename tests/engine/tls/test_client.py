@@ -5,7 +5,6 @@ import threading
 import pytest
 
 from appliance.engine.address_check import check_address
-from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.errors import ConnectError, StartError
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.remoting.client import RemotingClient
@@ -99,16 +98,3 @@ def test_a_start_without_a_pair_touches_nothing(tmp_path):
     with pytest.raises(StartError, match="tlsMode=enforcing needs tlsCertFile and tlsKeyFile"):
         start_engine(tmp_path / "data", broker={"tls_mode": "enforcing"})
     assert not (tmp_path / "data").exists()
-
-
-@pytest.mark.parametrize(
-    ("broker", "store"),
-    [({"broker_id": 1}, {"broker_role": "SLAVE"}), ({}, {"ha_store": "etcd://127.0.0.1:2379"})],
-    ids=["slave", "set"],
-)
-def test_brokers_that_ask_each_other_cannot_require_it(tmp_path, broker, store):
-    config = EngineConfig(
-        data_dir=tmp_path, broker=BrokerConfig(tls_mode="enforcing", **broker), store=StoreConfig(**store)
-    )
-    with pytest.raises(StartError, match="tlsMode=enforcing does not go with haStore or brokerRole=SLAVE yet"):
-        config.check()

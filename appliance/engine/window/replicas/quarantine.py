@@ -129,7 +129,9 @@ class Quarantine:
             logger.info("admin: quarantined messages sent again file=%s to=%s by=%s", name, address, by)
         page = self.page(name, offset=offset, limit=limit)
         kept = self._kept(name)
-        client = RemotingClient(address, ASK_MS, self._clock, greet=self._ties.greeting())
+        client = RemotingClient(
+            address, ASK_MS, self._clock, greet=self._ties.greeting(), connect=self._ties.guard.connect
+        )
         try:
             return [self._again(client, kept, one) for one in page.messages], page.next_offset
         except (RemotingError, FrameError, OSError) as error:
