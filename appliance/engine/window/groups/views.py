@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
-from ...broker.admin_settings import GROUP_SETTINGS
+from ...admin_settings import GROUP_SETTINGS
 from ...broker.group_config import SubscriptionGroupConfig
-from ...broker.groups import SubscriptionGroupManager, is_system_group
+from ...broker.groups import is_system_group
 from ...broker.offsets import is_brokers_own
 from ...broker.queue_locks import MessageQueue, RebalanceLockManager
-from ...broker.sampler import Sampler
 from ...errors import NotFound, Unavailable
 from ...protocol.names import RETRY_PREFIX
-from ...store.message_store import MessageStore
 from .. import snapshots as s
 from ..changes import revision_of
 from ..clients.views import conflicts_of, members_of
-from ..figures.lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot, lag_of, lag_time_ms, next_of
-from ..figures.lag_times import LagTimes
-from ..figures.measures import Budget, Measures
+from ..figures.lag import BROADCASTING, Backlog, LagSnapshot, lag_of, lag_time_ms, next_of
+from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
+from ..sources import Sources
 from ..tables import cut, page_of, sorted_by
 from ..topics.views import SORT_BUDGET_MS
 
@@ -32,18 +31,15 @@ WAITING_BUDGET_MS = 25
 
 
 def group_settings_of(config: SubscriptionGroupConfig) -> s.GroupSettings:
+    values: dict[str, Any] = {setting.name: setting.read(config) for setting in GROUP_SETTINGS}
     return s.GroupSettings(
+        **values,
         name=config.group_name,
-        consume_enable=config.consume_enable,
         consume_from_min_enable=config.consume_from_min_enable,
-        consume_broadcast_enable=config.consume_broadcast_enable,
-        consume_message_orderly=config.consume_message_orderly,
-        retry_queue_nums=config.retry_queue_nums,
-        retry_max_times=config.retry_max_times,
         consume_timeout_minutes=config.consume_timeout_minute,
         notify_consumer_ids_changed_enable=config.notify_consumer_ids_changed_enable,
         revision=revision_of(config),
-        values={setting.name: setting.read(config) for setting in GROUP_SETTINGS},
+        values=values,
     )
 
 
@@ -52,26 +48,17 @@ class GroupViews:
 
     def __init__(
         self,
-        groups: SubscriptionGroupManager,
-        store: MessageStore,
+        sources: Sources,
         locks: RebalanceLockManager,
         broker_name: str,
-        lag: ConsumerLag,
-        sampler: Sampler,
-        measures: Measures,
-        lag_times: LagTimes,
         retries_waiting: Callable[[Budget], dict[str, int]],
     ) -> None:
         """retries_waiting: returns group -> number of messages that wait at a delay level for their next try."""
         # Constant after construction.
-        self._groups = groups
-        self._store = store
+        self._groups, self._store, self._lag = sources.groups, sources.store, sources.lag
+        self._sampler, self._measures, self._lag_times = sources.sampler, sources.measures, sources.lag_times
         self._locks = locks
         self._broker_name = broker_name
-        self._lag = lag
-        self._sampler = sampler
-        self._measures = measures
-        self._lag_times = lag_times
         self._retries_waiting = retries_waiting
 
     # --- the list
