@@ -11,7 +11,7 @@ from . import findings
 from .filters import narrowed
 from .findings import Ledger
 from .options import Options
-from .plan import Plan, WantedPartition, wanted_of
+from .plan import Plan, WantedPartition, check_offsets, wanted_of
 from .push_down import PushesFilters
 from .store_view import StoreView
 
@@ -35,6 +35,7 @@ class FilesReader(PushesFilters, DataSourceReader):
         try:
             if options.fail_on_missing_topic:
                 view.check_topics(options.topics)
+            check_offsets(view, options)
             wanted = narrowed(wanted_of(options, view), self._filters)
             ledger = Ledger(options.fail_on_data_loss)
             found = Plan(view, options, ledger).partitions(wanted)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
-EARLIEST, LATEST = -2, -1
+from . import named_offsets
+from .named_offsets import EARLIEST, LATEST, NamedOffsets
 
 #: Every option, as documented.
 NAMES = (
@@ -30,9 +31,6 @@ _ALIASES = {"path": "store"}
 _SPARKS = frozenset(("checkpointlocation",))
 _MAX_MS = 253_402_300_799_999  # the end of the year 9999
 _MAX_ROWS = 1 << 40
-
-#: Topic -> queue id -> offset, EARLIEST or LATEST.
-Offsets = dict[str, dict[int, int]]
 
 
 class OptionError(ValueError):
@@ -63,8 +61,8 @@ class Options:
     from_ms: int | None = None
     to_ms: int | None = None
     times_ascend: bool = False
-    starting_offsets: Offsets = field(default_factory=dict)
-    ending_offsets: Offsets = field(default_factory=dict)
+    starting_offsets: NamedOffsets = NamedOffsets()
+    ending_offsets: NamedOffsets = NamedOffsets()
     body: bool = False
     include_system: bool = False
     fail_on_data_loss: bool = True
@@ -73,6 +71,11 @@ class Options:
     max_bytes_per_trigger: int | None = None
     until: int | None = None
     findings: str | None = None
+
+    @property
+    def last_place(self) -> int | None:
+        """Physical offset at which reading ends, None for the log's end."""
+        return self.until if self.until is not None else self.ending_offsets.position
 
 
 def parse(given: Mapping[str, str]) -> Options:
@@ -112,9 +115,15 @@ def parse(given: Mapping[str, str]) -> Options:
         raise OptionError(f"The option from ({values['from']}) is later than the option to ({values['to']}).")
     starting, ending = _offsets("startingOffsets", values), _offsets("endingOffsets", values)
     for name, offsets in (("startingOffsets", starting), ("endingOffsets", ending)):
-        for topic in offsets:
-            if topic and topics and topic not in topics:
+        for topic in sorted(offsets.topics):
+            if topics and topic not in topics:
                 raise OptionError(f"The option {name} names the topic {topic}, which the option topic does not.")
+        if store and offsets.has_brokers:
+            raise OptionError(f'The option {name} of a store names no brokers: {{"orders": {{"0": 12}}}}.')
+        if brokers and offsets.position is not None:
+            raise OptionError(f"The option {name} is the offset of a stream of files, and brokers have other ones.")
+    if ending.position is not None and "until" in values:
+        raise OptionError("Of the options until and endingOffsets one can be given, as both are an end of the log.")
     if "maxBytesPerTrigger" in values:
         if brokers:
             raise OptionError("The option maxBytesPerTrigger is for a store; brokers tell no sizes beforehand.")
@@ -232,28 +241,25 @@ def _time(name: str, values: Mapping[str, str]) -> int | None:
     return found
 
 
-def _offsets(name: str, values: Mapping[str, str]) -> Offsets:
-    """Parse {"topic": {"0": 12}}, or earliest or latest for all queues, which are the defaults of start and end."""
+def _offsets(name: str, values: Mapping[str, str]) -> NamedOffsets:
     text = values.get(name, "").strip()
-    default, other = ("earliest", "latest") if name == "startingOffsets" else ("latest", "earliest")
-    if text in ("", default):
-        return {}
-    wrong = OptionError(
-        f'The option {name} is earliest, latest or JSON like {{"orders": {{"0": 12, "1": {LATEST}}}}} '
-        f"({EARLIEST} earliest, {LATEST} latest), not {values.get(name)!r}."
-    )
-    if text == other:
-        return {"": {-1: LATEST if other == "latest" else EARLIEST}}
-    try:
-        found = json.loads(text)
-        offsets = {topic: {int(queue): offset for queue, offset in queues.items()} for topic, queues in found.items()}
-    except (ValueError, AttributeError, TypeError, RecursionError):
-        raise wrong from None
-    for queues in offsets.values():
-        for queue, offset in queues.items():
-            if not 0 <= queue < 1 << 31 or type(offset) is not int or not EARLIEST <= offset < 1 << 63:
-                raise wrong
-    return offsets
+    default = "earliest" if name == "startingOffsets" else "latest"
+    found = NamedOffsets() if text in ("", default) else named_offsets.parse(text)
+    if found is None:
+        raise OptionError(
+            f'The option {name} is earliest, latest or JSON like {{"orders": {{"0": 12, "1": {LATEST}}}}} '
+            f"({EARLIEST} earliest, {LATEST} latest), or the offset of a stream, not {values[name]!r}."
+        )
+    return found
+
+
+def check_end_of_stream(options: Options) -> None:
+    """Raise OptionError if the end of a stream would be another one after a restart."""
+    if options.ending_offsets.has_end_of_now:
+        raise OptionError(
+            "The option endingOffsets of a stream has numbers from 0 on. To read to what is the latest when the stream "
+            "starts, use trigger(availableNow=True)."
+        )
 
 
 def _until(values: Mapping[str, str]) -> int | None:

@@ -20,7 +20,8 @@ from pyspark.sql.datasource import InputPartition
 from . import times
 from .findings import GAP, WHOLE, Ledger
 from .log_files import FileGone, LogFile, LogReader
-from .options import EARLIEST, LATEST, Options
+from .named_offsets import EARLIEST, LATEST, NamedOffsets
+from .options import OptionError, Options
 from .queue_entries import Queue
 from .store_view import StoreView
 from .wanted import Wanted
@@ -76,18 +77,28 @@ def wanted_of(options: Options, view: StoreView | None = None) -> Wanted:
     )
 
 
-def _bounds(offsets: dict[str, dict[int, int]], view: StoreView | None, other: int) -> dict[tuple[str, int], int]:
+def _bounds(offsets: NamedOffsets, view: StoreView | None, other: int) -> dict[tuple[str, int], int]:
     """Return the bounds of queues as offsets. other: the one of EARLIEST and LATEST that is not the default here."""
     found: dict[tuple[str, int], int] = {}
     queues = {queue.key: queue for queue in view.queues} if view else {}
-    for topic, of_topic in offsets.items():
-        for queue_id, offset in of_topic.items():
-            queue = queues.get((topic, queue_id))
-            if offset >= 0:
-                found[topic, queue_id] = offset
-            elif offset == other:
-                found[topic, queue_id] = 0 if queue is None else queue.end if other == LATEST else queue.first
+    for (_, topic, queue_id), offset in offsets.queues.items():
+        queue = queues.get((topic, queue_id))
+        if offset >= 0:
+            found[topic, queue_id] = offset
+        elif offset == other:
+            found[topic, queue_id] = 0 if queue is None else queue.end if other == LATEST else queue.first
     return found
+
+
+def check_offsets(view: StoreView, options: Options) -> None:
+    """Raise OptionError if an offset of the options names no topic of the store, or a place within a message."""
+    starting, ending = options.starting_offsets, options.ending_offsets
+    if options.fail_on_missing_topic:
+        view.check_topics(sorted(starting.topics | ending.topics))
+    places = {"startingOffsets": starting.position, "endingOffsets": ending.position, "until": options.until}
+    for name, place in places.items():
+        if place is not None and view.is_within_message(place):
+            raise OptionError(f"The option {name}: {place} is within a message of this log.")
 
 
 class Plan:
@@ -103,10 +114,14 @@ class Plan:
     def partitions(self, wanted: Wanted) -> list[FilePartition]:
         """Return the partitions between the offsets of the options. wanted: by options and filters."""
         options, view = self._options, self._view
-        begin, end = view.begin, view.end if options.until is None else options.until
-        if LATEST in options.starting_offsets.get("", {}).values():
+        begin, end = view.begin, view.end
+        if options.starting_offsets.position is not None:
+            begin = options.starting_offsets.position
+        if (last := options.last_place) is not None:
+            end = last
+        if options.starting_offsets.everywhere == LATEST:
             begin = end
-        if EARLIEST in options.ending_offsets.get("", {}).values():
+        if options.ending_offsets.everywhere == EARLIEST:
             end = begin
         self._check_starts(wanted)
         return self.between(begin, end, wanted)
@@ -149,6 +164,34 @@ class Plan:
         places = [file.start for file in view.files]
         found = times.within(known, places, wanted.from_ms, wanted.to_ms, view.store_ms_at, self._next_start)
         return times.ranges(begin, end, known, found)
+
+    def end_of_queues(self, end: int, wanted: Wanted) -> int:
+        """Return an offset, `end` at most, behind which no wanted message lies or will: if every wanted queue has been
+        written to its own end, it is behind the last one. A queue or topic that comes later begins behind it, too."""
+        queues = self._queues(wanted)
+        found = self._view.begin
+        for queue in queues:
+            behind = wanted.ends.get(queue.key)
+            if behind is None or behind > queue.end:
+                return end
+            if behind > queue.first:
+                places, sizes = self._view.entries.places(queue, behind - 1, behind)
+                found = max([found, *(places + sizes).tolist()])
+        return min(end, found) if queues else end
+
+    def end_of_times(self, begin: int, end: int, wanted: Wanted) -> int:
+        """Return an offset in [begin, end] behind which no message of the wanted times lies or will, `end` if that is
+        not known."""
+        view = self._view
+        low, high = (begin, end) if self._options.times_ascend else view.ascends
+        if low <= begin < min(high, end) and wanted.to_ms is not None:
+            first = view.store_ms_at(begin)
+            if first is not None and first >= wanted.to_ms:
+                return begin
+        found = self.within_times(begin, end, wanted)
+        if view.is_open and len(found) > 1:
+            found.pop()  # Its order will be known soon; until then it is not read.
+        return found[-1][1] if found else begin
 
     def _files_of(self, begin: int, end: int, log_end: int) -> list[LogFile]:
         """Return the files with something of [begin, end). Missing ranges in between are noted as gaps."""
@@ -202,7 +245,7 @@ class Plan:
     def _of_file(
         self, file: LogFile, begin: int, end: int, wanted: Wanted, chosen: _Chosen | None, step: int
     ) -> list[FilePartition]:
-        known = (max(begin, chosen.known_from), min(end, self._view.settled)) if chosen else (0, 0)
+        known = (max(begin, chosen.known_from), min(end, self._view.named_to)) if chosen else (0, 0)
         if chosen is None or known[0] >= known[1]:
             return self._ranges(file, begin, end, wanted, step)
         places = self._places(chosen, wanted, *known)

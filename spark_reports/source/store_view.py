@@ -36,8 +36,9 @@ class StoreView:
         self._store = open_store(directory)
         self.files: list[LogFile] = files_of(self._store)
         self.entries = Queues(self._store)
-        self.queues: list[Queue] = self.entries.all()
+        # Read before the queues: their files have all entries below it.
         position, _ = recovery_position(self._store)
+        self.queues: list[Queue] = self.entries.all()
         #: True if RocketBox seems to have written here last: the record at its recovery position is still there.
         self.is_ours = position is not None and position_matches(self._store, position)
         self._published = position.offset if position is not None and self.is_ours else 0
@@ -47,6 +48,8 @@ class StoreView:
         #: Records behind the last one with a queue entry: their physical offsets.
         self.tail: list[int] = []
         self.settled = self._settled()
+        #: Physical offset up to which the queues name every message.
+        self.named_to = self._named_to()
         self.end = self.settled if self.is_open else self._walk_tail()
         #: Range of the log in which store times are known to ascend, since RocketBox stamped or compared them. Behind
         #: its recovery position an Apache broker may have gone on.
@@ -108,6 +111,18 @@ class StoreView:
         ms = store_time_ms(head)
         return ms if ms < 1 << 63 else ms - (1 << 64)
 
+    def is_within_message(self, physical: int) -> bool:
+        """True if a message that a queue names begins before that physical offset and ends behind it."""
+        if self.store_ms_at(physical) is not None:
+            return False
+        for queue in self.queues:
+            if queue.begins < physical < queue.ends:
+                offset = self.entries.offset_at(queue, physical) - 1
+                places, sizes = self.entries.places(queue, offset, offset + 1)
+                if (places + sizes > physical).any():
+                    return True
+        return False
+
     def _settled(self) -> int:
         """Return the offset up to which the log is published, as far as the files show.
 
@@ -118,6 +133,17 @@ class StoreView:
         """
         ends = [queue.ends for queue in self.queues]
         return max(self.begin, min(max(ends, default=0), self._store.log.end), self._published)
+
+    def _named_to(self) -> int:
+        """Return `named_to`. A broker writes one queue file after another, and they are read so: an entry of one queue
+        does not prove that older ones of the others had been written when their files were read."""
+        if not self.is_open:
+            return self.settled
+        if self._store.paths.own.is_dir():
+            return self._published
+        # Apache writes entries in the order of the log: the others are there by now.
+        self.queues = self.entries.all()
+        return self.settled
 
     def _walk_tail(self) -> int:
         """Return the end of the log of a store that is not in use: the first bytes that are no record, where a start of

@@ -23,8 +23,9 @@ from pyspark.sql.streaming.datasource import (
 
 from . import findings
 from .findings import Ledger
-from .options import LATEST, OptionError, Options
-from .plan import Plan, WantedPartition, wanted_of
+from .named_offsets import LATEST
+from .options import Options, check_end_of_stream
+from .plan import Plan, WantedPartition, check_offsets, wanted_of
 from .store_view import StoreView
 from .wanted import Wanted
 
@@ -42,8 +43,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, options: Options) -> None:
         """Raises OptionError."""
-        if options.ending_offsets:
-            raise OptionError("The option endingOffsets is for batches: a stream has no end.")
+        check_end_of_stream(options)
         self._options = options
         #: With the trigger AvailableNow, the log's end when the query started.
         self._target: int | None = None
@@ -53,9 +53,12 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             if options.fail_on_missing_topic:
                 view.check_topics(options.topics)
+            check_offsets(view, options)
             end = self._end(view)
             position = view.begin
-            if LATEST in options.starting_offsets.get("", {}).values():
+            if options.starting_offsets.position is not None:
+                position = options.starting_offsets.position
+            elif options.starting_offsets.everywhere == LATEST:
                 position = end
             elif options.from_ms is not None:
                 found = self._plan(view).within_times(position, end, wanted_of(replace(options, to_ms=None), view))
@@ -82,7 +85,8 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     return {**start, "position": end}
                 end = position  # a broker that has just started: its queues are not written yet
             if self._target is not None:
-                end = max(position, min(end, self._target))
+                end = min(end, self._target)
+            end = max(position, min(end, self._end_of_wanted(view, start, end)))
             if isinstance(limit, ReadMaxRows):
                 end = self._end_of_rows(view, start, end, limit.max_rows)
             elif isinstance(limit, ReadMaxBytes):
@@ -90,6 +94,16 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {**start, "position": end}
         finally:
             view.close()
+
+    def _end_of_wanted(self, view: StoreView, start: Offset, end: int) -> int:
+        """Return an offset, `end` at most, behind which there will be no wanted message: so that a stream that has
+        reached its end stands still."""
+        plan, wanted = self._plan(view), self._wanted(start)
+        if wanted.ends:
+            end = min(end, plan.end_of_queues(end, wanted))
+        if wanted.to_ms is not None:
+            end = plan.end_of_times(min(start["position"], end), end, wanted)
+        return end
 
     def _end_of_rows(self, view: StoreView, start: Offset, end: int, most: int) -> int:
         """Return an offset, `end` at most, with at most `most` wanted messages before it, and at least one if there is
@@ -172,8 +186,9 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return StoreView(self._options.store or "")
 
     def _end(self, view: StoreView) -> int:
-        """Return the end of the published log (see StoreView), or `until` if that is lower."""
-        return view.end if self._options.until is None else min(view.end, self._options.until)
+        """Return the end of the published log (see StoreView), or the last place of the options if that is lower."""
+        last = self._options.last_place
+        return view.end if last is None else min(view.end, last)
 
     def _plan(self, view: StoreView, ledger: Ledger | None = None) -> Plan:
         return Plan(view, self._options, ledger or self._ledger())

@@ -15,7 +15,7 @@ from packaging.requirements import Requirement
 
 from tests.support.checkout import Environment
 from tests.support.server import ROOT
-from tests.support.spark import environment
+from tests.support.spark import environment, quick
 
 
 def tables(said: str) -> dict[str, list[list[str]]]:
@@ -35,11 +35,11 @@ def example(place: Path, *arguments: str | Path, **more: str) -> subprocess.Comp
     names = ("PATH", "HOME", "LANG", "JAVA_HOME")
     variables = {name: os.environ[name] for name in names if name in os.environ} | {"TMPDIR": str(place)} | more
     command = [sys.executable, "examples/spark_read.py", *arguments]
-    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300)
 
 
 def test_it_tells_of_what_official_clients_wrote(server, tmp_path):
-    done = example(tmp_path, server.data_dir, "--master", "local[1]")
+    done = example(tmp_path, server.data_dir, "--master", "local[1]", **quick(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
     (topics_title, topics), (keys_title, keys) = tables(done.stdout).items()

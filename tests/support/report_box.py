@@ -17,12 +17,13 @@ from appliance.engine.broker.deliveries.event_format import EVENT, MOST_COUNT, b
 from spark_reports.run import plan as files
 from spark_reports.run.processes import members_of
 from tests.support.peer import Peer, send_fields
+from tests.support.priority import hurry, hurry_run
 from tests.support.server import ROOT, Server
 from tests.support.waiting import wait_for
 
 SECRET = "Vogel-Nest-42-Kran"
 ADMIN = {"ADMIN_USER": "root", "ADMIN_PASSWORD": SECRET, "SOME_TOKEN": "t0ps3cret-of-the-environment"}
-#: A session takes 7 s where nothing else runs; these run beside other tests, and come behind all of them (nice 19).
+#: A session takes 7 s where nothing else runs; these run beside other tests.
 READY_S = 300
 
 
@@ -94,6 +95,7 @@ class Box:
         """Wait for its end."""
 
         def look() -> dict[str, Any] | None:
+            hurry_run(self.reports / "runs" / run_id)
             found = self.run(run_id)
             return found if found["state"] not in ("waiting", "running") else None
 
@@ -111,6 +113,7 @@ class Box:
         session = self.session(run_id)
 
         def look() -> int | None:
+            hurry(session)
             progress = files.read(self.reports / "runs" / run_id / files.PROGRESS, files.Progress)
             if progress is None or progress.step != "counting":
                 return None

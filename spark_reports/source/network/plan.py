@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
 
-from ..options import EARLIEST, LATEST
+from ..named_offsets import EARLIEST, LATEST, NamedOffsets
+from ..options import OptionError
 from .offsets import OffsetReader, Offsets
 from .pulls import Range
 from .routes import Addresses, Queue
@@ -15,15 +16,12 @@ ROWS_PER_PARTITION = 250_000
 #: Queues with at most this many are read together by one task: a task costs some 10 ms even if there is nothing to do.
 _FEW_ROWS = 10_000
 
-#: Topic -> queue id -> offset; -2 the first, -1 behind the last. Topic "" and queue -1 stand for any.
-Asked = Mapping[str, Mapping[int, int]]
-
 
 def between(
     reader: OffsetReader,
     queues: Iterable[Queue],
-    start: Asked,
-    end: Asked,
+    start: NamedOffsets,
+    end: NamedOffsets,
     from_ms: int | None,
     to_ms: int | None,
     from_offset: int | None = None,
@@ -48,7 +46,7 @@ def between(
     return {queue: (starts[queue], ends[queue]) for queue in queues if starts[queue] < ends[queue]}
 
 
-def starts(reader: OffsetReader, queues: Iterable[Queue], start: Asked, from_ms: int | None) -> Offsets:
+def starts(reader: OffsetReader, queues: Iterable[Queue], start: NamedOffsets, from_ms: int | None) -> Offsets:
     """Return for each queue the offset at which reading begins."""
     queues = list(queues)
     first, behind = reader.first(queues), reader.end(queues)
@@ -70,11 +68,25 @@ def share(backlog: Mapping[Queue, int], most_rows: int) -> dict[Queue, int]:
     return found
 
 
-def _resolved(queues: Iterable[Queue], asked: Asked, first: Offsets, behind: Offsets, otherwise: Offsets) -> Offsets:
+def check_named(option: str, offsets: NamedOffsets, queues: Collection[Queue]) -> None:
+    """Raise OptionError if the option names a broker, topic or queue that is not among these."""
+    known = {
+        (broker, topic, number) for queue in queues for broker, topic, number in (queue, queue._replace(broker=""))
+    }
+    for broker, topic, queue_id in sorted(offsets.queues.keys() - known):
+        of_broker = f" of {broker}" if broker else ""
+        raise OptionError(
+            f"The option {option} names {topic}, queue {queue_id}{of_broker}, which is not there to read."
+        )
+
+
+def _resolved(
+    queues: Iterable[Queue], named: NamedOffsets, first: Offsets, behind: Offsets, otherwise: Offsets
+) -> Offsets:
     """Return for each queue the requested offset, or the one in `otherwise`."""
     found = {}
     for queue in queues:
-        offset = asked.get(queue.topic, {}).get(queue.queue_id, asked.get("", {}).get(-1))
+        offset = named.of(queue.topic, queue.queue_id, queue.broker)
         if offset is None:
             found[queue] = otherwise[queue]
         elif offset == EARLIEST:

@@ -13,7 +13,7 @@ from ..push_down import PushesFilters
 from ..wanted import Wanted
 from .asked import access_of, route_of, rows_of
 from .offsets import OffsetReader
-from .plan import between, tasks
+from .plan import between, check_named, tasks
 from .task import NetworkPartition, Task
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ class NetworkReader(PushesFilters, DataSourceReader):
         )
         wanted = narrowed(everything, self._filters)
         route = route_of(access, options, has_topic=wanted.has_topic)
+        if options.fail_on_missing_topic and not self._filters:
+            check_named("startingOffsets", options.starting_offsets, route.queues)
+            check_named("endingOffsets", options.ending_offsets, route.queues)
         queues = [q for q in route.queues if wanted.queue_ids is None or q.queue_id in wanted.queue_ids]
         offsets = OffsetReader(access, route.brokers)
         found = between(

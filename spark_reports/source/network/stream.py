@@ -13,11 +13,11 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
 from ..findings import DataLoss
-from ..options import OptionError, Options
+from ..options import Options, check_end_of_stream
 from .asked import access_of, route_of, rows_of
 from .brokers import patiently
 from .offsets import OffsetReader, Offsets
-from .plan import share, starts, tasks
+from .plan import check_named, share, starts, tasks
 from .routes import NameServers, Queue, Route
 from .task import NetworkPartition, Task
 
@@ -32,8 +32,7 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Pickles: it is sent to the executors with each task."""
 
     def __init__(self, options: Options) -> None:
-        if options.ending_offsets:
-            raise OptionError("The option endingOffsets is for batches: a stream has no end.")
+        check_end_of_stream(options)
         self._options = options
         self._access = access_of(options)
         self._rows = rows_of(options, options.from_ms, options.to_ms)
@@ -46,9 +45,12 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def initialOffset(self) -> Place:
-        route = route_of(self._access, self._options)
+        options = self._options
+        route = route_of(self._access, options)
+        if options.fail_on_missing_topic:
+            check_named("startingOffsets", options.starting_offsets, route.queues)
         reader = OffsetReader(self._access, route.brokers)
-        return place(starts(reader, route.queues, self._options.starting_offsets, self._options.from_ms))
+        return place(starts(reader, route.queues, options.starting_offsets, options.from_ms))
 
     def prepareForTriggerAvailableNow(self) -> None:
         reader, route = self._look()
@@ -103,9 +105,14 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"{reader.answered[queue.broker]} ends {queue} at offset {behind}, and it was read to "
                     f"{done[queue]} already: the topic was made anew, or the broker lost its newest messages"
                 )
-        if self._target is None:
-            return ends
-        return {queue: min(behind, self._target[queue]) for queue, behind in ends.items() if queue in self._target}
+        if self._target is not None:
+            ends = {queue: min(behind, self._target[queue]) for queue, behind in ends.items() if queue in self._target}
+        options = self._options
+        if options.to_ms is not None:
+            later = reader.not_after(ends, options.to_ms)
+            ends = {queue: min(behind, later[queue]) for queue, behind in ends.items()}
+        named = {queue: options.ending_offsets.of(queue.topic, queue.queue_id, queue.broker) for queue in ends}
+        return {queue: behind if (end := named[queue]) is None else min(behind, end) for queue, behind in ends.items()}
 
 
 def place(offsets: Offsets) -> Place:

@@ -11,12 +11,14 @@ import pytest
 from spark_reports.run.processes import is_marked, members_of
 from tests.support.directories import shared_directory
 from tests.support.report_box import SECRET, Box
+from tests.support.spark import quick
 from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
 def box(request):
-    made = Box(shared_directory(request, "killed"))
+    place = shared_directory(request, "killed")
+    made = Box(place, more=quick(place))
     made.put(20)
     made.settings(engine="spark", driver_mib=768)
     yield made

@@ -14,6 +14,7 @@ from spark_reports.run.plan import Progress
 from tests.console.conftest import pretend_running
 from tests.spark_reports.run.again import make_again, reports_of
 from tests.support.engine import RunningEngine
+from tests.support.priority import hurry_run
 
 
 class Seen:
@@ -27,6 +28,7 @@ class Seen:
 
     def _look(self) -> None:
         while not self._over.wait(0.2):
+            hurry_run(records.folder(self._run_id))
             found = reports.progress(self._run_id)
             if found is not None and found not in self.progress:
                 self.progress.append(found)

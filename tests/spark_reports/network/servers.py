@@ -24,6 +24,8 @@ class Target(NamedTuple):
     broker: str
 
 
+START_MS = 1_700_000_000_000
+
 #: Answer of a scripted server to a request: bytes as they are, None to close the connection.
 Script = Callable[[RemotingCommand], bytes | None]
 
@@ -95,8 +97,8 @@ def stored(topic: str, queue_id: int, offset: int, body: bytes = b"body") -> byt
     """Return a record as brokers store it."""
     host = encode_host("127.0.0.1", 10911)
     record = Record(
-        0, MAGIC_V1, 0, queue_id, 0, offset, offset * 1000, 0, 1_700_000_000_000, ("127.0.0.1", 1),
-        1_700_000_000_000 + offset, ("127.0.0.1", 10911), 0, 0, body, topic,
+        0, MAGIC_V1, 0, queue_id, 0, offset, offset * 1000, 0, START_MS, ("127.0.0.1", 1),
+        START_MS + offset, ("127.0.0.1", 10911), 0, 0, body, topic,
         f"UNIQ_KEY\x01{topic}-{queue_id}-{offset}\x02",
     )  # fmt: skip
     return encode_record(record, host, host)
@@ -128,6 +130,9 @@ class OneQueue:
             return answer(asked, offset=self.first)
         if asked.code == RequestCode.GET_MAX_OFFSET:
             return answer(asked, offset=self.end)
+        if asked.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
+            # As 4.9: the nearest message, and none is behind the last. `stored` gives message n the time START_MS + n.
+            return answer(asked, offset=max(0, min(int(fields["timestamp"]) - START_MS, self.end - 1)))
         assert asked.code == RequestCode.PULL_MESSAGE, asked
         return self.spoil(asked, self._pull(asked))
 

@@ -13,10 +13,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from spark_reports import RocketBoxDataSource
 from spark_reports.source.findings import DataLoss
 from spark_reports.source.network.plan import share
+from spark_reports.source.network.reader import NetworkReader
 from spark_reports.source.network.routes import Queue
 from spark_reports.source.network.stream import NetworkStreamReader, offsets_of, place
 from spark_reports.source.options import OptionError, parse
-from tests.spark_reports.network.servers import one_queue
+from tests.spark_reports.network.servers import START_MS, one_queue
 from tests.support.directories import shared_directory
 from tests.support.peer import Peer, send_fields
 from tests.support.server import Server
@@ -94,8 +95,41 @@ def test_where_it_begins():
         assert begins() == 20
         assert begins(startingOffsets="latest") == 100
         assert begins(startingOffsets='{"Orders":{"0":55}}') == 55
-        with pytest.raises(OptionError, match="endingOffsets is for batches"):
-            stream(server.address, topic="Orders", endingOffsets='{"Orders":{"0":55}}')
+        assert begins(startingOffsets='{"broker-a":{"Orders":{"0":56}}}') == 56
+        with pytest.raises(OptionError, match="names Orders, queue 0 of broker-b, which is not there to read"):
+            begins(startingOffsets='{"broker-a":{"Orders":{"0":56}},"broker-b":{"Orders":{"0":56}}}')
+        with pytest.raises(OptionError, match=r"numbers from 0 on.*availableNow"):
+            stream(server.address, topic="Orders", endingOffsets='{"Orders":{"0":-1}}')
+
+
+@pytest.mark.parametrize("ends", [{"endingOffsets": '{"broker-a":{"Orders":{"0":120}}}'}, {"to": START_MS + 120}])
+def test_where_it_ends(ends):
+    """Also if the end is still to come."""
+    with one_queue(end=100) as (script, server):
+        reader = stream(server.address, topic="Orders", **ends)
+        at = reader.latestOffset(begin := reader.initialOffset(), ReadAllAvailable())
+        assert [row[2] for row in rows_of(reader, begin, at)] == list(range(100))
+        script.end = 150
+        then = reader.latestOffset(at, ReadMaxRows(1000))
+        assert [row[2] for row in rows_of(reader, at, then)] == list(range(100, 120))
+        reader = stream(server.address, topic="Orders", **ends)
+        script.end = 200
+        # Spark asks no partitions of a batch without messages.
+        last = reader.latestOffset(then, ReadAllAvailable())
+        assert rows_of(reader, then, last) == []
+        assert reader.latestOffset(last, ReadAllAvailable()) == last
+
+
+def test_a_batch_takes_the_offsets_of_a_stream_as_its_bounds():
+    with one_queue(end=100) as (_, server):
+        given = {"brokers": server.address, "topic": "Orders"}
+        bounds = {name: json.dumps(place({Queue("broker-a", "Orders", 0): offset}))
+                  for name, offset in (("startingOffsets", 30), ("endingOffsets", 33))}  # fmt: skip
+        reader = NetworkReader(parse(given | bounds))
+        rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+        assert [row["queue_offset"] for row in rows] == [30, 31, 32]
+        with pytest.raises(OptionError, match="endingOffsets names Orders, queue 7, which is not there"):
+            NetworkReader(parse(given | {"endingOffsets": '{"Orders":{"7":1}}'})).partitions()
 
 
 def test_a_queue_that_is_shorter_than_what_was_read_is_a_loss():

@@ -11,7 +11,10 @@ from pathlib import Path
 
 from spark_reports.run import plan as files
 from spark_reports.run.plan import Outcome, Plan
+from tests.support.priority import hurry_run
 from tests.support.server import ROOT
+from tests.support.spark import quick
+from tests.support.waiting import wait_for
 
 
 def reports_of(folder: Path) -> dict[str, bytes]:
@@ -30,11 +33,17 @@ def make_again(
     files.write(
         again / files.PLAN, replace(plan, facts_dir=str(place / "facts"), scratch_dir=str(place / "scratch"), **changes)
     )
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), **(variables or {})}
-    done = subprocess.run(
-        [sys.executable, "-m", "spark_reports.run", str(again)], cwd=place, env=environment, capture_output=True,
-        text=True, timeout=300, check=False,
-    )  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **quick(place), **(variables or {})}
+    with (place / "said").open("w") as said:
+        run = subprocess.Popen(
+            [sys.executable, "-m", "spark_reports.run", str(again)], cwd=place, env=environment, stdout=said,
+            stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            wait_for(lambda: hurry_run(again) or run.poll() is not None, "the run ends", 300, every=0.2)
+        finally:
+            run.terminate()
+            run.wait()
     outcome = files.read(again / files.OUTCOME, Outcome)
-    assert outcome is not None, done.stdout + done.stderr
+    assert outcome is not None, (place / "said").read_text()
     return outcome, again

@@ -6,6 +6,7 @@ import pickle
 
 import pytest
 
+from spark_reports.source.named_offsets import NamedOffsets
 from spark_reports.source.options import OptionError, Options, parse
 
 
@@ -28,8 +29,8 @@ def test_all_together_in_any_case():
         topics=("orders", "refunds"),
         from_ms=1_769_860_800_000,
         to_ms=1_900_000_000_000,
-        starting_offsets={"orders": {0: 12, 1: -1}},
-        ending_offsets={"refunds": {3: 9}},
+        starting_offsets=NamedOffsets(queues={("", "orders", 0): 12, ("", "orders", 1): -1}),
+        ending_offsets=NamedOffsets(queues={("", "refunds", 3): 9}),
         body=True,
         include_system=True,
         fail_on_data_loss=False,
@@ -90,6 +91,13 @@ def test_times(text, ms):
         ({"store": "/data", "endingOffsets": "[1]"}, "latest or JSON"),
         ({"store": "/data", "endingOffsets": "[" * 100_000}, "latest or JSON"),
         ({"store": "/data", "topic": "a", "endingOffsets": '{"b": {"0": 1}}'}, "which the option topic does not"),
+        ({"store": "/data", "startingOffsets": '{"b": {"a": {"0": 1}}}'}, "of a store names no brokers"),
+        ({"store": "/data", "startingOffsets": '{"position": -3}'}, "or the offset of a stream"),
+        ({"store": "/data", "startingOffsets": '{"position": 3, "ends": {}}'}, "or the offset of a stream"),
+        ({"brokers": "a:1", "startingOffsets": '{"": {"a": {"0": 1}}}'}, "or the offset of a stream"),
+        ({"brokers": "a:1", "startingOffsets": '{"b": {"a": {"0": 1}, "c": 2}}'}, "or the offset of a stream"),
+        ({"brokers": "a:1", "endingOffsets": '{"position": 3}'}, "the offset of a stream of files"),
+        ({"store": "/data", "endingOffsets": '{"position": 3}', "until": "5"}, "one can be given"),
         ({"store": "/data", "until": '{"end": 1}'}, "a physical offset"),
         ({"store": "/data", "until": "true"}, "a physical offset"),
         ({"brokers": "localhost:9876", "accessKey": "a"}, "belong together"),
@@ -100,6 +108,14 @@ def test_wrong_ones_are_said_in_a_sentence(given, said):
         parse(given)
     assert said in str(caught.value)
     assert str(caught.value)[-1] in ".?"
+
+
+def test_offsets_may_be_those_of_a_stream():
+    found = parse({"store": "/data", "startingOffsets": '{"position": 7, "starts": {"a": {"0": 3}}}'})
+    assert found.starting_offsets == NamedOffsets(queues={("", "a", 0): 3}, position=7)
+    found = parse({"brokers": "a:1", "endingOffsets": '{"b": {"a": {"0": 3}}, "c": {"a": {"0": 4}}}'})
+    ends = found.ending_offsets
+    assert [ends.of("a", 0, broker) for broker in "bcd"] == [3, 4, None]
 
 
 def test_a_secret_is_not_shown():

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
+import os
 import pickle
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
+from appliance.engine.store_tools.offline_store import OfflineStore
 from spark_reports.source.findings import DataLoss
 from spark_reports.source.options import OptionError, parse
+from spark_reports.source.queue_entries import Queue, Queues
 from spark_reports.source.stream import FilesStreamReader
-from tests.spark_reports.source.stores import fill, log_paths, read, stopped
+from tests.spark_reports.source.stores import START_MS, STEP_MS, fill, log_paths, read, stopped
 from tests.support.directories import shared_directory
 from tests.support.store import StoreUnderTest
 
@@ -159,9 +164,95 @@ def test_messages_that_were_deleted_before_they_were_read_are_said(tmp_path, kep
     assert found == [row for row in read(kept).rows if row["physical_offset"] >= 64 * 1024]
 
 
-def test_a_stream_has_no_end():
-    with pytest.raises(OptionError, match="endingOffsets"):
-        stream("/nowhere", endingOffsets='{"orders": {"0": 1}}')
+@pytest.mark.parametrize("ends", ["earliest", '{"orders": {"0": -1}}'])
+def test_an_end_that_a_restart_would_move_is_refused(ends):
+    with pytest.raises(OptionError, match=r"numbers from 0 on.*availableNow"):
+        stream("/nowhere", endingOffsets=ends)
+
+
+def test_it_reads_to_the_end_it_is_given_and_stands_still(tmp_path):
+    """The end is in the middle of the log, or comes later; so do other queues."""
+    under = StoreUnderTest(tmp_path / "data").open()
+    fill(under, 60, ("orders", "refunds"), queues=2)
+    under.wait_recovery_position()
+    ends = {"topic": "orders", "endingOffsets": '{"orders": {"0": 10, "1": 20}}'}
+    (first,), offset = drained(stream(tmp_path / "data", **ends))
+    assert sorted(row["queue_offset"] for row in first if row["queue_id"] == 0) == list(range(10))
+    assert [row["queue_offset"] for row in first if row["queue_id"] == 1] == list(range(15))
+    fill(under, 60, ("orders", "refunds"), queues=2)
+    under.wait_recovery_position()
+    (second,), offset = drained(stream(tmp_path / "data", **ends), offset)
+    assert [(row["queue_id"], row["queue_offset"]) for row in second] == [(1, number) for number in range(15, 20)]
+    fill(under, 4, ("refunds", "orders"), queues=2)
+    under.wait_recovery_position()
+    assert drained(stream(tmp_path / "data", **ends), offset) == ([], offset)
+    fill(under, 1, ("orders",), queues=1)
+    under.put("orders", 2, b"a new queue has no end", b"")
+    under.tick()
+    under.stop()
+    (third,), _ = drained(stream(tmp_path / "data", **ends), offset)
+    assert [(row["queue_id"], row["queue_offset"]) for row in third] == [(2, 0)]
+
+
+def test_it_reads_to_the_time_it_is_given_and_stands_still(tmp_path):
+    under = StoreUnderTest(tmp_path / "data").open()
+    fill(under, 400)
+    under.wait_recovery_position()
+    to = START_MS + 380 * STEP_MS
+    batches, offset = drained(stream(tmp_path / "data", to=to, maxRowsPerTrigger=100))
+    rows = list(chain.from_iterable(batches))
+    assert rows == [row for row in read(tmp_path / "data").rows if row["store_ts"].timestamp() * 1000 < to]
+    assert 370 < len(rows) < 390
+    fill(under, 50)
+    under.wait_recovery_position()
+    assert drained(stream(tmp_path / "data", to=to), offset) == ([], offset)
+    under.stop()
+    assert drained(stream(tmp_path / "data", to=to), offset) == ([], offset)
+
+
+def test_a_batch_takes_the_offsets_of_a_stream_as_its_bounds(kept):
+    reader = stream(kept)
+    low = reader.latestOffset(reader.initialOffset(), ReadMaxRows(150))
+    high = reader.latestOffset(low, ReadMaxRows(200))
+    found = read(kept, startingOffsets=json.dumps(low), endingOffsets=json.dumps(high))
+    assert found.rows == read(kept).rows[150:350]
+    batches, end = drained(stream(kept, startingOffsets=json.dumps(low), endingOffsets=json.dumps(high)))
+    assert (batches, end) == ([found.rows], high)
+
+
+def test_offsets_within_a_message_are_refused(kept):
+    inside = read(kept).rows[9]["physical_offset"] + 1
+    for name, value in (("startingOffsets", f'{{"position": {inside}}}'), ("until", str(inside))):
+        with pytest.raises(OptionError, match=f"The option {name}: {inside} is within a message"):
+            read(kept, **{name: value})
+        with pytest.raises(OptionError, match=f"The option {name}: {inside} is within a message"):
+            stream(kept, **{name: value}).initialOffset()
+    with pytest.raises(OptionError, match="has no topic order; did you mean orders"):
+        stream(kept, startingOffsets='{"order": {"0": 1}}').initialOffset()
+
+
+def test_entries_that_a_broker_has_not_written_yet_are_not_missed(tmp_path, monkeypatch):
+    """It writes one queue's file after another: here the view reads `rare` before its round, and the others behind."""
+    under = StoreUnderTest(tmp_path / "data").open()
+    fill(under, 2, ("rare",), queues=1)
+    under.wait_recovery_position()
+    position = tmp_path / "data" / "rocketbox" / "recovery-position"
+    before = position.read_bytes()
+    fill(under, 3, ("rare",), queues=1)
+    fill(under, 200)
+    under.wait_recovery_position()
+    position.write_bytes(before)
+    read_all = Queues.all
+
+    def early(queues: Queues) -> list[Queue]:
+        return [replace(one, end=2) if one.topic == "rare" else one for one in read_all(queues)]
+
+    monkeypatch.setattr(Queues, "all", early)
+    # The store is open in this process, which its lock does not show to itself.
+    monkeypatch.setattr(OfflineStore, "lock_holder", lambda store: os.getpid())
+    (batch,), _ = drained(stream(tmp_path / "data", topic="rare"))
+    assert [row["queue_offset"] for row in batch] == [0, 1, 2, 3, 4]
+    under.stop()
 
 
 # --- while it is written
