@@ -273,6 +273,21 @@ class PullConsumer(PullActs):
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         await finish_awaiting(self._seeking(queue, offset))
 
+    async def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._seeking_all("min", queues))
+
+    async def seek_to_end(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._seeking_all("max", queues))
+
+    async def seek_to(self, time: datetime, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._seeking_all(time, queues))
+
+    async def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._pausing(queues))
+
+    async def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._resuming(queues))
+
     async def close(self) -> int:
         return await finish_awaiting(self._closing())
 
