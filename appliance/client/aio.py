@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
+    from .aio_admin import Admin
+
 __all__ = ["Client", "Producer", "PullConsumer", "PushConsumer", "Reader", "Transaction", "TransactionalProducer"]
 
 Result = TypeVar("Result")
@@ -434,6 +436,13 @@ class Client(ClientActs[Producer, TransactionalProducer, PullConsumer, PushConsu
 
     def _make_reader(self) -> Reader:
         return Reader(self._session)
+
+    def admin(self) -> Admin:
+        """Return an administrator of topics and groups."""
+        from .aio_admin import Admin
+
+        self._session.check_usable()
+        return Admin(self._session)
 
     def transactional_producer(
         self, group: str, *, check: Callable[[ReceivedMessage], Decision | Awaitable[Decision]]
