@@ -46,7 +46,7 @@ class AdminActs:
     def _resetting(self, group: str, topic: str, to: str | datetime) -> Acts[dict[MessageQueue, int]]:
         place: str | int
         if isinstance(to, datetime):
-            place = max(0, int(to.timestamp() * 1000))
+            place = max(0, round(to.timestamp() * 1000))
         elif to in ("first", "last"):
             place = "min" if to == "first" else "max"
         else:
@@ -64,8 +64,8 @@ class AdminActs:
     ) -> Acts[list[ReceivedMessage]]:
         if most < 1 or not key:
             raise InvalidOption(f"most is 1 or more, and a key is no empty text; not {most!r} and {key!r}.")
-        begin = 0 if since is None else int(since.timestamp() * 1000)
-        end = END_OF_TIME_MS if until is None else int(until.timestamp() * 1000)
+        begin = 0 if since is None else round(since.timestamp() * 1000)
+        end = END_OF_TIME_MS if until is None else round(until.timestamp() * 1000)
         found: list[ReceivedMessage] = yield self._session.wait(
             self._core.by_key(self._topic(topic), key, most, begin, end)
         )

@@ -180,7 +180,7 @@ class PullActs:
     def _seeking_all(self, what: str | datetime, queues: Iterable[MessageQueue] | None) -> Acts[None]:
         """what: "min", "max" or a time."""
         yield from self._starting()
-        place = what if isinstance(what, str) else int(what.timestamp() * 1000)
+        place = what if isinstance(what, str) else round(what.timestamp() * 1000)
         try:
             yield self._session.wait(self._core.seek_all(self._chosen(queues), place))
         except KeyError as error:

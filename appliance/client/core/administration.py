@@ -241,9 +241,10 @@ class Administration:
         return next(iter(_messages(answer.body, names[address])), None)
 
     def by_key(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> Steps[list[ReceivedMessage]]:
-        """Return the newest messages with a key, by their store times."""
+        """Return the newest messages with a key, by their store times. Apache's brokers find all whose key has the same
+        hash, and within whole seconds."""
         found = yield from self._find(topic, key, most, begin_ms, end_ms, is_unique=False)
-        return [one for one in found if key in one.keys][-most:]
+        return [one for one in found if key in one.keys and begin_ms <= one.record.store_time_ms <= end_ms][-most:]
 
     def _find(
         self, topic: str, key: str, most: int, begin_ms: int, end_ms: int, *, is_unique: bool
