@@ -327,6 +327,19 @@ class PushConsumer:
         self._agent.wait_for(self.name, lambda _: len(self.received) >= count, f"{count} messages", timeout_s)
         return self.received
 
+    def wait_for_each(self, messages: Sequence[Message], timeout_s: float = 90.0) -> list[Json]:
+        """Wait until these messages are here; the deliveries, one each: more is a failure. Others may come as well."""
+        bodies = {message.sha256 for message in messages}
+
+        def came() -> list[Json]:
+            return [one for one in self.received if one["body_sha256"] in bodies]
+
+        self._agent.wait_for(
+            self.name, lambda _: {one["body_sha256"] for one in came()} == bodies, f"each of {len(bodies)}", timeout_s
+        )
+        assert len(came()) == len(bodies), "one came twice"
+        return came()
+
     def queues(self) -> set[int] | None:
         """The queue ids of the topic it was allocated last; None before the first rebalance."""
         mine = [e for e in self._agent.events(self.name) if e["event"] == "allocated" and e["topic"] == self._topic]

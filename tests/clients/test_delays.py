@@ -6,9 +6,8 @@ import time
 
 import pytest
 
-from tests.clients.agents import Json, PushConsumer
 from tests.clients.messages import Message, assert_same
-from tests.clients.stage import KINDS, KINDS_AND_PYTHON, LEVELS, READY_S, Stage
+from tests.clients.stage import KINDS, KINDS_AND_PYTHON, LEVELS, Stage
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -25,15 +24,6 @@ def delayed(count: int, *levels: int) -> list[Message]:
     ]
 
 
-def until_all_came(consumer: PushConsumer, messages: list[Message], seconds: float = READY_S) -> list[Json]:
-    """Return the deliveries of these messages, one each; more than one each is a failure."""
-    bodies = {message.sha256 for message in messages}
-    consumer.wait_for(len(messages), seconds)
-    came = [one for one in consumer.received if one["body_sha256"] in bodies]
-    assert sorted(one["body_sha256"] for one in came) == sorted(bodies)
-    return came
-
-
 @pytest.mark.at_once
 @pytest.mark.parametrize("kind", KINDS_AND_PYTHON)
 def test_delayed_messages_come_when_they_are_due_in_the_order_of_their_level(kind: str, stage: Stage) -> None:
@@ -47,7 +37,7 @@ def test_delayed_messages_come_when_they_are_due_in_the_order_of_their_level(kin
                 [ack] = producer.send(stage.topic, [message])
                 assert ack["status"] == "SEND_OK"
                 sent[message.sha256] = (before, now_ms())
-        came = until_all_came(consumer, messages)
+        came = consumer.wait_for_each(messages)
     by_body = {message.sha256: message for message in messages}
     order: dict[int, list[str]] = {1: [], 2: []}
     for one in sorted(came, key=lambda one: one["queue_offset"]):
@@ -78,7 +68,7 @@ def test_a_level_above_the_highest_counts_as_the_highest_and_one_below_1_as_none
         before = now_ms()
         stage.send([far, negative])
         after = now_ms()
-        last, first = sorted(until_all_came(consumer, [far, negative]), key=lambda one: -one["queue_offset"])
+        last, first = sorted(consumer.wait_for_each([far, negative]), key=lambda one: -one["queue_offset"])
     assert (first["body_sha256"], last["body_sha256"]) == (negative.sha256, far.sha256)
     assert before <= first["store_at_ms"] <= after
     assert before + LEVEL_MS[18] <= last["store_at_ms"] <= after + LEVEL_MS[18] + LATE_MS
@@ -94,7 +84,7 @@ def test_it_consumes_what_every_client_delayed(kind: str, stage: Stage) -> None:
     with stage.consumer() as consumer:
         for sender, its in messages.items():
             stage.send(its, kind=sender)
-        came = until_all_came(consumer, [message for its in messages.values() for message in its])
+        came = consumer.wait_for_each([message for its in messages.values() for message in its])
     assert {one["topic"] for one in came} == {stage.topic}
 
 
@@ -110,4 +100,4 @@ def test_a_crash_loses_no_delayed_message_of_any_client(kind: str, stage: Stage)
         server.kill()
         server.start()
         with stage.consumer() as consumer:
-            until_all_came(consumer, [message for its in messages.values() for message in its])
+            consumer.wait_for_each([message for its in messages.values() for message in its])

@@ -7,10 +7,9 @@ import time
 
 import pytest
 
-from tests.clients.agents import ClientFailed, Json, PushConsumer
+from tests.clients.agents import ClientFailed, Json
 from tests.clients.messages import Message, assert_same
 from tests.clients.stage import KINDS, KINDS_AND_PYTHON, READY_S, Stage
-from tests.support.waiting import wait_for
 
 every_kind = pytest.mark.parametrize("kind", KINDS)
 only_java_5 = pytest.mark.parametrize("kind", ["java-5.3.3"])
@@ -22,20 +21,6 @@ DAY_S = 86_400
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def until_all_came(consumer: PushConsumer, messages: list[Message], seconds: float = READY_S) -> list[Json]:
-    """Return the deliveries of these messages, one each; more than one each is a failure. Other messages may come as
-    well."""
-    bodies = {message.sha256 for message in messages}
-
-    def look() -> list[Json]:
-        found = [one for one in consumer.received if one["body_sha256"] in bodies]
-        return found if {one["body_sha256"] for one in found} == bodies else []
-
-    came = wait_for(look, f"{len(messages)} messages with a time", seconds, every=0.05)
-    assert len(came) == len(bodies), "one came twice"
-    return came
 
 
 def handle_of(topic: str, broker: str, at_ms: int, unique_key: str) -> str:
@@ -63,7 +48,7 @@ def test_a_message_comes_when_its_time_has_come(kind: str, stage: Stage) -> None
                 [ack] = producer.send(stage.topic, [message])
                 assert ack["status"] == "SEND_OK"
                 sent[message.sha256] = (before, now_ms(), ack)
-        came = until_all_came(consumer, [first, second, last])
+        came = consumer.wait_for_each([first, second, last])
     assert [one["body_sha256"] for one in sorted(came, key=lambda one: one["queue_offset"])] == [
         message.sha256 for message in sorted((first, second, last), key=lambda message: due(message, sent)[0])
     ]
@@ -100,7 +85,7 @@ def test_a_time_that_has_passed_is_now(kind: str, stage: Stage) -> None:
         before = now_ms()
         acks = stage.send([late, none])
         after = now_ms()
-        came = until_all_came(consumer, [late, none])
+        came = consumer.wait_for_each([late, none])
     for one in came:
         assert before <= one["store_at_ms"] <= after
         assert "TIMER_OUT_MS" not in one["properties"]
@@ -130,7 +115,7 @@ def test_a_level_wins_over_a_time(kind: str, stage: Stage) -> None:
     with stage.consumer() as consumer:
         before = now_ms()
         [ack] = stage.send([message])
-        [one] = until_all_came(consumer, [message])
+        [one] = consumer.wait_for_each([message])
     assert before + 1000 <= one["store_at_ms"] <= now_ms()
     assert not one["properties"].keys() & {"DELAY", "TIMER_DELAY_SEC"}
     assert not ack.get("recall_handle")
@@ -148,7 +133,7 @@ def test_it_consumes_what_every_client_gave_a_time(kind: str, stage: Stage) -> N
     with stage.consumer() as consumer:
         for sender, its in messages.items():
             stage.send(its, kind=sender)
-        came = until_all_came(consumer, [message for its in messages.values() for message in its])
+        came = consumer.wait_for_each([message for its in messages.values() for message in its])
     assert {one["topic"] for one in came} == {stage.topic}
 
 
@@ -167,12 +152,12 @@ def test_a_message_that_was_taken_back_does_not_come(kind: str, stage: Stage) ->
         assert at["TIMER_DELIVER_MS"] - 1000 < int(when) <= at["TIMER_DELIVER_MS"]
         assert producer.recall(stage.topic, acks[1]["recall_handle"]) == acks[1]["msg_id"]
         assert producer.recall(stage.topic, acks[1]["recall_handle"]) == acks[1]["msg_id"], "the second time"
-        came = until_all_came(consumer, kept)
+        came = consumer.wait_for_each(kept)
         assert min(one["store_at_ms"] for one in came) >= at["TIMER_DELIVER_MS"]
         # A later message passes the one that does not come.
         [after] = [Message(b"after it", timer={"TIMER_DELAY_MS": 1500})]
         producer.send(stage.topic, [after])
-        until_all_came(consumer, [after, *kept])
+        consumer.wait_for_each([after, *kept])
         assert recalled.sha256 not in {one["body_sha256"] for one in consumer.received}
 
 
@@ -208,7 +193,7 @@ def test_what_cannot_be_taken_back(kind: str, stage: Stage) -> None:
         assert producer.recall(topic, handle_of(topic, broker, at, "7F0000010000000000000000AAAA0000")) == (
             "7F0000010000000000000000AAAA0000"
         )
-        until_all_came(consumer, [message, soon], READY_S)
+        consumer.wait_for_each([message, soon], READY_S)
         code, text = refusal(gone["recall_handle"])
         assert (code, "timestamp invalid" in text) == (604, True), text
 
@@ -230,9 +215,9 @@ def test_a_crash_loses_no_message_with_a_time_and_brings_none_back(kind: str, st
         server.kill()
         server.start()
         with stage.consumer() as consumer:
-            came = until_all_came(consumer, [message for its in messages.values() for message in its])
+            came = consumer.wait_for_each([message for its in messages.values() for message in its])
             assert all(one["store_at_ms"] >= timer["TIMER_DELIVER_MS"] for one in came)
             late = Message(b"after all", timer={"TIMER_DELAY_MS": 500})
             stage.send([late])
-            until_all_came(consumer, [late, *(message for its in messages.values() for message in its)])
+            consumer.wait_for_each([late, *(message for its in messages.values() for message in its)])
             assert recalled.sha256 not in {one["body_sha256"] for one in consumer.received}

@@ -192,7 +192,7 @@ def test_only_what_a_gate_watches_passes_it_and_loses_its_hot_way():
     table, conn = Dispatcher({}, (doorman,)), FakeConnection("10.0.0.5:4711")
     for code in (310, 11):
         table.add(code, lambda request, conn: RemotingCommand.response(0))
-        table.add_hot(code, lambda *frame: True)
+        table.add_hot(code, dict, lambda *frame: None)
         table.dispatch_request(conn, RemotingCommand(code))  # type: ignore[arg-type]
     assert [one.code for one in doorman.seen] == [310]
     for port in (table, table.without(361)):

@@ -1011,7 +1011,7 @@ FAULTS: list[Fault] = [
         "access",
         "a message sent back may be of a topic that its consumer may not read",
         ENGINE + "broker/processors/send_back.py",
-        "            if reply.request is not None and reply.request.caller is not None:",
+        "            if reply.request.caller is not None:",
         "            if False:",
         (T + "access/test_enforced.py",),
     ),

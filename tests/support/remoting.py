@@ -2,6 +2,8 @@
 
 import threading
 
+import msgspec
+
 from appliance.engine.errors import RefusedRequest
 from appliance.engine.protocol.command import MAX_FRAME_BYTES, RemotingCommand, encode_command
 from appliance.engine.remoting.dispatcher import Dispatcher
@@ -15,6 +17,12 @@ ECHO, REFUSE, BUG, SLOW, BIG, HOT = 1, 2, 3, 4, 5, 310
 def request(code, opaque=1, body=b"", codec=0, flag=0, **ext):
     """The frame of a request."""
     return encode_command(RemotingCommand(code, opaque=opaque, flag=flag, ext_fields=ext, body=body), codec)
+
+
+class HotFields(msgspec.Struct):
+    """The fields of HOT that is read in place."""
+
+    a: str
 
 
 class Rig:
@@ -34,7 +42,7 @@ class Rig:
         dispatcher.add(SLOW, self.slow, "slow")
         dispatcher.add(BIG, lambda request, conn: RemotingCommand.response(0, body=bytes(MAX_FRAME_BYTES)))
         dispatcher.add(HOT, self.echo)
-        dispatcher.add_hot(HOT, self.hot)
+        dispatcher.add_hot(HOT, HotFields, self.hot)
         self.hot_calls = 0
         self.server.on_close(self.closed.append)
         self.loop.at_tick_end(self.server.flush_dirty)
@@ -61,13 +69,9 @@ class Rig:
         self.release.wait(60)
         return RemotingCommand.response(0, body=b"slow")
 
-    def hot(self, conn, view, header, body, end):
-        if b'"decline"' in bytes(view[header:body]):
-            return False
+    def hot(self, conn, frame, body):
         self.hot_calls += 1
-        return_frame = RemotingCommand.response(0, body=bytes(view[body:end]))
-        conn.answer(7, return_frame)
-        return True
+        conn.answer(frame.opaque, RemotingCommand.response(0, body=bytes(body)))
 
     def peer(self):
         peer = Peer(f"127.0.0.1:{self.port}")

@@ -22,41 +22,30 @@ class Cloned:
     offsets: Any
 
 
+@dataclass(frozen=True, slots=True)
 class GroupClone:
     """One clone. window: the engine's. may_edit: True if the caller may change the settings of a group that exists."""
 
-    def __init__(
-        self,
-        window: Any,
-        source: str,
-        target: str,
-        *,
-        offsets: bool,
-        settings: bool,
-        topic: str | None,
-        may_edit: bool,
-        by: str,
-    ) -> None:
-        self._window = window
-        self._source = source
-        self._target = target
-        self._offsets = offsets
-        self._settings = settings
-        self._topic = topic
-        self._may_edit = may_edit
-        self._by = by
+    window: Any
+    source: str
+    target: str
+    offsets: bool
+    settings: bool
+    topic: str | None
+    may_edit: bool
+    by: str
 
     def plan(self) -> Cloned:
         """Return what the clone would do, without doing it. Raises NotFound, InvalidInput, Conflict."""
         known = self._target_settings()
         change = moves = None
         if known is None:
-            change = self._window.group_commands.create(self._target, **self._values(), dry_run=True, by=self._by)
-        elif self._settings:
-            change = self._window.group_commands.edit(self._target, **self._edit_values(), dry_run=True, by=self._by)
-        if self._offsets:
-            moves = self._window.offset_commands.clone(
-                self._source, self._target, self._topic, dry_run=True, new=known is None, by=self._by
+            change = self.window.group_commands.create(self.target, **self._values(), dry_run=True, by=self.by)
+        elif self.settings:
+            change = self.window.group_commands.edit(self.target, **self._edit_values(), dry_run=True, by=self.by)
+        if self.offsets:
+            moves = self.window.offset_commands.clone(
+                self.source, self.target, self.topic, dry_run=True, new=known is None, by=self.by
             )
         return Cloned(known is None, change, moves)
 
@@ -66,39 +55,39 @@ class GroupClone:
         known = self._target_settings()
         change = moves = None
         if known is None:
-            change = self._window.group_commands.create(self._target, **self._values(), by=self._by)
-        elif self._settings:
-            change = self._window.group_commands.edit(self._target, **self._edit_values(), by=self._by)
-        if self._offsets:
-            moves = self._window.offset_commands.clone(
-                self._source, self._target, self._topic, revision=revision, by=self._by
+            change = self.window.group_commands.create(self.target, **self._values(), by=self.by)
+        elif self.settings:
+            change = self.window.group_commands.edit(self.target, **self._edit_values(), by=self.by)
+        if self.offsets:
+            moves = self.window.offset_commands.clone(
+                self.source, self.target, self.topic, revision=revision, by=self.by
             )
         return Cloned(known is None, change, moves)
 
     def note(self, request: HttpRequest, done: Cloned) -> None:
         """Write the entry in the audit log."""
         before: dict[str, object] = {}
-        after: dict[str, object] = {"from": self._source, "created": done.created}
+        after: dict[str, object] = {"from": self.source, "created": done.created}
         if done.settings is not None:
             before |= {one.field: one.before for one in done.settings.differences}
             after |= {one.field: one.after for one in done.settings.differences}
         if done.offsets is not None:
             after |= {"reset": done.offsets.id, "queues": len(done.offsets.moves)}
             after |= {"replays": done.offsets.replays, "skips": done.offsets.skips}
-        audit(request, "group.clone", self._target, before, after)
+        audit(request, "group.clone", self.target, before, after)
 
     def _target_settings(self) -> Any:
         try:
-            return self._window.groups.detail(self._target, queues=False).settings
+            return self.window.groups.detail(self.target, queues=False).settings
         except NotFound:
             return None
 
     def _values(self) -> dict[str, Any]:
         """Return the source's settings, which a new group always gets; {} if the source has none."""
-        found = self._window.groups.detail(self._source, queues=False).settings
+        found = self.window.groups.detail(self.source, queues=False).settings
         return {} if found is None else dict(found.values)
 
     def _edit_values(self) -> dict[str, Any]:
-        if not self._may_edit:
+        if not self.may_edit:
             raise InvalidInput("settings", _("Only an administrator may change the settings of a group that exists."))
         return self._values()

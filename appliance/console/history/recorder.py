@@ -11,7 +11,6 @@ import logging
 import sqlite3
 import sys
 import threading
-import time
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -142,8 +141,7 @@ class Recorder(ServiceThread):
         self._written = threading.Event()
         #: SQLite's or the system's reason why writing fails; None while it works. Set by the thread.
         self.failure: str | None = None
-        #: Processor seconds that samples and writes took, and how many samples there were.
-        self.sample_s = self.write_s = 0.0
+        #: How many samples there were.
         self.samples = 0
 
     # --- the thread
@@ -256,7 +254,6 @@ class Recorder(ServiceThread):
 
     def sample(self, wall_ms: int) -> None:
         """Measure every figure, and put all of them into their slot at once."""
-        begun = time.thread_time()
         number, slot = wall_ms // HOUR_MS, wall_ms % HOUR_MS // FINE_MS
         series, figures = array("L"), array("H")
         for measurements in self._measure():
@@ -276,7 +273,6 @@ class Recorder(ServiceThread):
             hour.put(slot, zip(series, figures, strict=True))
             self.hour, self._slot = hour, slot
         self.samples += 1
-        self.sample_s += time.thread_time() - begun
 
     def _id(self, name: str, label: str) -> int:
         known = self._ids.setdefault(name, {})
@@ -310,7 +306,6 @@ class Recorder(ServiceThread):
         file, hour = self._file, self.hour
         if file is None or hour is None:
             return
-        begun = time.thread_time()
         with self.lock:
             new = self._new[:]
         changed = hour.changed
@@ -331,7 +326,6 @@ class Recorder(ServiceThread):
         if rest and self._tidied != hour.number:
             self._tidied = hour.number
             self._tidy(file, hour.number)
-        self.write_s += time.thread_time() - begun
 
     def _tidy(self, file: HistoryFile, hour: int) -> None:
         """Once an hour: write the coarse rows of days that are over, and drop spans that have expired or do not fit."""

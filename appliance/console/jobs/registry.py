@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from django.utils.functional import Promise
 
@@ -45,22 +45,14 @@ _kinds: dict[str, Kind] = {}
 
 
 def kind(
-    name: str,
-    *,
-    title: Text,
-    start: Rule,
-    fetch: Rule | None = None,
-    words: Mapping[str, Text] | None = None,
-    bad: tuple[str, ...] = (),
-    goes_on: bool = False,
-    alone: bool = False,
-    about: str = "",
+    name: str, *, title: Text, start: Rule, fetch: Rule | None = None, **more: Any
 ) -> Callable[[Callable[[Work], None]], Callable[[Work], None]]:
-    """Register a function as a kind of job. Without `fetch`, users who may start it may see it."""
+    """Register a function as a kind of job. Without `fetch`, users who may start it may see it. more: further fields
+    of Kind."""
 
     def register(run: Callable[[Work], None]) -> Callable[[Work], None]:
         assert name not in _kinds or _kinds[name].run.__module__ == run.__module__, f"two kinds are called {name}"
-        _kinds[name] = Kind(name, title, run, start, fetch or start, words or {}, bad, goes_on, alone, about)
+        _kinds[name] = Kind(name, title, run, start, fetch or start, **more)
         return run
 
     return register

@@ -170,43 +170,57 @@ def _ticks(found: Any) -> list[tuple[float, int, str]]:
 @asks_the_engine
 def delayed_act(request: HttpRequest) -> HttpResponse:
     """Show what an act on ticked messages, or on all of a filter, would do; then do it."""
-    values = request.POST if request.method == "POST" else request.GET
-    what = values.get("what", "")
-    if what not in ACTIONS:
-        raise InvalidInput("what", _("There is no such act."))
-    picked = values.getlist("pick")
-    back = way_back(request, ("topic", "level", "from", "to", "show", "q"), "delayed")
-    if "ticked" in values and not picked:  # none was ticked, which must not mean all of them
-        messages.warning(request, _("No message is ticked."))
-        return redirect(back)
-    if len(picked) > MOST_PICKED:
-        raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
-    places = [place_of(word) for word in picked]
+    if (asked := asked_act(request)) is None:
+        return redirect(way_back(request, ("topic", "level", "from", "to", "show", "q"), "delayed"))
+    values, what, places = asked
     wanted = filter_asked(values, _milliseconds(values, "from"), _milliseconds(values, "to"))
     if not places and not wanted.asked:
         wanted = Filter(None, None, 0, None, None)  # all waiting messages
     chosen: dict[str, Any] = {} if places else wanted.asked
-    admin = runtime.window()
     if request.method == "POST" and is_final(request):
         return _apply(request, what, places, chosen, wanted)
+    context = preview_of(request, what, places, chosen)
+    if context is None:
+        return redirect("delayed")
+    return render(request, "delayed/preview.html", context | {"wanted": wanted})
+
+
+def asked_act(request: HttpRequest) -> tuple[Any, str, list[Place]] | None:
+    """Return the values of the form or the address, the act, and the ticked messages. None, with a notice, if none was
+    ticked, which must not mean all of them. Raises InvalidInput."""
+    values = request.POST if request.method == "POST" else request.GET
+    what, picked = values.get("what", ""), values.getlist("pick")
+    if what not in ACTIONS:
+        raise InvalidInput("what", _("There is no such act."))
+    if len(picked) > MOST_PICKED:
+        raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
+    if "ticked" in values and not picked:
+        messages.warning(request, _("No message is ticked."))
+        return None
+    return values, what, [place_of(word) for word in picked]
+
+
+def preview_of(request: HttpRequest, what: str, places: list[Place], chosen: dict[str, Any]) -> dict[str, Any] | None:
+    """Return the context of an act's preview; None, with a notice, if the only ticked message is gone."""
+    admin = runtime.window()
     try:
         plan = admin.waiting_commands.run(what, places, **chosen, dry_run=True, by=request.user.label)
     except InvalidInput:
         raise
-    except AdminError as error:  # the only ticked message is gone
+    except AdminError as error:
         messages.warning(request, refusal_text(error))
-        return redirect("delayed")
+        return None
     rows = [row for row in admin.waiting.rows_at(places) if row is not None]
+    impossible = [one for one in plan.results if one.why is not None][:20]
     context = {"plan": plan, "counts": counted(plan.counts), "possible": plan.counts.get("possible", 0), "rows": rows}
-    context |= {"what": what, "picked": picked, "wanted": wanted, "places": bool(places)}
-    context["impossible"] = [one for one in plan.results if one.why is not None][:20]
-    return render(request, "delayed/preview.html", context)
+    picked = (request.POST if request.method == "POST" else request.GET).getlist("pick")
+    return context | {"what": what, "picked": picked, "places": bool(places), "impossible": impossible}
 
 
 def _apply(
     request: HttpRequest, what: str, places: list[Place], chosen: dict[str, Any], wanted: Filter
 ) -> HttpResponse:
-    named = _named(places, chosen)
+    named = named_in_audit(places, chosen)
     done = carried_out(request, f"delayed.{what}", wanted.topic or "", what, places, chosen, named)
     if done is None:
         return redirect("delayed")
@@ -256,7 +270,7 @@ def carried_out(
     return {"what": what, "asked": asked, "done": done, "counts": counted(counts), "more": more}, results
 
 
-def _named(places: list[Place], chosen: dict[str, Any]) -> dict[str, Any]:
+def named_in_audit(places: list[Place], chosen: dict[str, Any]) -> dict[str, Any]:
     if places:
         return {"messages": [unique_id or f"{level}/{offset}" for level, offset, unique_id in places[:20]]}
     return {"filter": chosen}

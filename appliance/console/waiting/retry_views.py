@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
@@ -12,11 +11,11 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
-from ...engine.errors import AdminError, InvalidInput
+from ...engine.errors import InvalidInput
 from ..pages.changes import is_final
 from ..pages.engine_pages import PAGE_SIZE, asks_the_engine, csv_of, refusal_text, wants_csv
-from ..pages.outcomes import counted, keep, kept, way_back
-from .delayed_views import ACTIONS, MOST_PICKED, carried_out, line_of, place_of
+from ..pages.outcomes import keep, kept, way_back
+from .delayed_views import asked_act, carried_out, line_of, named_in_audit, preview_of
 
 #: Most rows of a CSV, which reads one page of the window after the other.
 CSV_ROWS = 10_000
@@ -74,26 +73,14 @@ def _csv(name: str, level: int | None) -> HttpResponse:
 @asks_the_engine
 def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
     """Show what an act on ticked retries, or on all of the group or a level, would do; then do it."""
-    values = request.POST if request.method == "POST" else request.GET
-    what = values.get("what", "")
-    if what not in ACTIONS:
-        raise InvalidInput("what", _("There is no such act."))
-    admin = runtime.window()
-    picked = values.getlist("pick")
-    if "ticked" in values and not picked:  # none was ticked, which must not mean all of them
-        messages.warning(request, _("No message is ticked."))
+    if (asked := asked_act(request)) is None:
         return redirect(way_back(request, ("level",), "group_retries", name))
-    if len(picked) > MOST_PICKED:
-        raise InvalidInput("pick", _("These are more than one form takes; choose them by a filter."))
+    values, what, places = asked
     level = _level(values.get("level", ""))
-    places = [place_of(word) for word in picked]
-    rows = admin.waiting.rows_at(places)
-    admin.waiting.check_retries(name, places)
+    runtime.window().waiting.check_retries(name, places)
     chosen: dict[str, Any] = {} if places else {"group": name} | ({} if level is None else {"level": level})
     if request.method == "POST" and is_final(request):
-        named: dict[str, Any] = {"filter": chosen}
-        if places:
-            named = {"messages": [unique_id or f"{at}/{offset}" for at, offset, unique_id in places[:20]]}
+        named = named_in_audit(places, chosen)
         done = carried_out(request, f"retry.{what}", name, what, places, chosen, named)
         if done is None:
             return redirect("group_retries", name)
@@ -101,18 +88,10 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
         facts |= {"group": name, "level": level, "all": not places}
         keep(request, "retries_done", facts, (line_of(one) for one in results))
         return redirect("group_retries_done", name)
-    try:
-        plan = admin.waiting_commands.run(what, places, **chosen, dry_run=True, by=request.user.label)
-    except InvalidInput:
-        raise
-    except AdminError as error:  # the only ticked message is gone
-        messages.warning(request, refusal_text(error))
+    context = preview_of(request, what, places, chosen)
+    if context is None:
         return redirect("group_retries", name)
-    context = {"group": name, "plan": plan, "counts": counted(plan.counts), "what": what, "picked": picked}
-    context |= {"possible": plan.counts.get("possible", 0), "level": level, "places": bool(places)}
-    context["rows"] = [row for row in rows if row is not None]
-    context["impossible"] = [one for one in plan.results if one.why is not None][:20]
-    return render(request, "retries/preview.html", context)
+    return render(request, "retries/preview.html", context | {"group": name, "level": level})
 
 
 @require_safe

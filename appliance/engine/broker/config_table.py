@@ -24,7 +24,7 @@ from ..json_file import load_at_start, save_json_atomically
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
 from ..shares import LastingShares
-from .table_saver import TableSaver
+from .table_saver import SavedTable, TableSaver
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class TooMany(RefusedRequest):
 T = TypeVar("T", bound=msgspec.Struct)
 
 
-class ConfigTable(TableState, Generic[T]):
+class ConfigTable(SavedTable, TableState, Generic[T]):
     """name -> frozen T. Read by any thread without a lock; changed under `_lock`.
 
     generation: grows with every change; what was derived from the table is stale when it differs.
@@ -179,18 +179,6 @@ class ConfigTable(TableState, Generic[T]):
             self.data_version = version
             self._dirty = True
             logger.info("%s: %d journal entries applied", self._path.name, len(entries))
-
-    def start(self) -> None:
-        self._saver.start()
-
-    def stop(self) -> None:
-        """End the thread and save."""
-        self._saver.stop()
-
-    @property
-    def failure(self) -> str | None:
-        """The reason why the file could not be saved the last time; None if it could."""
-        return self._saver.failure
 
     # --- changing
 

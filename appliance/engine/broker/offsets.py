@@ -26,7 +26,7 @@ from ..protocol.names import CHECK_GROUP
 from ..shares import LastingShares
 from .offset_resets.pending import GroupMove, PendingResets
 from .pull_offsets import PullOffsets
-from .table_saver import TableSaver
+from .table_saver import SavedTable, TableSaver
 
 logger = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ class QueueOffsets:
         self.encoded_changes = -1
 
 
-class ConsumerOffsetManager:
+class ConsumerOffsetManager(SavedTable):
     """`get` and `commit` belong to remoting-io, `remove_*` and `persist` to any other thread."""
 
     def __init__(
@@ -333,21 +333,9 @@ class ConsumerOffsetManager:
 
     # --- the file
 
-    def start(self) -> None:
-        self._saver.start()
-
     def save_soon(self) -> None:
         """Save soon, and from then on at the interval that is in force now."""
         self._saver.wakeup()
-
-    def stop(self) -> None:
-        """End the thread and save."""
-        self._saver.stop()
-
-    @property
-    def failure(self) -> str | None:
-        """The reason why the file could not be saved the last time; None if it could."""
-        return self._saver.failure
 
     def persist(self) -> None:
         """Rewrite the file if an offset changed since the last time; durable when this returns. Raises OSError."""

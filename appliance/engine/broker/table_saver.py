@@ -44,3 +44,21 @@ class TableSaver(ServiceThread):
         if ended:
             self.save_now()
         return ended
+
+
+class SavedTable:
+    """A table with a file that `_saver`, which it makes, saves."""
+
+    _saver: TableSaver
+
+    def start(self) -> None:
+        self._saver.start()
+
+    def stop(self) -> None:
+        """End the thread and save."""
+        self._saver.stop()
+
+    @property
+    def failure(self) -> str | None:
+        """The reason why the file could not be saved the last time; None if it could."""
+        return self._saver.failure

@@ -10,7 +10,7 @@ A request and its answer have the same `opaque`, chosen by the requesting side f
 any order. A one-way request must not be answered, not even with an error.
 
 A RemotingCommand costs a decoded header and several objects. Sends and pulls whose header begins as Java, Go and C++
-write it are not decoded: `remoting.dispatcher` passes them to their processor, which reads the frame in place.
+write it do not become one: `remoting.dispatcher` reads their fields in place.
 Source: RocketMQ 5.3.3 `RemotingCommand`, `NettyDecoder`.
 """
 

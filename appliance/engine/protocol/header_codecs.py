@@ -18,8 +18,8 @@ Decoding and encoding again gives the same bytes for Java's JSON and for every R
 is kept. It gives other bytes, of the same meaning, for JSON with keys in another order, numbers in `extFields`, blanks,
 a newline, or `"remark":""`.
 
-The hot processors depend on how the JSON form begins (`remoting.dispatcher`): a header that begins differently is
-decoded here and takes the cold way to the same code.
+Hot requests depend on how the JSON form begins (`remoting.dispatcher`): a header that begins differently is decoded
+here and takes the cold way to the same code.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from ..clock import Clock
 from ..errors import CallTimeout, ConnectError, FrameError
 from ..host_port import for_resolver, split_host_port
-from ..protocol.command import FLAG_ONEWAY, MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
+from ..protocol.command import MAX_FRAME_BYTES, RemotingCommand, decode_frame, encode_command
 
 logger = logging.getLogger(__name__)
 
@@ -71,19 +71,6 @@ class RemotingClient:
         try:
             sock = self._connected(deadline)
             return self._exchange(sock, command, deadline)
-        except BaseException:
-            self._disconnect()
-            raise
-        finally:
-            self._turn.release()
-
-    def invoke_oneway(self, command: RemotingCommand, timeout_ms: int = CONNECT_TIMEOUT_MS) -> None:
-        """Send a request without answer; its one-way flag and opaque are set here. Raises as `invoke_sync`."""
-        command.flag |= FLAG_ONEWAY
-        deadline = self._clock.monotonic() + timeout_ms / 1000
-        self._take_turn(deadline)
-        try:
-            self._send(self._connected(deadline), command, deadline)
         except BaseException:
             self._disconnect()
             raise

@@ -53,6 +53,7 @@ from .process.system import SystemView
 from .replicas.quarantine import Quarantine
 from .replicas.replica_set import ReplicaSet
 from .replicas.views import ReplicationView
+from .sources import Sources
 from .topics.clean_ups import CleanUps
 from .topics.commands import TopicCommands
 from .topics.purge import TopicPurges
@@ -91,15 +92,12 @@ class BrokerParts:
         measures = Measures()
         lag = ConsumerLag(topics, groups, broker.clients, broker.offsets, sampler.index)
         lag_times = LagTimes(measures)
+        sources = Sources(store, topics, groups, broker.offsets.pulled, sampler, lag, lag_times, measures)
         waiting = WaitingViews(
-            store,
-            sampler.index,
+            sources,
             broker.sending.levels,
             broker.delays.deliver,
             broker.delays.settled,
-            topics,
-            groups,
-            lag,
             WaitingTimers(
                 store,
                 broker.timers.deliver.look,
@@ -109,27 +107,20 @@ class BrokerParts:
             ),
             broker.delays.deliver.clock,
         )
-        group_views = GroupViews(
-            groups, store, broker.locks, system.broker_name, lag, sampler, measures, lag_times, waiting.retries_waiting
-        )
+        group_views = GroupViews(sources, broker.locks, system.broker_name, waiting.retries_waiting)
         clients = ClientViews(broker.clients)
-        offsets = broker.offsets
         transactions = _transactions(broker)
         copies = MessageCopies(topics, store)
         stories = MessageStories(
+            sources,
             copies,
             broker.deliveries.history,
-            groups.get,
-            topics.get,
-            lambda group, topic, queue_id: offsets.pulled.get(group, store.find_queue(topic, queue_id)),
             broker.delays.deliver.delivered_to,
             broker.delays.settled.holds,
             transactions,
         )
-        messages = MessageViews(topics, store, sampler.index, stories, lag)
-        dead_letters = DeadLetterViews(
-            messages, topics, groups, store, sampler.index, broker.replays, options, measures
-        )
+        messages = MessageViews(sources, stories)
+        dead_letters = DeadLetterViews(sources, messages, broker.replays, options)
         replication = ReplicationView(
             store,
             options,
@@ -177,21 +168,8 @@ class BrokerParts:
             store, broker.transactions.open_halves, broker.transactions.settings, broker.transactions.check.clock
         )
         lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
-        unread = UnreadDeletion(lateness, sampler, store, topics, disk, options)
-        needs = Needs(
-            lateness,
-            stuck,
-            store,
-            topics,
-            groups,
-            measures,
-            lag_times,
-            disk,
-            options,
-            replication,
-            unread,
-            users_at_quota,
-        )
+        unread = UnreadDeletion(sources, lateness, disk, options)
+        needs = Needs(sources, lateness, stuck, disk, options, replication, unread, users_at_quota)
         standing = Standing(lag, group_views, clients, checks, needs)
         live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
         sampler.after_sample.append(live.refresh)
@@ -205,51 +183,33 @@ class BrokerParts:
         )
         self.sampler = sampler
         self.charts = Charts(sampler, topics)
-        self.measurements = Measurements(
-            sampler,
-            lag,
-            lag_times,
-            measures,
-            store,
-            figures,
-            broker.clients.rebalances.copy,
-            unread,
-        )
+        self.measurements = Measurements(sources, figures, broker.clients.rebalances.copy, unread)
         self.live = live
-        self.overview = OverviewView(figures, standing, disk, system, store, topics, groups)
+        self.overview = OverviewView(sources, figures, standing, disk, system)
         self.lag = lag
         self.look_ahead = LookAhead(sampler.index, store, measures)
-        self.topics = TopicViews(topics, broker.offsets, broker.clients, store, lag, sampler, measures)
+        self.topics = TopicViews(sources, broker.offsets, broker.clients)
         self.topic_commands = TopicCommands(
             topics, broker.topic_service, pool, sampler.index, lag, _forget_routes(namesrv, pools)
         )
-        self.topic_purges = TopicPurges(topics, broker.topic_service, store, pool, sampler.index, lag)
+        self.topic_purges = TopicPurges(sources, broker.topic_service, pool)
         self.groups = group_views
         self.group_now = GroupNow(
-            store,
+            sources,
             broker.locks,
             system.broker_name,
-            lag,
-            sampler,
-            measures,
-            offsets.pulled,
             broker.pull.long_polling.held_at,
             broker.deliveries.service.last_pulls.get,
         )
         self.group_commands = GroupCommands(groups, topics, broker.group_service, pool, lag)
         self.clean_ups = CleanUps(broker.clean_up, waiting, transactions, pool, _forget_routes(namesrv, pools))
-        self.offsets = OffsetViews(broker.offset_resets, groups, topics, offsets, store, lag)
-        self.offset_commands = OffsetCommands(broker.offset_resets, groups, topics, broker.offsets, store, pool, lag)
+        self.offsets = OffsetViews(sources, broker.offset_resets, broker.offsets)
+        self.offset_commands = OffsetCommands(sources, broker.offset_resets, broker.offsets, pool)
         self.clients = clients
         self.asking = Asking(broker.member_questions, messages.record)
         self.diagnosis = GroupDiagnosis(
-            groups,
-            store,
-            lag,
+            sources,
             broker.locks,
-            broker.offsets.pulled,
-            sampler,
-            measures,
             broker.deliveries.service.last_pulls.get,
             lateness,
             broker.deliveries.history,
@@ -259,7 +219,7 @@ class BrokerParts:
         self.search = SearchViews(topics, store, messages, copies, waiting.still_wait, transactions)
         self.dead_letters = dead_letters
         self.replays = replays
-        self.replay_commands = ReplayCommands(broker.replays, replays, dead_letters, topics, groups, store)
+        self.replay_commands = ReplayCommands(sources, broker.replays, replays, dead_letters)
         self.waiting = waiting
         self.waiting_commands = WaitingCommands(waiting, broker.delays.early_acts, broker.timers.early_acts)
         self.transactions = transactions
@@ -290,15 +250,9 @@ class BrokerParts:
         self.report_inputs = ReportInputsView(store, topics, lag, options, lambda: broker.deleted_unread.rows)
         self.metrics = lambda: figures.metrics() | replication.metrics()
         self.upstream_metrics = UpstreamMetrics(
+            sources,
             partial(_names, broker, options, system),
-            store,
-            topics,
             broker.clients,
-            sampler,
-            lag,
-            lag_times,
-            measures,
-            broker.offsets.pulled,
             broker.stats.runtime_info,
             figures,
             lambda: options.config.broker.broker_permission,

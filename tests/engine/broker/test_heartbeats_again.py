@@ -23,28 +23,30 @@ PEERS = 3
 
 
 class Wire:
-    """A desk that receives frames. reads_all: every heartbeat is decoded."""
+    """A desk that receives frames. reads_all: every heartbeat's body is decoded."""
 
     def __init__(self, directory: Path, clock: FakeClock, reads_all: bool = False) -> None:
         self.desk = BrokerDesk(directory, clock)
-        if reads_all:
-            self.desk.dispatcher._hot.clear()
+        heard_again = self.desk.clients.heard_again
+
+        def heard(*beat: Any) -> bool:
+            self.taken_unread = not reads_all and heard_again(*beat)
+            return self.taken_unread
+
+        self.taken_unread = False
+        self.desk.clients.heard_again = heard  # type: ignore[method-assign]
         self.peers = [FakeConnection(f"127.0.0.1:{port}") for port in range(1, PEERS + 1)]
 
     def ask(self, peer: FakeConnection, code: int, body: bytes = b"", version: int = 479, **ext: str) -> Any:
         """Return the answer in comparable form."""
         peer.answers.clear()
+        self.taken_unread = False
         frame = encode_command(RemotingCommand(code, opaque=77, version=version, ext_fields=ext, body=body))
         (meta,) = struct.unpack_from(">i", frame, 4)
         self.desk.dispatcher.dispatch(peer, memoryview(frame), 8, len(frame), meta)  # type: ignore[arg-type]
         while self.desk.later:
             self.desk.later.pop(0)()
-        unread = [frame for frame in peer.notices if frame.is_response]
-        peer.notices = [frame for frame in peer.notices if not frame.is_response]
-        (answer,) = peer.answers + unread
-        self.taken_unread = bool(unread)
-        if unread:
-            assert answer.opaque == 77
+        (answer,) = peer.answers
         return answer.code, answer.remark, answer.ext_fields, answer.flag
 
     def all_that_is_known(self) -> Any:

@@ -192,19 +192,3 @@ def test_close_ends_a_call_that_waits() -> None:
         thread.join(60)
         assert not thread.is_alive()
         assert isinstance(caught[0], ConnectError)
-
-
-def test_a_one_way_request_asks_for_no_answer_and_goes_before_the_next_call() -> None:
-    seen: list[RemotingCommand] = []
-
-    def behave(sock: socket.socket, request: RemotingCommand) -> None:
-        seen.append(request)
-        if not request.is_oneway:
-            sock.sendall(_answer_to(request))
-
-    with peer(behave) as address:
-        client = RemotingClient(address)
-        client.invoke_oneway(_ask())
-        client.invoke_sync(_ask(), 3000)
-        assert [request.is_oneway for request in seen] == [True, False]
-        client.close()

@@ -13,7 +13,7 @@ from appliance.engine.protocol.command import RemotingCommand, encode_command
 from appliance.engine.remoting import outbox as outbox_module
 from appliance.engine.remoting.peer_requests import PeerRequests
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
-from tests.support.remoting import ECHO, HOT, request
+from tests.support.remoting import ECHO, HOT, HotFields, request
 from tests.support.waiting import wait_for
 
 FILE = 6
@@ -34,10 +34,10 @@ def test_an_error_out_of_a_hot_handler_closes_that_connection_only(rig, caplog, 
     bystander, peer = rig.peer(), rig.peer()
     assert bystander.ask(ECHO).code == 0
 
-    def fail(conn, view, header, body, end):
+    def fail(conn, frame, body):
         raise error
 
-    rig.server._listeners[0].dispatcher._hot[b'{"code":310,"extFields'[:12]] = fail
+    rig.server._listeners[0].dispatcher.add_hot(HOT, HotFields, fail)
     peer.send_bytes(request(ECHO, 1), request(HOT, 2, b"body", a="1"), request(ECHO, 3), request(ECHO, 4)[:20])
     assert [answer.opaque for answer in peer.receive_all()] in ([], [1])
     check_others(rig, bystander)
@@ -49,10 +49,10 @@ def test_an_error_out_of_a_handler_that_gets_a_frame_of_its_own_buffer_closes_th
     bystander, peer = rig.peer(), rig.peer()
     assert bystander.ask(ECHO).code == 0
 
-    def fail(conn, view, header, body, end):
+    def fail(conn, frame, body):
         raise BlockingIOError(11, "planted")
 
-    rig.server._listeners[0].dispatcher._hot[b'{"code":310,"extFields'[:12]] = fail
+    rig.server._listeners[0].dispatcher.add_hot(HOT, HotFields, fail)
     peer.send_bytes(request(HOT, 2, bytes(1_000_000), a="1"))
     assert peer.is_closed()
     check_others(rig, bystander)
@@ -65,10 +65,10 @@ def test_an_error_among_kept_frames_closes_that_connection_only(rig, caplog):
     rig.loop.call_soon(lambda: rig.server.hold_producers(True))
     assert bystander.ask(ECHO).code == 0
 
-    def fail(conn, view, header, body, end):
+    def fail(conn, frame, body):
         raise KeyError("planted")
 
-    rig.server._listeners[0].dispatcher._hot[b'{"code":310,"extFields'[:12]] = fail
+    rig.server._listeners[0].dispatcher.add_hot(HOT, HotFields, fail)
     peer.send_bytes(request(HOT, 2, b"body", a="1"), request(ECHO, 3))
     wait_for(lambda: rig.server.held_back, "the send was not held back")
     rig.loop.call_soon(lambda: rig.server.hold_producers(False))

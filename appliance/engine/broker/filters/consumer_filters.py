@@ -31,7 +31,7 @@ from ...json_file import load_json_with_backup, save_json_atomically
 from ...protocol.codes import ResponseCode
 from ...shares import Shares
 from ..heartbeat import SubscriptionData
-from ..table_saver import TableSaver
+from ..table_saver import SavedTable, TableSaver
 from .bloom import bloom_of
 from .retries import FilterOfRetries
 
@@ -82,7 +82,7 @@ class _Document(msgspec.Struct, rename="camel"):
     filter_data_by_topic: dict[str, _Group] = {}
 
 
-class ConsumerFilters:
+class ConsumerFilters(SavedTable):
     """Owned by remoting-io; any thread may call `get` and `all`."""
 
     def __init__(self, path: Path, config: BrokerConfig, clock: Clock | None = None, disk: Disk | None = None) -> None:
@@ -315,18 +315,6 @@ class ConsumerFilters:
             logger.error("filters: %d entries are there, that of %s is not kept", len(self._table), key)
 
     # --- the file
-
-    def start(self) -> None:
-        self._saver.start()
-
-    def stop(self) -> None:
-        """End the thread and save."""
-        self._saver.stop()
-
-    @property
-    def failure(self) -> str | None:
-        """Reason why the last attempt to save the file failed; None if it did not."""
-        return self._saver.failure
 
     def persist(self) -> None:
         """Rewrite the file if something changed since the last time; durable when this returns. Raises OSError."""

@@ -9,7 +9,6 @@ Source: RocketMQ 5.3.3 `ClientManageProcessor`.
 from __future__ import annotations
 
 import logging
-import struct
 import time
 from collections import deque
 from collections.abc import Callable
@@ -29,7 +28,7 @@ from ...filter.expressions import (
     not_supported,
 )
 from ...filter.message_filter import MessageFilter
-from ...protocol.codes import VERSION, RequestCode, ResponseCode
+from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import require_str
 from ...protocol.names import PERM_READ, PERM_WRITE, RETRY_PREFIX, is_legal_group
@@ -48,7 +47,6 @@ from ..heartbeat_bounds import (
     too_many_groups,
     too_much_subscribed,
 )
-from ..topic_config import I32
 from ..topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
@@ -67,24 +65,6 @@ _COMPILING_S = 0.01
 #: the client sends the next in 30 s. 10,000 clients with 30 groups each may begin at once. The bytes are shared out by
 #: connection and address (`Shares`); each connection may have the smaller number in any case.
 MOST_WAITING_BYTES, FEW_WAITING_BYTES = 64 * 1024 * 1024, 16 * 1024
-
-
-class _BeatHeader(msgspec.Struct, gc=False):
-    """The fields of a heartbeat's header that matter."""
-
-    opaque: I32
-    flag: I32 = 0
-    version: I32 = 0
-    language: str = ""
-
-
-_decode_beat = msgspec.json.Decoder(_BeatHeader).decode
-_PREFIX = struct.Struct(">ii")
-#: The header of the answer to a client without V2, with a place for the opaque.
-_SAID_AGAIN = (
-    b'{"code":0,"extFields":{"IS_SUPPORT_HEART_BEAT_V2":"true","IS_SUB_CHANGE":"true"},"flag":1,"language":"JAVA",'
-    b'"opaque":%%d,"serializeTypeCurrentRPC":"JSON","version":%d}' % VERSION
-)
 
 
 class _Heartbeat:
@@ -137,7 +117,6 @@ class ClientProcessor:
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.HEART_BEAT, self.handle_heartbeat)
-        dispatcher.add_hot(RequestCode.HEART_BEAT, self.hot_heartbeat)
         dispatcher.add(RequestCode.UNREGISTER_CLIENT, self.handle_unregister)
         dispatcher.add(RequestCode.GET_CONSUMER_LIST_BY_GROUP, self.handle_consumer_list)
         dispatcher.add(RequestCode.CHECK_CLIENT_CONFIG, self.handle_check_config)
@@ -145,21 +124,6 @@ class ClientProcessor:
     def _generation(self) -> int:
         """Return a number that grows with each change of topics or groups."""
         return self._topics.generation + self._groups.generation
-
-    def hot_heartbeat(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
-        """Take a heartbeat that equals the connection's last one, as nearly all do; False for any other."""
-        try:
-            beat = _decode_beat(view[header:body])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return False
-        if beat.flag or beat.version != conn.version or beat.language != conn.language or conn in self._waiting_for:
-            return False
-        if not self._clients.heard_again(conn, hash(bytes(view[body:end])), self._generation()):
-            return False
-        answer = _SAID_AGAIN % beat.opaque
-        size = len(answer)
-        conn.send(_PREFIX.pack(size + 4, size) + answer)
-        return True
 
     def handle_heartbeat(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
         """Register the client's groups. A group that may not be made is left out, as 5.3.3 does.
@@ -169,8 +133,14 @@ class ClientProcessor:
         being registered. None: the answer comes later.
         """
         body = request.body
-        data = decode_body(body, HeartbeatData)
         mark = hash(body)
+        if (
+            (request.version, request.language) == (conn.version, conn.language)
+            and conn not in self._waiting_for
+            and self._clients.heard_again(conn, mark, self._generation())
+        ):
+            return _taken(full_wanted=True)  # it equals the connection's last one, as nearly all do
+        data = decode_body(body, HeartbeatData)
         if mark != self._clients.mark_of(conn):  # otherwise it equals the last one, which passed
             check_heartbeat(data)
             self._check_room(conn, data, len(body))

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from ...errors import RefusedRequest
 from ...filter.expressions import NotCompiled, make_filter
 from ...hotpath import PullRuns
@@ -18,14 +16,14 @@ from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand
 from ...protocol.names import PERM_READ
 from ...remoting.connection import Connection
-from ...remoting.dispatcher import Dispatcher, WorkerPool
+from ...remoting.dispatcher import Dispatcher, Frame, WorkerPool
 from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
 from ..groups import is_system_group
 from ..pulling.admission import PARSE_FAILED, Forbidden, ForbiddenType, PullAdmission
 from ..pulling.cold_pulls import COLD_PULL_BYTES, ColdPulls, overloaded
 from ..pulling.compiled import PullParts
-from ..pulling.fields import COMMIT_OFFSET, SUSPEND, PullFields, decode_pull, fields_of
+from ..pulling.fields import COMMIT_OFFSET, SUSPEND, PullFields, fields_of
 from ..pulling.pull_path import PullPath
 from ..pulling.request import Allowance, Metered, PullRequest
 from .pull_answers import FOUND_HEADER, PullAnswers
@@ -115,8 +113,7 @@ class PullProcessor:
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.PULL_MESSAGE, self.handle_pull)
         dispatcher.add(RequestCode.LITE_PULL_MESSAGE, self.handle_pull)
-        dispatcher.add_hot(RequestCode.PULL_MESSAGE, self.hot_pull)
-        dispatcher.add_hot(RequestCode.LITE_PULL_MESSAGE, self.hot_lite_pull)
+        dispatcher.add_hot(RequestCode.PULL_MESSAGE, PullFields, self.hot_pull)
         dispatcher.add_runs(RequestCode.PULL_MESSAGE, self.compiled)
         dispatcher.add_runs(RequestCode.LITE_PULL_MESSAGE, self.compiled)
 
@@ -130,19 +127,9 @@ class PullProcessor:
         self._cold.close()
         self._filtering.close()
 
-    def hot_pull(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
-        try:
-            frame = decode_pull(view[header:body])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return False
+    def hot_pull(self, conn: Connection, frame: Frame[PullFields], body: memoryview) -> None:
         if not frame.flag & FLAG_ONEWAY:
             self._pull(conn, frame.opaque, frame.extFields)
-        return True
-
-    def hot_lite_pull(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
-        if not self._config.lite_pull_message_enable:
-            return False
-        return self.hot_pull(conn, view, header, body, end)
 
     def handle_pull(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
         """Serve a pull in any other encoding."""

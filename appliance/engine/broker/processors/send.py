@@ -1,6 +1,6 @@
 """SEND_MESSAGE (10), SEND_MESSAGE_V2 (310), SEND_BATCH_MESSAGE (320): from a frame to the send path, and the answer.
 
-The hot path reads the frame in place. The outcome of a send stays a value until its tick is published; only then is the
+The outcome of a send stays a value until its tick is published; only then is the
 answer encoded from it.
 """
 
@@ -16,8 +16,8 @@ from ...protocol.codes import VERSION, RequestCode
 from ...protocol.command import FLAG_ONEWAY, RemotingCommand
 from ...protocol.properties import MSG_REGION, TRACE_SWITCH
 from ...remoting.connection import Connection
-from ...remoting.dispatcher import Dispatcher
-from ..sending.fields import decode_letters, decode_long, fields_of
+from ...remoting.dispatcher import Dispatcher, Frame
+from ..sending.fields import LongFields, SendFields, fields_of
 from ..sending.outcome import PutOutcome
 from ..sending.send_path import SendPath
 
@@ -111,20 +111,16 @@ class SendProcessor:
     """Owned by remoting-io: every method runs there."""
 
     def __init__(self, path: SendPath, answers: SendAnswers, runs: Any = None) -> None:
-        """runs: takes usual sends before `hot_letters` and `hot_long` see them (`SendPath.runs`)."""
+        """runs: takes usual sends before `hot_send` sees them (`SendPath.runs`)."""
         # Constant after construction.
         self._put = path.put
         self._answers = answers
         self._runs = runs
 
     def register(self, dispatcher: Dispatcher) -> None:
-        dispatcher.add(RequestCode.SEND_MESSAGE, self.handle_send)
-        dispatcher.add(RequestCode.SEND_MESSAGE_V2, self.handle_send)
-        dispatcher.add(RequestCode.SEND_BATCH_MESSAGE, self.handle_send)
-        dispatcher.add_hot(RequestCode.SEND_MESSAGE, self.hot_long)
-        dispatcher.add_hot(RequestCode.SEND_MESSAGE_V2, self.hot_letters)
-        dispatcher.add_hot(RequestCode.SEND_BATCH_MESSAGE, self.hot_letters)
         for code in (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE):
+            dispatcher.add(code, self.handle_send)
+            dispatcher.add_hot(code, LongFields if code == RequestCode.SEND_MESSAGE else SendFields, self.hot_send)
             dispatcher.add_runs(code, self._runs)
 
     def take_options(self) -> None:
@@ -132,25 +128,10 @@ class SendProcessor:
         if self._runs is not None:
             self._runs.refresh()
 
-    def hot_letters(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
-        """Serve 310 and 320 in place; False if the header is not as Java, Go and C++ write it."""
-        try:
-            frame = decode_letters(view[header:body])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return False
+    def hot_send(self, conn: Connection, frame: Frame[SendFields], body: memoryview) -> None:
+        """Serve a send as Java, Go and C++ write it."""
         reply_to = None if frame.flag & FLAG_ONEWAY else SendReply(self._answers, conn, frame.opaque)
-        self._put(frame.extFields, frame.version, conn.born_host, view[body:end], reply_to)
-        return True
-
-    def hot_long(self, conn: Connection, view: memoryview, header: int, body: int, end: int) -> bool:
-        """Serve 10 in place; False as in `hot_letters`."""
-        try:
-            frame = decode_long(view[header:body])
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            return False
-        reply_to = None if frame.flag & FLAG_ONEWAY else SendReply(self._answers, conn, frame.opaque)
-        self._put(frame.extFields, frame.version, conn.born_host, view[body:end], reply_to)
-        return True
+        self._put(frame.extFields, frame.version, conn.born_host, body, reply_to)
 
     def handle_send(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
         """Serve a send in any other encoding; it is answered when the tick is published."""

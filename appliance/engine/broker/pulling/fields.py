@@ -10,7 +10,6 @@ from ...errors import RefusedRequest
 from ...protocol.codes import ResponseCode
 from ...protocol.command import RemotingCommand
 from ..heartbeat_bounds import MOST_EXPRESSION_CHARS
-from ..topic_config import I32
 
 COMMIT_OFFSET = 0x1
 SUSPEND = 0x2
@@ -45,17 +44,6 @@ class PullFields(
     sub_version: int = 0
     subscription: Annotated[str, msgspec.Meta(max_length=MOST_EXPRESSION_CHARS)] | None = None
     expression_type: str | None = None
-
-
-class PullFrame(msgspec.Struct, gc=False):
-    """A whole JSON header. For numbers outside 32 bits, the cold way says so and closes."""
-
-    extFields: PullFields
-    opaque: I32
-    flag: I32 = 0
-
-
-decode_pull = msgspec.json.Decoder(PullFrame, strict=False).decode
 
 
 def fields_of(request: RemotingCommand) -> PullFields:

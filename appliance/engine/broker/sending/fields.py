@@ -1,7 +1,4 @@
-"""The header of a send, under its long names (code 10) and its letters (310, 320), as one value.
-
-msgspec reads it straight from the frame; numbers may come as text (Java, Go) or as numbers (C++).
-"""
+"""The header of a send, under its long names (code 10) and its letters (310, 320), as one value."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ import msgspec
 from ...errors import RefusedRequest
 from ...protocol.codes import ResponseCode
 from ...protocol.command import RemotingCommand
-from ..topic_config import I32
 
 #: attribute -> (letter of SendMessageRequestHeaderV2, name of SendMessageRequestHeader)
 _NAMES = {
@@ -55,31 +51,6 @@ LongFields = msgspec.defstruct(
     rename={name: long for name, (_, long) in _NAMES.items()},
     gc=False,
 )
-
-
-class LetterFrame(msgspec.Struct, gc=False):
-    """A whole JSON header with letters.
-
-    The peer could not match an answer to an `opaque` outside 32 bits: the cold way says so and closes.
-    """
-
-    extFields: SendFields
-    opaque: I32
-    flag: I32 = 0
-    version: I32 = 0
-
-
-class LongFrame(msgspec.Struct, gc=False):
-    """A whole JSON header with long names."""
-
-    extFields: LongFields  # type: ignore[valid-type]
-    opaque: I32
-    flag: I32 = 0
-    version: I32 = 0
-
-
-decode_letters = msgspec.json.Decoder(LetterFrame, strict=False).decode
-decode_long = msgspec.json.Decoder(LongFrame, strict=False).decode
 
 
 def fields_of(request: RemotingCommand, letters: bool) -> SendFields:

@@ -156,7 +156,6 @@ class BlockChecksumService(ServiceThread):
         self.damaged: tuple[tuple[str, int, int], ...] = ()
         #: Reason that a file could not be sealed or read; None while all is well.
         self.failure: str | None = None
-        self.scrubbed_bytes = 0
 
     def run(self) -> None:
         self._next_scrub = self.clock.monotonic() + SCRUB_DELAY_S
@@ -279,7 +278,6 @@ class BlockChecksumService(ServiceThread):
         try:
             for step in mismatches(fd, self._disk, *sealed, self._read):
                 if step is None:
-                    self.scrubbed_bytes += SLICE_BYTES
                     if self._pause(SCRUB_BYTES_PER_S):
                         return found
                 else:

@@ -20,13 +20,10 @@ from ...protocol.record import Record, decode_record
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from ..figures.measures import Budget
-from ..messages.queue_reader import Entry, QueueReader
+from ..messages.queue_reader import Entry, QueueReader, read_run
 
-#: Entries that are read in one step, and bytes of the log that one read takes.
+#: Entries that are read in one step.
 SLICE = 128
-_READ_BYTES = 256 * 1024
-#: Largest gap between two records that are read together.
-_GAP_BYTES = 8 * 1024
 #: Dead letters of all groups together whose facts are kept.
 MOST_KEPT = 1_000_000
 #: Different kinds that are kept; all further ones become OTHER.
@@ -180,7 +177,7 @@ class LetterFacts:
             record = None
             if 0 < size < HOLE_SIZE:
                 if not start <= physical or physical + size > start + len(data):
-                    start, data = physical, self._log(entries, number)
+                    start, data = physical, read_run(self._store, entries, number)
                 record = _record(data, physical - start, queue, begin + number)
             if record is None:
                 codes.append(GONE)
@@ -192,21 +189,6 @@ class LetterFacts:
             codes.append(record.store_time_ms // HOUR_MS << 16 | self._number_of(kind))
             origins.append(digest_of(find_property(record.properties, ORIGIN_MESSAGE_ID)))
         return codes, origins
-
-    def _log(self, entries: list[Entry], first: int) -> bytes:
-        """Return the log from an entry's record on, up to the last of the records that follow closely."""
-        start, size, _ = entries[first]
-        end = start + size
-        for physical, size, _ in entries[first + 1 :]:
-            if not 0 < size < HOLE_SIZE or not end <= physical <= end + _GAP_BYTES:
-                break
-            if physical + size - start > _READ_BYTES:
-                break
-            end = physical + size
-        try:
-            return self._store.log.read(start, end - start) if end <= self._store.published else b""
-        except OSError:
-            return b""
 
     def _number_of(self, kind: LetterKind) -> int:
         number = self._numbers.get(kind)

@@ -8,21 +8,19 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ...broker.group_config import SubscriptionGroupConfig
-from ...broker.groups import SubscriptionGroupManager
 from ...broker.replay import job as j
 from ...broker.replay.copies import is_kept, is_writable, origin_topic
 from ...broker.replay.dead_letters import DeadLetterReader
 from ...broker.replay.history import replays_of, times_replayed
 from ...broker.replay.job import JobSpec, Numbering, Result, Span, spans_of
 from ...broker.replay.service import JobView, Refused, ReplayService, new_job_id
-from ...broker.topics import TopicConfigManager
 from ...errors import AdminError, Conflict, InvalidInput, NotFound, QueueBroken, Unavailable
 from ...protocol.names import DLQ_PREFIX, PERM_READ, PERM_WRITE, RETRY_PREFIX
 from ...protocol.record import Record
-from ...store.message_store import MessageStore
 from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
+from ..sources import Sources
 from .replays import ReplayViews, job_of
 from .snapshots import ReplayJob, ReplayPlan
 from .views import DeadLetterViews, filter_of
@@ -38,20 +36,16 @@ class ReplayCommands:
 
     def __init__(
         self,
+        sources: Sources,
         service: ReplayService,
         views: ReplayViews,
         letters: DeadLetterViews,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        store: MessageStore,
     ) -> None:
         # Constant after construction.
+        self._topics, self._groups, self._store = sources.topics, sources.groups, sources.store
         self._service = service
         self._views = views
         self._letters = letters
-        self._topics = topics
-        self._groups = groups
-        self._store = store
 
     def start(
         self,

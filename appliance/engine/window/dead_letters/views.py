@@ -10,15 +10,12 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
-from ...broker.groups import SubscriptionGroupManager
-from ...broker.queue_index import QueueIndex
 from ...broker.replay.history import History, replays_of, times_replayed
 from ...broker.replay.job import spans_of
 from ...broker.replay.letter_filter import REPLAYS, LetterFilter
 from ...broker.replay.provenance import provenance_of
 from ...broker.replay.service import ReplayService
 from ...broker.topic_config import reserve_hours_of
-from ...broker.topics import TopicConfigManager
 from ...errors import InvalidInput, NotFound, Unavailable
 from ...protocol.names import DLQ_PREFIX
 from ...protocol.properties import ORIGIN_MESSAGE_ID, RETRY_TOPIC, decode_properties, find_property
@@ -27,12 +24,13 @@ from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from ...store.retention.clean_rules import HOUR_MS, is_cleaning_hour
 from .. import snapshots as s
-from ..figures.measures import Budget, Measures
+from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..messages.snapshots import MessageCopy
 from ..messages.views import MessageViews, copy_of, row_of
 from ..options import Options
 from ..sentences import say
+from ..sources import Sources
 from ..tables import cut, page_of, sorted_by
 from .facts import LetterFacts, copies_of, digest_of
 from .snapshots import (
@@ -140,30 +138,23 @@ class DeadLetterViews:
 
     def __init__(
         self,
+        sources: Sources,
         messages: MessageViews,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        store: MessageStore,
-        index: QueueIndex,
         replays: ReplayService,
         options: Options,
-        measures: Measures,
     ) -> None:
         # Constant after construction.
+        self._topics, self._groups, self._store = sources.topics, sources.groups, sources.store
+        self._index, self._measures = sources.sampler.index, sources.measures
         self._messages = messages
-        self._topics = topics
-        self._groups = groups
-        self._store = store
-        self._index = index
         self._replays = replays
         self._history: History = replays.history
         self._options = options
-        self._measures = measures
         # Any thread: each step is one C call. Queue -> (physical offset, first queue offset behind it).
         self._edges: dict[ConsumeQueue, tuple[int, int]] = {}
         # Guarded by _lock.
         self._lock = threading.Lock()
-        self._facts = LetterFacts(store)
+        self._facts = LetterFacts(self._store)
 
     def page(
         self,

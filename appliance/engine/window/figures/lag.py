@@ -29,46 +29,30 @@ class Backlog(NamedTuple):
     retries: int
 
 
-class ConsumerLag:
+class ConsumerLag(NamedTuple):
     """Makes snapshots of all groups' progress. Any thread."""
 
-    def __init__(
-        self,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        clients: ClientManager,
-        offsets: ConsumerOffsetManager,
-        index: QueueIndex,
-    ) -> None:
-        # Constant after construction.
-        self._topics = topics
-        self._groups = groups
-        self._clients = clients
-        self._offsets = offsets
-        self._index = index
+    topics: TopicConfigManager
+    groups: SubscriptionGroupManager
+    clients: ClientManager
+    offsets: ConsumerOffsetManager
+    known_queues: QueueIndex
 
     def snapshot(self) -> LagSnapshot:
-        return LagSnapshot(self._topics, self._groups, self._clients, self._offsets, self._index)
+        return LagSnapshot(self)
 
 
 class LagSnapshot:
     """All groups' offsets at one moment; made for one request, so that the tables are copied once."""
 
-    def __init__(
-        self,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        clients: ClientManager,
-        offsets: ConsumerOffsetManager,
-        index: QueueIndex,
-    ) -> None:
-        self._topics = topics
-        self._groups = groups
-        self.queues = index.by_topic()
-        self.online: dict[str, ConsumerGroupInfo] = {info.group_name: info for info in clients.consumer_groups()}
+    def __init__(self, tables: ConsumerLag) -> None:
+        self._topics = tables.topics
+        self._groups = tables.groups
+        self.queues = tables.known_queues.by_topic()
+        self.online: dict[str, ConsumerGroupInfo] = {info.group_name: info for info in tables.clients.consumer_groups()}
         #: group -> topic -> the group's offsets of it.
         self.entries: dict[str, dict[str, QueueOffsets]] = {}
-        for entry in offsets.all():
+        for entry in tables.offsets.all():
             own = self.entries.get(entry.group)
             if own is None:
                 own = self.entries[entry.group] = {}

@@ -6,14 +6,12 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from ...broker.groups import is_system_group
-from ...broker.sampler import Sampler
 from ...figures import KEPT
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from ...store.message_store import MessageStore
 from ..health.unread_deletion import UnreadDeletion, UnreadLook
 from ..messages.queue_reader import QueueReader
-from .lag import Backlog, ConsumerLag
-from .lag_times import LagTimes
+from ..sources import Sources
+from .lag import Backlog
 from .measures import Measures
 from .traffic import BrokerFigures
 
@@ -36,22 +34,15 @@ class Measurements:
 
     def __init__(
         self,
-        sampler: Sampler,
-        lag: ConsumerLag,
-        lag_times: LagTimes,
-        measures: Measures,
-        store: MessageStore,
+        sources: Sources,
         figures: BrokerFigures,
         rebalances: Callable[[], dict[str, int]],
         unread: UnreadDeletion,
     ) -> None:
         """rebalances: returns group -> number of notices to rebalance that its members got, as a copy."""
         # Constant after construction.
-        self._sampler = sampler
-        self._lag = lag
-        self._lag_times = lag_times
-        self._measures = measures
-        self._store = store
+        self._sampler, self._lag, self._lag_times = sources.sampler, sources.lag, sources.lag_times
+        self._measures, self._store = sources.measures, sources.store
         self._figures = figures
         self._rebalances = rebalances
         self._unread = unread

@@ -15,17 +15,13 @@ from typing import NamedTuple
 
 from ...broker.clients import ClientManager, ConsumerGroupInfo
 from ...broker.groups import is_system_group
-from ...broker.pull_offsets import PullOffsets
-from ...broker.sampler import Sampler
-from ...broker.topics import TopicConfigManager
 from ...protocol.codes import version_name
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
-from ...store.message_store import MessageStore
 from ..messages.queue_reader import QueueReader
 from ..replicas.views import ReplicationView
-from .lag import BROADCASTING, ConsumerLag, LagSnapshot, lag_time_ms
-from .lag_times import LagTimes
-from .measures import Budget, Measures
+from ..sources import Sources
+from .lag import BROADCASTING, LagSnapshot, lag_time_ms
+from .measures import Budget
 from .traffic import BrokerFigures
 
 #: Time limit for reading store times in one scrape; a group that is not reached has no sample of its lag time.
@@ -63,15 +59,9 @@ class UpstreamMetrics:
 
     def __init__(
         self,
+        sources: Sources,
         names: Callable[[], BrokerNames],
-        store: MessageStore,
-        topics: TopicConfigManager,
         clients: ClientManager,
-        sampler: Sampler,
-        lag: ConsumerLag,
-        lag_times: LagTimes,
-        measures: Measures,
-        pulled: PullOffsets,
         runtime_info: Callable[[], Mapping[str, str]],
         figures: BrokerFigures,
         permission: Callable[[], int],
@@ -79,15 +69,11 @@ class UpstreamMetrics:
     ) -> None:
         """names, runtime_info (the answer to request 28), permission (of the broker): called at each scrape."""
         # Constant after construction.
+        self._store, self._topics, self._sampler = sources.store, sources.topics, sources.sampler
+        self._lag, self._lag_times = sources.lag, sources.lag_times
+        self._measures, self._pulled = sources.measures, sources.pulled
         self._names = names
-        self._store = store
-        self._topics = topics
         self._clients = clients
-        self._sampler = sampler
-        self._lag = lag
-        self._lag_times = lag_times
-        self._measures = measures
-        self._pulled = pulled
         self._runtime_info = runtime_info
         self._figures = figures
         self._permission = permission

@@ -16,20 +16,16 @@ from functools import cached_property
 from ...broker.clients import ConsumerGroupInfo
 from ...broker.deliveries.history import Delivered, DeliveryHistory, DeliveryReader
 from ...broker.deliveries.last_pulls import LastPull
-from ...broker.groups import SubscriptionGroupManager
-from ...broker.pull_offsets import PullOffsets
 from ...broker.queue_locks import MessageQueue, RebalanceLockManager
-from ...broker.sampler import SLOTS, Sampler
+from ...broker.sampler import SLOTS
 from ...errors import NotFound, RefusedRequest
 from ...filter.expressions import TAG_TYPES, make_filter
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ...protocol.properties import decode_properties
 from ...protocol.record import Record
-from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from ..clients.views import conflicts_of, members_of
-from ..figures.lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot
-from ..figures.measures import Measures
+from ..figures.lag import BROADCASTING, Backlog, LagSnapshot
 from ..health import limits
 from ..health.lateness import Lateness, StandingQueue
 from ..health.needs import say_late
@@ -37,6 +33,7 @@ from ..messages.queue_reader import QueueReader
 from ..messages.story import place_of
 from ..messages.views import row_of
 from ..sentences import Sentence, say
+from ..sources import Sources
 from . import diagnosis_snapshots as d
 
 logger = logging.getLogger(__name__)
@@ -87,13 +84,8 @@ class GroupDiagnosis:
 
     def __init__(
         self,
-        groups: SubscriptionGroupManager,
-        store: MessageStore,
-        lag: ConsumerLag,
+        sources: Sources,
         locks: RebalanceLockManager,
-        pulled: PullOffsets,
-        sampler: Sampler,
-        measures: Measures,
         last_pull: Callable[[str, str, int], LastPull | None],
         judge: Lateness,
         deliveries: DeliveryReader,
@@ -101,19 +93,15 @@ class GroupDiagnosis:
     ) -> None:
         """last_pull: returns the LastPull of a (group, topic, queue id), None without one."""
         # Constant after construction.
+        self._groups, self._store, self._lag = sources.groups, sources.store, sources.lag
+        self._pulled, self._sampler, self._measures = sources.pulled, sources.sampler, sources.measures
         self._lateness = judge
         self._broker_name = broker_name
         self._deliveries = deliveries
         # (group, physical offset) -> (when that was looked up, deliveries to the group, whether these are all).
         self._known: dict[tuple[str, int], tuple[float, list[Delivered], bool]] = {}
         self._last_pull = last_pull
-        self._groups = groups
-        self._store = store
-        self._lag = lag
         self._locks = locks
-        self._pulled = pulled
-        self._sampler = sampler
-        self._measures = measures
 
     def of(self, group: str, may_see: Callable[[str], bool] = lambda topic: True) -> d.Diagnosis:
         """Return what is wrong with a group by the broker's own records, each finding with its numbers.

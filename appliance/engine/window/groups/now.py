@@ -7,20 +7,19 @@ from collections.abc import Callable, Iterable
 
 from ...broker.clients import ConsumerGroupInfo
 from ...broker.deliveries.last_pulls import LastPull
-from ...broker.pull_offsets import PullOffsets
 from ...broker.pulling.request import PullRequest
 from ...broker.queue_locks import MessageQueue, RebalanceLockManager
-from ...broker.sampler import SLOTS, Sampler
+from ...broker.sampler import SLOTS
 from ...errors import NotFound
 from ...protocol.names import RETRY_PREFIX
-from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
-from ..figures.lag import BROADCASTING, ConsumerLag, LagSnapshot, lag_of, next_of
-from ..figures.measures import Budget, Measures
+from ..figures.lag import BROADCASTING, LagSnapshot, lag_of, next_of
+from ..figures.measures import Budget
 from ..health import limits
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
+from ..sources import Sources
 from ..tables import cut, page_of, sorted_by
 from ..topics.views import SORT_BUDGET_MS
 
@@ -33,26 +32,19 @@ class GroupNow:
 
     def __init__(
         self,
-        store: MessageStore,
+        sources: Sources,
         locks: RebalanceLockManager,
         broker_name: str,
-        lag: ConsumerLag,
-        sampler: Sampler,
-        measures: Measures,
-        pulled: PullOffsets,
         held_at: Callable[[ConsumeQueue], Iterable[PullRequest]],
         last_pull: Callable[[str, str, int], LastPull | None],
     ) -> None:
         """held_at: returns the pulls that wait at a queue. last_pull: returns the LastPull of a (group, topic, queue
         id), None without one."""
         # Constant after construction.
-        self._store = store
+        self._store, self._lag, self._sampler = sources.store, sources.lag, sources.sampler
+        self._measures, self._pulled = sources.measures, sources.pulled
         self._locks = locks
         self._broker_name = broker_name
-        self._lag = lag
-        self._sampler = sampler
-        self._measures = measures
-        self._pulled = pulled
         self._held_at = held_at
         self._last_pull = last_pull
 

@@ -7,21 +7,19 @@ from collections.abc import Callable
 
 from ...broker.admin_settings import GROUP_SETTINGS
 from ...broker.group_config import SubscriptionGroupConfig
-from ...broker.groups import SubscriptionGroupManager, is_system_group
+from ...broker.groups import is_system_group
 from ...broker.offsets import is_brokers_own
 from ...broker.queue_locks import MessageQueue, RebalanceLockManager
-from ...broker.sampler import Sampler
 from ...errors import NotFound, Unavailable
 from ...protocol.names import RETRY_PREFIX
-from ...store.message_store import MessageStore
 from .. import snapshots as s
 from ..changes import revision_of
 from ..clients.views import conflicts_of, members_of
-from ..figures.lag import BROADCASTING, Backlog, ConsumerLag, LagSnapshot, lag_of, lag_time_ms, next_of
-from ..figures.lag_times import LagTimes
-from ..figures.measures import Budget, Measures
+from ..figures.lag import BROADCASTING, Backlog, LagSnapshot, lag_of, lag_time_ms, next_of
+from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
+from ..sources import Sources
 from ..tables import cut, page_of, sorted_by
 from ..topics.views import SORT_BUDGET_MS
 
@@ -52,26 +50,17 @@ class GroupViews:
 
     def __init__(
         self,
-        groups: SubscriptionGroupManager,
-        store: MessageStore,
+        sources: Sources,
         locks: RebalanceLockManager,
         broker_name: str,
-        lag: ConsumerLag,
-        sampler: Sampler,
-        measures: Measures,
-        lag_times: LagTimes,
         retries_waiting: Callable[[Budget], dict[str, int]],
     ) -> None:
         """retries_waiting: returns group -> number of messages that wait at a delay level for their next try."""
         # Constant after construction.
-        self._groups = groups
-        self._store = store
+        self._groups, self._store, self._lag = sources.groups, sources.store, sources.lag
+        self._sampler, self._measures, self._lag_times = sources.sampler, sources.measures, sources.lag_times
         self._locks = locks
         self._broker_name = broker_name
-        self._lag = lag
-        self._sampler = sampler
-        self._measures = measures
-        self._lag_times = lag_times
         self._retries_waiting = retries_waiting
 
     # --- the list

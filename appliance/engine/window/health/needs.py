@@ -8,22 +8,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator
 
-from ...broker.groups import SubscriptionGroupManager, is_system_group
+from ...broker.groups import is_system_group
 from ...broker.topic_config import reserve_hours_of
-from ...broker.topics import TopicConfigManager
 from ...protocol.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX
-from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
 from ..clients.views import conflicts_of, members_of
 from ..dead_letters.views import Expiry
 from ..figures.lag import Backlog, LagSnapshot
-from ..figures.lag_times import LagTimes
-from ..figures.measures import Budget, Measures
+from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..options import Options
 from ..replicas.views import ReplicationView
 from ..sentences import Sentence, say
+from ..sources import Sources
 from ..transactions.stuck import StuckTransactions
 from . import limits
 from .disk_room import DiskRoom
@@ -94,13 +92,9 @@ class Needs:
 
     def __init__(
         self,
+        sources: Sources,
         lateness: Lateness,
         transactions: StuckTransactions,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        measures: Measures,
-        lag_times: LagTimes,
         disk: DiskRoom,
         options: Options,
         replication: ReplicationView,
@@ -109,13 +103,10 @@ class Needs:
     ) -> None:
         """users_at_quota: returns the users of the wire who reached a quota in the last minute."""
         # Constant after construction.
+        self._store, self._topics, self._groups = sources.store, sources.topics, sources.groups
+        self._measures, self._lag_times = sources.measures, sources.lag_times
         self._lateness = lateness
         self._transactions = transactions
-        self._store = store
-        self._topics = topics
-        self._groups = groups
-        self._measures = measures
-        self._lag_times = lag_times
         self._disk = disk
         self._options = options
         self._replication = replication

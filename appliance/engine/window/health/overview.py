@@ -5,9 +5,6 @@ from __future__ import annotations
 import time
 from typing import NamedTuple
 
-from ...broker.groups import SubscriptionGroupManager
-from ...broker.topics import TopicConfigManager
-from ...store.message_store import MessageStore
 from .. import snapshots as s
 from ..clients.views import ClientViews
 from ..figures.lag import ConsumerLag
@@ -15,6 +12,7 @@ from ..figures.traffic import BrokerFigures
 from ..groups.views import GroupViews
 from ..process.system import SystemView
 from ..sentences import say
+from ..sources import Sources
 from .checks import Checks
 from .disk_room import DiskRoom
 from .finding import checks_of
@@ -83,22 +81,18 @@ class OverviewView:
 
     def __init__(
         self,
+        sources: Sources,
         traffic: BrokerFigures,
         standing: Standing,
         disk: DiskRoom,
         system: SystemView,
-        store: MessageStore,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
     ) -> None:
         # Constant after construction.
+        self._store, self._topics, self._groups = sources.store, sources.topics, sources.groups
         self._traffic = traffic
         self._standing = standing
         self._disk = disk
         self._system = system
-        self._store = store
-        self._topics = topics
-        self._groups = groups
 
     def snapshot(self) -> s.Overview:
         """Return the front page: rates, needs, checks, the groups furthest behind. Made for each call: a page asks for

@@ -11,10 +11,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...broker.sampler import Sampler
 from ...broker.topic_config import reserve_hours_of
-from ...broker.topics import TopicConfigManager
-from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from ..dead_letters.views import Expiry
 from ..figures.lag import Backlog, LagSnapshot
@@ -22,6 +19,7 @@ from ..figures.lag_times import KEPT_S, MOST_KEPT
 from ..figures.measures import Budget, Measures
 from ..messages.queue_reader import QueueReader
 from ..options import Options
+from ..sources import Sources
 from . import limits
 from .disk_room import DiskRoom
 from .lateness import Lateness
@@ -46,18 +44,14 @@ class UnreadDeletion:
 
     def __init__(
         self,
+        sources: Sources,
         lateness: Lateness,
-        sampler: Sampler,
-        store: MessageStore,
-        topics: TopicConfigManager,
         disk: DiskRoom,
         options: Options,
     ) -> None:
         # Constant after construction.
+        self.sampler, self.store, self.topics = sources.sampler, sources.store, sources.topics
         self.lateness = lateness
-        self.sampler = sampler
-        self.store = store
-        self.topics = topics
         self.disk = disk
         self.options = options
         #: group -> (monotonic time of the last judgement, its result). Each step on it is one C call.

@@ -16,13 +16,12 @@ from typing import Any
 
 from ...broker.sending.own_appends import MAX_BATCH_BYTES, MAX_BATCH_MESSAGES, OwnAppends, OwnMessage
 from ...broker.topics import TopicConfigManager
-from ...errors import InvalidInput, NotFound, Unavailable
+from ...errors import InvalidInput, Unavailable
 from ...protocol.codes import ResponseCode
-from ...protocol.names import NO_SEND_TOPICS, PERM_WRITE
 from ...protocol.properties import KEYS, MAX_PROPERTIES_BYTES, SHARDING_KEY, TAGS, UNIQUE_KEY, encode_properties
 from ..options import Options
 from ..sentences import say
-from .sending import NOT_IN_TAGS, check_text, may_be_set
+from .sending import NOT_IN_TAGS, check_text, may_be_set, writable
 from .snapshots import Imported
 
 logger = logging.getLogger(__name__)
@@ -62,7 +61,7 @@ class MessageImport:
         the result names them. dry_run: only checks. NotFound (topic), InvalidInput (topic), Unavailable: some copies
         may have been stored then; find them with `messages(since=...)`.
         """
-        queues = self._queues(topic)
+        queues = writable(self._topics, topic).write_queue_nums
         found: list[Imported | None] = [None] * len(items)
         ready: list[tuple[int, OwnMessage, tuple[str, ...]]] = []
         for number, item in enumerate(items):
@@ -89,17 +88,6 @@ class MessageImport:
         if ready and not dry_run:
             logger.info("admin: messages imported topic=%s count=%d by=%s", topic, len(ready), by)
         return tuple([one for one in found if one is not None])
-
-    def _queues(self, topic: str) -> int:
-        """Return the number of write queues. Raises AdminError if the topic accepts no messages."""
-        config = self._topics.get(topic)
-        if config is None:
-            raise NotFound("topic", topic)
-        if topic in NO_SEND_TOPICS:
-            raise InvalidInput("topic", say("topic_kept"), ResponseCode.NO_PERMISSION)
-        if not config.perm & PERM_WRITE or not config.write_queue_nums:
-            raise InvalidInput("topic", say("topic_not_writable"), ResponseCode.NO_PERMISSION)
-        return config.write_queue_nums
 
     def _message(self, topic: str, queues: int, item: Mapping[str, Any]) -> tuple[OwnMessage, tuple[str, ...]]:
         """Return (message, names of the properties that were left out). Raises InvalidInput."""

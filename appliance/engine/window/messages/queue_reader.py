@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 #: Bytes of a record up to the end of the store time behind a 20-byte born host.
 _HEAD_BYTES = 76
 _TRIES = 5
+#: Bytes of the log that `read_run` takes, and the largest gap between two records that it reads together.
+_READ_BYTES, _GAP_BYTES = 256 * 1024, 8 * 1024
 
 Entry = tuple[int, int, int]  # physical offset, size, tag code
 
@@ -178,3 +180,19 @@ class QueueReader:
     def _look(self, queue: ConsumeQueue, offset: int) -> tuple[int, int]:
         stored = self.stored_at_ms(queue, offset)
         return offset, -1 if stored is None else stored
+
+
+def read_run(store: MessageStore, entries: list[Entry], first: int) -> bytes:
+    """Return the log from an entry's record on, up to the last of the records that follow closely."""
+    start, size, _ = entries[first]
+    end = start + size
+    for physical, size, _ in entries[first + 1 :]:
+        if not 0 < size < HOLE_SIZE or not end <= physical <= end + _GAP_BYTES:
+            break
+        if physical + size - start > _READ_BYTES:
+            break
+        end = physical + size
+    try:
+        return store.log.read(start, end - start) if end <= store.published else b""
+    except OSError:
+        return b""

@@ -11,6 +11,7 @@ from concurrent.futures import TimeoutError as FutureTimeout
 from ...broker.delays.levels import DelayLevels, Place, make_wait, queue_of_level
 from ...broker.sending.own_appends import OwnAppends, OwnMessage
 from ...broker.timers.waiting import WaitingPlaces
+from ...broker.topic_config import TopicConfig
 from ...broker.topics import TopicConfigManager
 from ...broker.transactions.half import HALF_QUEUE, make_half
 from ...broker.transactions.half_appends import HalfAppends
@@ -193,13 +194,7 @@ class TestSender:
 
     def _check(self, topic: str, body: bytes, queue_id: int | None) -> int:
         """Return the number of write queues; raises AdminError if the message cannot be sent."""
-        config = self._topics.get(topic)
-        if config is None:
-            raise NotFound("topic", topic)
-        if topic in NO_SEND_TOPICS:
-            raise InvalidInput("topic", say("topic_kept"), ResponseCode.NO_PERMISSION)
-        if not config.perm & PERM_WRITE or not config.write_queue_nums:
-            raise InvalidInput("topic", say("topic_not_writable"), ResponseCode.NO_PERMISSION)
+        config = writable(self._topics, topic)
         if config.order and not self._options.config.broker.broker_permission & PERM_WRITE:  # as a producer's
             raise InvalidInput("topic", say("topic_not_writable"), ResponseCode.NO_PERMISSION)
         if queue_id is not None and not 0 <= queue_id < config.write_queue_nums:
@@ -211,6 +206,18 @@ class TestSender:
         if len(body) > limit:
             raise InvalidInput("body", say("body_too_long", size=len(body), limit=limit), ResponseCode.MESSAGE_ILLEGAL)
         return config.write_queue_nums
+
+
+def writable(topics: TopicConfigManager, topic: str) -> TopicConfig:
+    """Return the settings of a topic. Raises AdminError if it accepts no messages."""
+    config = topics.get(topic)
+    if config is None:
+        raise NotFound("topic", topic)
+    if topic in NO_SEND_TOPICS:
+        raise InvalidInput("topic", say("topic_kept"), ResponseCode.NO_PERMISSION)
+    if not config.perm & PERM_WRITE or not config.write_queue_nums:
+        raise InvalidInput("topic", say("topic_not_writable"), ResponseCode.NO_PERMISSION)
+    return config
 
 
 def may_be_set(name: str) -> bool:

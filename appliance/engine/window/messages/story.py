@@ -11,9 +11,7 @@ from typing import Protocol
 
 from ...broker.deliveries.event_format import MOST_LOST
 from ...broker.deliveries.history import MOST_FOUND, Delivered, DeliveryHistory, DeliveryReader, MessagePlace
-from ...broker.group_config import SubscriptionGroupConfig
 from ...broker.replay.provenance import REPLAYED
-from ...broker.topic_config import TopicConfig
 from ...broker.transactions.half import checks_of
 from ...protocol.compression import compression_of
 from ...protocol.properties import PRODUCER_GROUP, decode_properties
@@ -22,6 +20,7 @@ from ...store.dispatch import properties_tag_code
 from ..figures.lag import LagSnapshot
 from ..sentences import Sentence, say
 from ..snapshots import fields_of
+from ..sources import Sources
 from ..topics.views import host_text
 from ..transactions.snapshots import OpenTransaction, ResolvedTransaction
 from . import snapshots as m
@@ -72,11 +71,9 @@ class MessageStories:
 
     def __init__(
         self,
+        sources: Sources,
         copies: MessageCopies,
         deliveries: DeliveryReader,
-        group: Callable[[str], SubscriptionGroupConfig | None],
-        topic: Callable[[str], TopicConfig | None],
-        pulled: Pulled,
         delivered_to: Callable[[int], int],
         settled: Callable[[int, int], bool],
         transactions: Transactions,
@@ -85,9 +82,9 @@ class MessageStories:
         # Constant after construction.
         self._copies = copies
         self._deliveries = deliveries
-        self._group = group
-        self._topic = topic
-        self._pulled = pulled
+        self._group, self._topic = sources.groups.get, sources.topics.get
+        find_queue, pulled = sources.store.find_queue, sources.pulled
+        self._pulled: Pulled = lambda group, topic, queue_id: pulled.get(group, find_queue(topic, queue_id))
         self._delivered_to = delivered_to
         self._settled = settled
         self._transactions = transactions

@@ -14,8 +14,6 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from ...broker.queue_index import QueueIndex
-from ...broker.topics import TopicConfigManager
 from ...cursors import decode_cursor, encode_cursor
 from ...errors import InvalidInput, NotFound
 from ...filter.query import Query
@@ -25,11 +23,10 @@ from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ...protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties, find_property
 from ...protocol.record import Record
 from ...store.index.index_query import IndexQuery
-from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
-from ..figures.lag import ConsumerLag
 from ..figures.measures import Pace
 from ..sentences import say
+from ..sources import Sources
 from ..topics.views import host_text
 from . import snapshots as m
 from .bodies import decompressed, view_body
@@ -101,18 +98,13 @@ class MessageViews:
 
     def __init__(
         self,
-        topics: TopicConfigManager,
-        store: MessageStore,
-        index: QueueIndex,
+        sources: Sources,
         stories: MessageStories,
-        lag: ConsumerLag,
     ) -> None:
         # Constant after construction.
-        self._topics = topics
-        self._store = store
-        self._index = index
+        self._topics, self._store, self._index = sources.topics, sources.store, sources.sampler.index
+        self._lag = sources.lag
         self._stories = stories
-        self._lag = lag
 
     # --- by time
 

@@ -9,19 +9,16 @@ from dataclasses import replace
 
 import msgspec
 
-from ...broker.groups import SubscriptionGroupManager
 from ...broker.offset_resets.journal import KEPT_MS
 from ...broker.offset_resets.records import NONE, Move, ResetRecord
 from ...broker.offset_resets.service import MOST_QUEUES, OffsetResets
 from ...broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, PlannedMove, Shift, Skip, Target, text_of
 from ...broker.offsets import ConsumerOffsetManager, is_brokers_own
-from ...broker.topics import TopicConfigManager
 from ...errors import Conflict, InvalidInput, NotFound, QueueBroken, Unavailable
-from ...store.message_store import MessageStore
 from ..admin_pool import AdminPool
-from ..figures.lag import ConsumerLag
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
+from ..sources import Sources
 from .snapshots import OffsetMove, OffsetReset
 from .views import known_or_none, moved_counts, record_of
 
@@ -81,22 +78,17 @@ class OffsetCommands:
 
     def __init__(
         self,
+        sources: Sources,
         resets: OffsetResets,
-        groups: SubscriptionGroupManager,
-        topics: TopicConfigManager,
         offsets: ConsumerOffsetManager,
-        store: MessageStore,
         pool: AdminPool,
-        lag: ConsumerLag,
     ) -> None:
         # Constant after construction.
+        self._groups, self._topics, self._store = sources.groups, sources.topics, sources.store
+        self._lag = sources.lag
         self._resets = resets
-        self._groups = groups
-        self._topics = topics
         self._offsets = offsets
-        self._store = store
         self._pool = pool
-        self._lag = lag
 
     # --- moving
 

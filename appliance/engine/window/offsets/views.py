@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import time
 
-from ...broker.groups import SubscriptionGroupManager
 from ...broker.offset_resets.journal import KEPT_MS, ResetJournal
 from ...broker.offset_resets.records import NONE, Move, ResetRecord
 from ...broker.offset_resets.service import OffsetResets
 from ...broker.offsets import ConsumerOffsetManager
-from ...broker.topics import TopicConfigManager
 from ...errors import NotFound
-from ...store.message_store import MessageStore
-from ..figures.lag import ConsumerLag
 from ..sentences import say
+from ..sources import Sources
 from .snapshots import OffsetMove, OffsetReset
 
 
@@ -30,20 +27,15 @@ class OffsetViews:
 
     def __init__(
         self,
+        sources: Sources,
         resets: OffsetResets,
-        groups: SubscriptionGroupManager,
-        topics: TopicConfigManager,
         offsets: ConsumerOffsetManager,
-        store: MessageStore,
-        lag: ConsumerLag,
     ) -> None:
         # Constant after construction.
+        self._groups, self._topics, self._store = sources.groups, sources.topics, sources.store
+        self._lag = sources.lag
         self._resets = resets
-        self._groups = groups
-        self._topics = topics
         self._offsets = offsets
-        self._store = store
-        self._lag = lag
 
     def of_group(self, group: str) -> tuple[OffsetReset, ...]:
         """Return the resets of a group's offsets in the last 24 h, also those over the wire; newest first. NotFound."""

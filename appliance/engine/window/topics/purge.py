@@ -7,21 +7,19 @@ import logging
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...broker.queue_index import QueueIndex
 from ...broker.topic_service import TopicService
-from ...broker.topics import TopicConfigManager
 from ...clock import SYSTEM
 from ...errors import Conflict, InvalidInput, NotFound, Unavailable
 from ...named_tuple import NamedTuple
 from ...protocol.names import RETRY_PREFIX
-from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
 from ..admin_pool import AdminPool
 from ..changes import preview, refuse_if_blocked
-from ..figures.lag import ConsumerLag, LagSnapshot, next_of
+from ..figures.lag import LagSnapshot, next_of
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
+from ..sources import Sources
 
 logger = logging.getLogger(__name__)
 
@@ -43,20 +41,15 @@ class TopicPurges:
 
     def __init__(
         self,
-        topics: TopicConfigManager,
+        sources: Sources,
         service: TopicService,
-        store: MessageStore,
         pool: AdminPool,
-        index: QueueIndex,
-        lag: ConsumerLag,
     ) -> None:
         # Constant after construction.
-        self._topics = topics
+        self._topics, self._store, self._index = sources.topics, sources.store, sources.sampler.index
+        self._lag = sources.lag
         self._service = service
-        self._store = store
         self._pool = pool
-        self._index = index
-        self._lag = lag
 
     def purge(
         self,

@@ -9,23 +9,21 @@ import msgspec
 from ...broker.admin_settings import TOPIC_SETTINGS
 from ...broker.clients import ClientChannel, ClientManager
 from ...broker.offsets import ConsumerOffsetManager
-from ...broker.sampler import Sampler
 from ...broker.topic_config import MESSAGE_TYPE, TopicConfig
-from ...broker.topics import TopicConfigManager
 from ...errors import InvalidInput, NotFound, Unavailable
 from ...host_port import join_host_port
 from ...namesrv.namesrv import NameServer
 from ...protocol.codes import version_name
 from ...protocol.names import DLQ_PREFIX, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY_PREFIX, permission_text
-from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
 from ..changes import revision_of
 from ..clients.views import producer_groups_of
-from ..figures.lag import ConsumerLag, lag_time_ms
-from ..figures.measures import Budget, Measures
+from ..figures.lag import lag_time_ms
+from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..sentences import say
+from ..sources import Sources
 from ..tables import cut, page_of, sorted_by
 
 #: Time limit for the reads of a list that is sorted by a figure that has to be read.
@@ -73,22 +71,15 @@ class TopicViews:
 
     def __init__(
         self,
-        topics: TopicConfigManager,
+        sources: Sources,
         offsets: ConsumerOffsetManager,
         clients: ClientManager,
-        store: MessageStore,
-        lag: ConsumerLag,
-        sampler: Sampler,
-        measures: Measures,
     ) -> None:
         # Constant after construction.
-        self._topics = topics
+        self._topics, self._store, self._lag = sources.topics, sources.store, sources.lag
+        self._sampler, self._measures = sources.sampler, sources.measures
         self._offsets = offsets
         self._clients = clients
-        self._store = store
-        self._lag = lag
-        self._sampler = sampler
-        self._measures = measures
 
     # --- the list
 

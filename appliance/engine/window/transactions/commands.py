@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from typing import Unpack
 
 from ...broker.transactions.admin_acts import COMMIT, ROLL_BACK, AdminActs, Chosen, Decided, Fate
 from ...broker.transactions.admin_journal import MOST_REASON
@@ -15,7 +16,7 @@ from ...protocol.message_id import encode_offset_id
 from ...protocol.record import Record
 from ..sentences import Sentence, say
 from .snapshots import HalfPlace, ResolvedTransaction, ResumedTransaction, TransactionAct, TransactionOutcome
-from .views import TransactionViews, Wanted
+from .views import Filters, TransactionViews, Wanted
 
 logger = logging.getLogger(__name__)
 
@@ -67,13 +68,11 @@ class TransactionCommands:
         action: str,
         places: Sequence[HalfPlaceLike] = (),
         *,
-        topic: str | None = None,
-        group: str | None = None,
-        key: str | None = None,
         reason: str = "",
         limit: int = 1000,
         dry_run: bool = False,
         by: str = "",
+        **filters: Unpack[Filters],
     ) -> TransactionAct:
         """Have producers decide transactions now, or decide them for the producers.
 
@@ -90,7 +89,7 @@ class TransactionCommands:
         recorded, and will be carried out at the next start at the latest).
         """
         begin = time.monotonic()
-        wanted = Wanted(topic, group, key)
+        wanted = Wanted(**filters)
         named = [one if isinstance(one, HalfPlace) else HalfPlace(*one) for one in places]
         if action not in ACTIONS:
             raise InvalidInput("action", say("one_of", field="action", choices=", ".join(ACTIONS)))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypedDict, Unpack
 from zlib import crc32
 
 from ...broker.topics import TopicConfigManager
@@ -64,8 +64,17 @@ class Checking(Protocol):
     def now_ms(self) -> float: ...
 
 
+class Filters(TypedDict, total=False):
+    """The fields of Wanted, as arguments."""
+
+    topic: str | None
+    group: str | None
+    key: str | None
+
+
 class Wanted(NamedTuple):
-    """A filter of transactions; None matches anything. key: the unique id, or one of the keys."""
+    """A filter of transactions; None matches anything. topic: that they are for. group: their producer group. key:
+    their unique id, or one of their keys."""
 
     topic: str | None = None
     group: str | None = None
@@ -129,22 +138,13 @@ class TransactionViews:
 
     # --- open ones
 
-    def open(
-        self,
-        *,
-        topic: str | None = None,
-        group: str | None = None,
-        key: str | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
-    ) -> OpenTransactionPage:
+    def open(self, *, cursor: str | None = None, limit: int = 50, **filters: Unpack[Filters]) -> OpenTransactionPage:
         """Return a page of undecided transactions, the oldest first.
 
-        topic: that they are for. group: their producer group. key: their unique id, or one of their keys. The list is
-        live: transactions that end meanwhile are left out. `next_cursor` goes with the same filter. limit: 1 to 500.
-        InvalidInput.
+        The list is live: transactions that end meanwhile are left out. `next_cursor` goes with the same filter. limit:
+        1 to 500. InvalidInput.
         """
-        wanted = Wanted(topic, group, key)
+        wanted = Wanted(**filters)
         begin = time.monotonic()
         _check_limit(limit)
         crc = crc32(repr(("open", wanted)).encode())
@@ -235,17 +235,11 @@ class TransactionViews:
     # --- discarded ones
 
     def discarded(
-        self,
-        *,
-        topic: str | None = None,
-        group: str | None = None,
-        key: str | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
+        self, *, cursor: str | None = None, limit: int = 50, **filters: Unpack[Filters]
     ) -> DiscardedTransactionPage:
         """Return a page of transactions that were set aside because they were not decided, the newest first. As
         `open`."""
-        wanted = Wanted(topic, group, key)
+        wanted = Wanted(**filters)
         begin = time.monotonic()
         _check_limit(limit)
         crc = crc32(repr(("discarded", wanted)).encode())
@@ -315,21 +309,19 @@ class TransactionViews:
     def ended(
         self,
         *,
-        topic: str | None = None,
-        group: str | None = None,
-        key: str | None = None,
         how: str | None = None,
         by: str | None = None,
         from_ms: int | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        **filters: Unpack[Filters],
     ) -> ResolvedTransactionPage:
         """Return a page of transactions that have ended, the newest first; the last million is kept.
 
         how: "committed", "rolled_back", "discarded" or "lost". by: "producer", "check", "administrator" or "broker".
         from_ms: only those that ended since this wall time. Otherwise as `open`. Unavailable.
         """
-        wanted = Wanted(topic, group, key)
+        wanted = Wanted(**filters)
         begin = time.monotonic()
         _check_limit(limit)
         for field, value, choices in (("how", how, HOW.values()), ("by", by, BY.values())):

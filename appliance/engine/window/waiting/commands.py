@@ -6,6 +6,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Sequence
+from typing import Unpack
 
 from ...broker.delays.early import EarlyActs
 from ...broker.delays.early_batch import Chosen, Ended, Fate
@@ -15,7 +16,7 @@ from ...errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from ..sentences import Sentence, say
 from .snapshots import WaitingAct, WaitingOutcome, WaitingPlace
 from .timers import TIMED
-from .views import WaitingPlaceLike, WaitingViews, named
+from .views import Filters, WaitingPlaceLike, WaitingViews, Wanted, named
 
 logger = logging.getLogger(__name__)
 
@@ -57,15 +58,11 @@ class WaitingCommands:
         places: Sequence[WaitingPlaceLike] = (),
         *,
         group: str | None = None,
-        topic: str | None = None,
-        level: int | None = None,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        retries: bool | None = None,
         cursor: str | None = None,
         limit: int = 1000,
         dry_run: bool = False,
         by: str = "",
+        **filters: Unpack[Filters],
     ) -> WaitingAct:
         """Handle messages before they are due; durable when it returns.
 
@@ -82,21 +79,21 @@ class WaitingCommands:
         Apache's broker takes over the directory, it delivers messages of delay levels again that were handled early and
         are not due yet; timed messages it does not.
         """
-        asked = (group, topic, level, from_ms, to_ms, retries)
-        wanted = self._views.wanted(*asked) if any(one is not None for one in asked) else None
+        wanted = self._views.wanted(group, **filters)
+        by_filter = wanted != Wanted()
         begin = time.monotonic()
         how = ACTIONS.get(action)
         if how is None:
             raise InvalidInput("action", say("one_of", field="action", choices=", ".join(ACTIONS)))
         if not 1 <= limit <= MOST_MESSAGES or len(places) > MOST_MESSAGES:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MOST_MESSAGES))
-        if bool(places) == (wanted is not None) or (cursor is not None and wanted is None):
+        if bool(places) == by_filter or (cursor is not None and not by_filter):
             raise InvalidInput("places", say("waiting_places_or_filter"))
         given = named(places)
         chosen: list[Chosen] = []
         missing: list[WaitingOutcome] = []
         next_cursor = None
-        if wanted is not None:
+        if by_filter:
             found, next_cursor = self._views.find(wanted, cursor, limit)
             chosen = [Chosen(one.level, one.queue_offset, one.physical_offset, one.size) for one in found]
         else:

@@ -21,13 +21,10 @@ from ...store.dispatch import SCHEDULE_TOPIC
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from ..figures.measures import Budget
-from ..messages.queue_reader import Entry, QueueReader
+from ..messages.queue_reader import Entry, QueueReader, read_run
 
-#: Entries that are read in one step, and bytes of the log that one read takes.
+#: Entries that are read in one step.
 SLICE = 256
-_READ_BYTES = 256 * 1024
-#: Largest gap between two records that are read together.
-_GAP_BYTES = 8 * 1024
 #: Numbers kept for all levels together (2 bytes each); records behind these are read again each time.
 MOST_KEPT = 4_000_000
 #: Different kinds that are kept; all further ones become OTHER.
@@ -167,24 +164,9 @@ class WaitingKinds:
                 found.append(GONE)
                 continue
             if not start <= physical or physical + size > start + len(data):
-                start, data = physical, self._read(entries, number)
+                start, data = physical, read_run(self._store, entries, number)
             found.append(self._number(queue, begin + number, data, physical - start))
         return found
-
-    def _read(self, entries: list[Entry], first: int) -> bytes:
-        """Return the log from an entry's record on, up to the last of the records that follow closely."""
-        start, size, _ = entries[first]
-        end = start + size
-        for physical, size, _ in entries[first + 1 :]:
-            if not 0 < size < HOLE_SIZE or not end <= physical <= end + _GAP_BYTES:
-                break
-            if physical + size - start > _READ_BYTES:
-                break
-            end = physical + size
-        try:
-            return self._store.log.read(start, end - start) if end <= self._store.published else b""
-        except OSError:
-            return b""
 
     def _number(self, queue: ConsumeQueue, offset: int, data: bytes, at: int) -> int:
         try:

@@ -13,14 +13,11 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypedDict, Unpack
 from zlib import crc32
 
 from ...broker.delays.levels import DelayLevels, queue_of_level
 from ...broker.delays.settled import SettledDelays
-from ...broker.groups import SubscriptionGroupManager
-from ...broker.queue_index import QueueIndex
-from ...broker.topics import TopicConfigManager
 from ...clock import Clock
 from ...cursors import decode_cursor, encode_cursor
 from ...errors import InvalidInput, NotFound, Unavailable
@@ -30,13 +27,12 @@ from ...protocol.properties import KEYS, REAL_QUEUE_ID, REAL_TOPIC, RETRY_TOPIC,
 from ...protocol.record import Record
 from ...store.dispatch import SCHEDULE_TOPIC
 from ...store.index.index_query import IndexQuery
-from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
-from ..figures.lag import ConsumerLag
 from ..figures.measures import Budget
 from ..messages.queue_reader import Entry, QueueReader
 from ..messages.views import row_of
 from ..sentences import Sentence, say
+from ..sources import Sources
 from .kinds import OTHER, SLICE, TEXT_LIMIT, Kind, LevelKinds, WaitingKinds, kind_of
 from .snapshots import DelayLevel, LadderRung, PendingByDue, RetryLadder, WaitingPage, WaitingPlace, WaitingRow
 from .timers import TIMED, UNREADABLE, TimedPlace, TimedWalk, WaitingTimers, count_by_due
@@ -62,9 +58,20 @@ class Delivering(Protocol):
         """Return the queue offset of a level's first message that is not delivered."""
 
 
+class Filters(TypedDict, total=False):
+    """The fields of Wanted, as arguments."""
+
+    topic: str | None
+    level: int | None
+    from_ms: int | None
+    to_ms: int | None
+    retries: bool | None
+
+
 class Wanted(NamedTuple):
-    """A filter of waiting messages; None matches anything. level: 0 for timed messages. from_ms, to_ms: due in this
-    span, both included. retries: True for messages on their way back to a group only, False for others only."""
+    """A filter of waiting messages; None matches anything. topic: only messages that go there. level: 0 for timed
+    messages. from_ms, to_ms: due in this span of the wall clock, both included. retries: True for messages on their way
+    back to a group only, False for others only."""
 
     topic: str | None = None
     level: int | None = None
@@ -119,32 +126,25 @@ class WaitingViews:
 
     def __init__(
         self,
-        store: MessageStore,
-        index: QueueIndex,
+        sources: Sources,
         levels: DelayLevels,
         delivering: Delivering,
         settled: SettledDelays,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        lag: ConsumerLag,
         timers: WaitingTimers,
         clock: Clock,
     ) -> None:
         # Constant after construction.
+        self._store, self._index, self._topics = sources.store, sources.sampler.index, sources.topics
+        self._groups, self._lag = sources.groups, sources.lag
         self.timers = timers
-        self._store = store
-        self._index = index
         self._levels = levels
         self._delivering = delivering
         self._settled = settled
-        self._topics = topics
-        self._groups = groups
-        self._lag = lag
         self._clock = clock
-        self._query = IndexQuery(store.index, store.records)
+        self._query = IndexQuery(self._store.index, self._store.records)
         # Guarded by _lock.
         self._lock = threading.Lock()
-        self._kinds = WaitingKinds(store, settled)
+        self._kinds = WaitingKinds(self._store, settled)
 
     @contextmanager
     def _asking(self) -> Iterator[WaitingKinds]:
@@ -319,51 +319,33 @@ class WaitingViews:
 
     # --- all that wait
 
-    def wanted(
-        self,
-        group: str | None,
-        topic: str | None,
-        level: int | None,
-        from_ms: int | None,
-        to_ms: int | None,
-        retries: bool | None = None,
-    ) -> Wanted:
-        """Make a filter. Raises InvalidInput."""
-        for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
+    def wanted(self, group: str | None, **filters: Unpack[Filters]) -> Wanted:
+        """Make a filter. group: only its retries, of no topic. Raises InvalidInput."""
+        wanted = Wanted(**filters)
+        for name, value in (("from_ms", wanted.from_ms), ("to_ms", wanted.to_ms)):
             if value is not None and not 0 <= value < _MAX_MS:
                 raise InvalidInput(name, say("not_a_time", field=name))
-        if from_ms is not None and to_ms is not None and from_ms > to_ms:
+        if wanted.from_ms is not None and wanted.to_ms is not None and wanted.from_ms > wanted.to_ms:
             raise InvalidInput("to_ms", say("times_reversed"))
-        if level is not None and not TIMED <= level < _MAX_LEVEL:
+        if wanted.level is not None and not TIMED <= wanted.level < _MAX_LEVEL:
             raise InvalidInput(
                 "level", say("out_of_range", field="level", low=TIMED, high=max(1, self._levels.highest))
             )
-        if group is not None and topic is not None:
+        if group is None:
+            return wanted
+        if wanted.topic is not None:
             raise InvalidInput("topic", say("group_or_topic"))
-        if group is not None:
-            topic = RETRY_PREFIX + group
-        return Wanted(topic, level, from_ms, to_ms, retries)
+        return wanted._replace(topic=RETRY_PREFIX + group)
 
     def page(
-        self,
-        *,
-        group: str | None = None,
-        topic: str | None = None,
-        level: int | None = None,
-        from_ms: int | None = None,
-        to_ms: int | None = None,
-        retries: bool | None = None,
-        cursor: str | None = None,
-        limit: int = 50,
+        self, *, group: str | None = None, cursor: str | None = None, limit: int = 50, **filters: Unpack[Filters]
     ) -> WaitingPage:
         """Return a page of waiting messages, delayed ones, retries and timed ones, in the order in which they are due.
 
-        group: only its retries. topic: only messages that go there. level: 0 for timed messages. from_ms, to_ms: due in
-        this span, by the wall clock, ends included. retries: True for messages on their way back to a group only, False
-        for others only. The list is live: messages delivered or handled meanwhile are left out. `next_cursor` goes with
-        the same filter. limit: 1 to 500. No bodies: `messages.body(row.offset_id)` has them. InvalidInput.
+        group: only its retries. The list is live: messages delivered or handled meanwhile are left out. `next_cursor`
+        goes with the same filter. limit: 1 to 500. No bodies: `messages.body(row.offset_id)` has them. InvalidInput.
         """
-        wanted = self.wanted(group, topic, level, from_ms, to_ms, retries)
+        wanted = self.wanted(group, **filters)
         begin = time.monotonic()
         if not 1 <= limit <= MAX_LIMIT:
             raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
@@ -577,7 +559,7 @@ class WaitingViews:
         A recall of an unknown message counts as one less. Without a topic, recalled messages before and behind the
         buckets still count.
         """
-        wanted = self.wanted(group, topic, level, None, None, retries)
+        wanted = self.wanted(group, topic=topic, level=level, retries=retries)
         begin = time.monotonic()
         if not 1 <= buckets <= MAX_BUCKETS:
             raise InvalidInput("buckets", say("out_of_range", field="buckets", low=1, high=MAX_BUCKETS))
