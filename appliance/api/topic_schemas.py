@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Iterable
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, create_model
 
+from ..engine.admin_settings import GROUP_SETTINGS, NEW_TOPIC_SETTINGS, TOPIC_SETTINGS, Setting
 from ..engine.window.groups.diagnosis_snapshots import Evidence, Look
 from ..engine.window.snapshots import (
     Change,
@@ -35,31 +37,31 @@ class TopicPage(PageOut):
     total: int
 
 
+def _of_settings(settings: Iterable[Setting], *, new: bool) -> Callable[[type[In]], type[In]]:
+    """Add a field for each setting. new: it begins with its default, else it may be left out."""
+
+    def field(one: Setting) -> Any:
+        begins: Any = {"default": one.default} if new else {"default_factory": not_given}
+        kind: Any = Literal[one.choices] if one.choices else type(one.default)
+        return kind, Field(description=one.says or None, **begins)
+
+    def add(body: type[In]) -> type[In]:
+        fields = {one.name: field(one) for one in settings}
+        return create_model(body.__name__, __base__=body, __module__=body.__module__, __doc__=body.__doc__, **fields)
+
+    return add
+
+
+@_of_settings(NEW_TOPIC_SETTINGS, new=True)
 class TopicIn(In):
     """A new topic."""
 
     name: str = Field(max_length=1024)
-    kind: Kind = "NORMAL"
-    read_queues: int = 8
-    write_queues: int = 8
-    readable: bool = True
-    writable: bool = True
-    order: bool = False
 
 
+@_of_settings(TOPIC_SETTINGS, new=False)
 class TopicPatch(In):
     """Settings left out stay as they are."""
-
-    kind: Kind = Field(default_factory=not_given)
-    read_queues: int = Field(default_factory=not_given)
-    write_queues: int = Field(default_factory=not_given)
-    readable: bool = Field(default_factory=not_given)
-    writable: bool = Field(default_factory=not_given)
-    order: bool = Field(default_factory=not_given)
-    reserve_hours: int = Field(
-        default_factory=not_given,
-        description="Older messages are not shown; 0: as long as the broker keeps messages.",
-    )
 
 
 class QueueList(Out):
@@ -175,15 +177,11 @@ class ClonedOut(Out):
     offsets: OffsetResetOut | None
 
 
+@_of_settings(GROUP_SETTINGS, new=True)
 class GroupIn(In):
     """A new consumer group."""
 
     name: str = Field(max_length=1024)
-    consume_enable: bool = True
-    consume_broadcast_enable: bool = True
-    consume_message_orderly: bool = False
-    retry_queue_nums: int = 1
-    retry_max_times: int = 16
 
 
 class PurgeIn(In):
@@ -202,14 +200,9 @@ class CleanUpIn(In):
     q: str = Field("", max_length=255, description="Part of the name.")
 
 
+@_of_settings(GROUP_SETTINGS, new=False)
 class GroupPatch(In):
     """Settings left out stay as they are."""
-
-    consume_enable: bool = Field(default_factory=not_given)
-    consume_broadcast_enable: bool = Field(default_factory=not_given)
-    consume_message_orderly: bool = Field(default_factory=not_given)
-    retry_queue_nums: int = Field(default_factory=not_given)
-    retry_max_times: int = Field(default_factory=not_given)
 
 
 # --- clients

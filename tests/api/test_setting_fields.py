@@ -1,14 +1,23 @@
-"""Every setting that the engine declares has its field in the API, with the engine's default."""
+"""Every setting that the engine declares has a field in the API, with its default, and an option of the command."""
 
 import pytest
 
 from appliance.api.topic_schemas import GroupIn, GroupPatch, TopicIn, TopicPatch
-from appliance.engine.broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS
+from appliance.commands.remote.run import fields_of
+from appliance.console.acts import CALLS
+from appliance.engine.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS
 
 
 @pytest.mark.parametrize(("schema", "declared"), [(TopicPatch, TOPIC_SETTINGS), (GroupPatch, GROUP_SETTINGS)])
 def test_every_setting_can_be_changed(schema, declared):
     assert set(schema.model_fields) == {setting.name for setting in declared}
+
+
+@pytest.mark.parametrize(("noun", "declared"), [("topic", TOPIC_SETTINGS), ("group", GROUP_SETTINGS)])
+def test_every_setting_is_an_option_of_the_command(noun, declared):
+    [body] = [call.body for _, call in CALLS if call.words == f"{noun} edit NAME"]
+    types = {bool: "bool", int: "int", str: "text"}
+    assert fields_of(body) == {one.name: (one.name.replace("_", "-"), types[type(one.default)]) for one in declared}
 
 
 @pytest.mark.parametrize(("schema", "declared"), [(TopicIn, TOPIC_SETTINGS), (GroupIn, GROUP_SETTINGS)])

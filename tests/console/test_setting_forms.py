@@ -6,12 +6,22 @@ import pytest
 
 from appliance.console.groups.views import GroupForm
 from appliance.console.topics.views import TopicForm
-from appliance.engine.broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
+from appliance.engine.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
 
 
 @pytest.mark.parametrize(("form", "declared"), [(TopicForm, TOPIC_SETTINGS), (GroupForm, GROUP_SETTINGS)])
 def test_a_form_has_a_field_for_every_setting(form, declared):
-    assert set(form.base_fields) - {"name"} == {setting.name for setting in declared}
+    assert set(form(new=False).fields) == {setting.name for setting in declared}
+
+
+def test_a_text_without_choices_is_a_line_and_not_needed(monkeypatch):
+    line = Setting("key", "", attribute="a.line", absent="", maximum=20)
+    monkeypatch.setattr(TopicForm, "settings", (line,))
+    form = TopicForm({"key": "x" * 20}, new=False)
+    assert form.is_valid()
+    assert form.cleaned_data == {"key": "x" * 20}
+    assert TopicForm({}, new=False).is_valid()
+    assert not TopicForm({"key": "x" * 21}, new=False).is_valid()
 
 
 def shown_value(page: str, name: str) -> object:

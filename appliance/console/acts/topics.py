@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from ...engine.admin_settings import GROUP_SETTINGS, NEW_TOPIC_SETTINGS, TOPIC_SETTINGS, Setting
 from ..users.roles import ADMIN, OPERATOR, VIEWER
 from .row import FORM, GROUP, LIST, PAGE, SETTINGS, TOPIC, WORD, Act, Also, Call
 
-_TOPIC = "kind read_queues:int write_queues:int readable:bool writable:bool order:bool"
-_GROUP = (
-    "consume_enable:bool consume_broadcast_enable:bool consume_message_orderly:bool retry_queue_nums:int "
-    "retry_max_times:int"
-)
+_TYPES = {bool: ":bool", int: ":int", str: ""}
+
+
+def _options(settings: Iterable[Setting]) -> str:
+    return " ".join(f"{one.name}{_TYPES[type(one.default)]}" for one in settings)
+
+
+_TOPIC, _NEW_TOPIC, _GROUP = map(_options, (TOPIC_SETTINGS, NEW_TOPIC_SETTINGS, GROUP_SETTINGS))
 _MOVES = "topic queue_id before to now replays skips first_at_ms state note"
 _CLEAN = "idle_hours:int q"
 
@@ -21,11 +27,11 @@ ROWS: tuple[Act | Also, ...] = (
     Act("topics.views.topic", "topics/<name:name>/", VIEWER, names=TOPIC, calls=[
         Call("GET topics/<topic>", "topic show NAME", "A topic's configuration.")]),
     Act("topics.views.topic_create", "create/topic/", OPERATOR, takes=FORM, master=True, calls=[
-        Call("POST topics", "topic create NAME", "Create a topic.", takes=SETTINGS, body=_TOPIC, fixed="name={name}",
-             dry_run=True, force=True)]),
+        Call("POST topics", "topic create NAME", "Create a topic.", takes=SETTINGS, body=_NEW_TOPIC,
+             fixed="name={name}", dry_run=True, force=True)]),
     Act("topics.views.topic_edit", "topics/<name:name>/edit/", ADMIN, takes=FORM, names=TOPIC, master=True, calls=[
         Call("PATCH topics/<topic>", "topic edit NAME", "Change a topic's configuration.", takes=SETTINGS,
-             body=f"{_TOPIC} reserve_hours:int", dry_run=True, force=True)]),
+             body=_TOPIC, dry_run=True, force=True)]),
     Act("topics.views.topic_delete", "topics/<name:name>/delete/", ADMIN, takes=FORM, names=TOPIC, master=True, calls=[
         Call("DELETE topics/<topic>", "topic delete NAME", "Delete a topic and what nobody can read then.", takes=WORD,
              dry_run=True, force=True, ask_first=True)]),

@@ -13,13 +13,13 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
+from ...engine.admin_settings import GROUP_SETTINGS
 from ...engine.errors import Blocked, Conflict, InvalidInput, NotFound
 from ..audit.log import audit
 from ..pages.changes import (
     SettingsForm,
     add_refusal,
     before_and_after,
-    defaults,
     failure_audited,
     form_status,
     is_final,
@@ -38,6 +38,7 @@ _ONLINE = {"yes": True, "no": False}
 class GroupForm(SettingsForm):
     """A group's settings; `name` only while it is new."""
 
+    settings = GROUP_SETTINGS
     name = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=255,
@@ -46,29 +47,6 @@ class GroupForm(SettingsForm):
             "The name its consumers use: letters, digits and _ - % | only. It cannot be changed later."
         ),
     )
-    consume_enable = forms.BooleanField(
-        label=gettext_lazy("Consumption"),
-        required=False,
-        help_text=gettext_lazy("When off, its clients get no messages; the messages wait where they are."),
-    )
-    consume_broadcast_enable = forms.BooleanField(
-        label=gettext_lazy("May broadcast"),
-        required=False,
-        help_text=gettext_lazy("Each client may receive every message; clients then keep their own offsets."),
-    )
-    consume_message_orderly = forms.BooleanField(
-        label=gettext_lazy("In order"),
-        required=False,
-        help_text=gettext_lazy("For clients that leave ordering to the broker. Others keep order by locking queues."),
-    )
-    retry_max_times = forms.IntegerField(
-        label=gettext_lazy("Retries before a dead letter"),
-        min_value=-1,
-        help_text=gettext_lazy(
-            "Sent back once more, a message becomes a dead letter. A limit that the client sends goes first."
-        ),
-    )
-    retry_queue_nums = forms.IntegerField(label=gettext_lazy("Retry queues"), min_value=0)
 
 
 @require_safe
@@ -106,7 +84,7 @@ def groups(request: HttpRequest) -> HttpResponse:
 @asks_the_engine
 def group_create(request: HttpRequest) -> HttpResponse:
     """Create a group, before its first consumer connects."""
-    form = GroupForm(request.POST or None, initial=defaults(runtime.window().group_settings), new=True)
+    form = GroupForm(request.POST or None, new=True)
     if is_submitted(request) and form.is_valid():
         settings = dict(form.cleaned_data)
         name = settings.pop("name")

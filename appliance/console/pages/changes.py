@@ -6,20 +6,21 @@ the form is "preview" to show what would happen, "apply" to do it, "back" to ret
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from django import forms
 from django.http import HttpRequest
 
+from ...engine.admin_settings import Setting
 from ...engine.errors import InvalidInput, StoreBroken, Unavailable
 from ..audit.log import audit
 from ..sign_in.forms import Form
 from .engine_pages import refusal_text
+from .words import HINTS, WORDS
 
 if TYPE_CHECKING:
-    from ...engine.broker.admin_settings import Setting
     from ...engine.window.snapshots import Change
 
 
@@ -27,16 +28,26 @@ class SettingsForm(Form):
     """The settings of a topic or group, with its `name` only if it is new."""
 
     name: forms.Field
+    settings: ClassVar[tuple[Setting, ...]]
 
     def __init__(self, *args: Any, new: bool, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         if not new:
             del self.fields["name"]
+        self.fields |= {one.name: _field_of(one) for one in self.settings if not (new and one.later)}
+        self.order_fields(self.field_order)
 
 
-def defaults(settings: Iterable[Setting]) -> dict[str, object]:
-    """Return the default settings, for the form of something new."""
-    return {setting.name: setting.default for setting in settings}
+def _field_of(setting: Setting) -> forms.Field:
+    """Return the setting's field, which begins with the default. The engine checks the upper bounds."""
+    about = {"label": WORDS[setting.name], "help_text": HINTS.get(setting.name, ""), "initial": setting.default}
+    if setting.choices:
+        return forms.ChoiceField(choices=[(one, WORDS[one]) for one in setting.choices], **about)
+    if isinstance(setting.default, bool):
+        return forms.BooleanField(required=False, **about)
+    if isinstance(setting.default, int):
+        return forms.IntegerField(min_value=setting.minimum, **about)
+    return forms.CharField(required=False, max_length=setting.maximum, **about)
 
 
 def is_submitted(request: HttpRequest) -> bool:

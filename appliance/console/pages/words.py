@@ -234,6 +234,25 @@ WORDS: dict[str, str | Promise] = {
     "refused": _("refused"),
 }
 
+#: A setting of a topic or group -> the hint at its field.
+HINTS: dict[str, str | Promise] = {
+    "read_queues": _("Usually as many as write queues. To remove queues, lower this number last."),
+    "write_queues": _(
+        "Producers spread their messages over this many queues, and this many consumers can work at once."
+    ),
+    "order": _("Tells clients that its queues must stay where they are."),
+    "reserve_hours": _(
+        "0 means as long as the broker keeps messages (fileReservedTime). Older messages are not shown; a file is "
+        "deleted once everything in it has expired."
+    ),
+    "consume_enable": _("When off, its clients get no messages; the messages wait where they are."),
+    "consume_broadcast_enable": _("Each client may receive every message; clients then keep their own offsets."),
+    "consume_message_orderly": _("For clients that leave ordering to the broker. Others keep order by locking queues."),
+    "retry_max_times": _(
+        "Sent back once more, a message becomes a dead letter. A limit that the client sends goes first."
+    ),
+}
+
 #: Evidence of a finding -> its name.
 EVIDENCE: dict[str, str | Promise] = {
     "lag": _("messages waiting"),

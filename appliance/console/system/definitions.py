@@ -20,6 +20,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from ... import runtime
+from ...engine.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS
 from ...engine.errors import AdminError, InvalidInput, NotFound, StartError
 from ...engine.plain_text import plain
 from ..alerts.acts import save_rule
@@ -111,7 +112,7 @@ def _groups() -> Iterator[tuple[str, dict[str, Any]]]:
         except NotFound:
             continue
         if settings is not None:
-            yield row.name, {one.name: getattr(settings, one.name) for one in admin.group_settings}
+            yield row.name, dict(settings.values)
 
 
 def _rows(fetch: Callable[[int], Any]) -> Iterator[Any]:
@@ -324,7 +325,7 @@ def _audited(request: HttpRequest, action: str, act: Callable[[], Any]) -> Calla
 
 def _plan_topic(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
     admin, by = runtime.window(), request.user.label
-    _known(fields, [one.name for one in admin.topic_settings])
+    _known(fields, [one.name for one in TOPIC_SETTINGS])
     try:
         admin.topics.settings(name)
     except NotFound:
@@ -338,7 +339,7 @@ def _plan_topic(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item
 
 def _plan_group(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
     admin, by = runtime.window(), request.user.label
-    _known(fields, [one.name for one in admin.group_settings])
+    _known(fields, [one.name for one in GROUP_SETTINGS])
     try:
         present = admin.groups.detail(name, queues=False).settings
     except NotFound:

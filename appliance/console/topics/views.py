@@ -13,13 +13,13 @@ from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
+from ...engine.admin_settings import TOPIC_SETTINGS
 from ...engine.errors import Blocked, Conflict, InvalidInput
 from ..audit.log import audit
 from ..pages.changes import (
     SettingsForm,
     add_refusal,
     before_and_after,
-    defaults,
     failure_audited,
     form_status,
     is_final,
@@ -32,7 +32,6 @@ from ..sign_in.recent_login import recent_login_required
 from ..users.scope import cut
 
 SHOWN = ("user", "system", "retry", "dlq", "all")
-KINDS = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED")
 #: Type -> its consequences for producers and consumers.
 CONSEQUENCES = {
     "NORMAL": gettext_lazy("Messages go to any queue and are consumed in parallel. The usual choice."),
@@ -51,47 +50,14 @@ CONSEQUENCES = {
 class TopicForm(SettingsForm):
     """A topic's settings; `name` only while it is new."""
 
+    settings = TOPIC_SETTINGS
+    field_order = ("name", "kind", "write_queues")
     name = forms.CharField(
         label=gettext_lazy("Name"),
         max_length=127,
         widget=forms.TextInput(attrs={"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"}),
         help_text=gettext_lazy("Letters, digits and _ - % | only, 127 at most. It cannot be changed later."),
     )
-    kind = forms.ChoiceField(
-        label=gettext_lazy("Type"), choices=[(kind, WORDS[kind]) for kind in KINDS], widget=forms.RadioSelect
-    )
-    write_queues = forms.IntegerField(
-        label=gettext_lazy("Write queues"),
-        min_value=0,
-        help_text=gettext_lazy(
-            "Producers spread their messages over this many queues, and this many consumers can work at once."
-        ),
-    )
-    read_queues = forms.IntegerField(
-        label=gettext_lazy("Read queues"),
-        min_value=0,
-        help_text=gettext_lazy("Usually as many as write queues. To remove queues, lower this number last."),
-    )
-    readable = forms.BooleanField(label=gettext_lazy("Readable"), required=False)
-    writable = forms.BooleanField(label=gettext_lazy("Writable"), required=False)
-    order = forms.BooleanField(
-        label=gettext_lazy("Ordered"),
-        required=False,
-        help_text=gettext_lazy("Tells clients that its queues must stay where they are."),
-    )
-    reserve_hours = forms.IntegerField(
-        label=gettext_lazy("Kept for, in hours"),
-        min_value=0,
-        help_text=gettext_lazy(
-            "0 means as long as the broker keeps messages (fileReservedTime). Older messages are not shown; a file is "
-            "deleted once everything in it has expired."
-        ),
-    )
-
-    def __init__(self, *args: Any, new: bool, **kwargs: Any) -> None:
-        super().__init__(*args, new=new, **kwargs)
-        if new:
-            del self.fields["reserve_hours"]
 
 
 @require_safe
@@ -121,7 +87,7 @@ def topics(request: HttpRequest) -> HttpResponse:
         "kind": kind or "",
         "show": show,
     }
-    context |= {"kinds": [(value, WORDS[value]) for value in KINDS], "shown": SHOWN}
+    context |= {"kinds": [(value, WORDS[value]) for value in CONSEQUENCES], "shown": SHOWN}
     return render(request, "topics/list.html", context)
 
 
@@ -136,7 +102,7 @@ def topic(request: HttpRequest, name: str) -> HttpResponse:
 @asks_the_engine
 def topic_create(request: HttpRequest) -> HttpResponse:
     """Create a topic. The form begins with the type and its consequences for producers and consumers."""
-    form = TopicForm(request.POST or None, initial=defaults(runtime.window().topic_settings), new=True)
+    form = TopicForm(request.POST or None, new=True)
     if is_submitted(request) and form.is_valid():
         settings = dict(form.cleaned_data)
         name = settings.pop("name")
@@ -233,6 +199,6 @@ def _creating(form: TopicForm, name: str, change: Any) -> dict[str, Any]:
 
 def _form_page(request: HttpRequest, context: dict[str, Any], status: int = 200) -> HttpResponse:
     form = context["form"]
-    kinds = [(kind, WORDS[kind], CONSEQUENCES[kind]) for kind in KINDS]
+    kinds = [(kind, WORDS[kind], CONSEQUENCES[kind]) for kind in CONSEQUENCES]
     context |= {"kinds": kinds, "chosen": form["kind"].value()}
     return render(request, "topics/form.html", context, status=max(status, form_status(form)))

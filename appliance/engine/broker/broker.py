@@ -24,7 +24,6 @@ from ..remoting.peer_requests import PeerRequests
 from ..remoting.server import RemotingServer
 from ..service_thread import ServiceThread
 from ..wire_gate import Act
-from .cleaning_service import CleaningService
 from .clients import ClientManager
 from .delays.delays import Delays
 from .deliveries.service import PERIOD_S as HAND_OVER_S
@@ -58,6 +57,7 @@ from .promotion import cut_offsets
 from .queue_locks import RebalanceLockManager
 from .registration import Network, Registration
 from .replication import NOT_CONFIRMED, ha_status, refuse_changes, refuse_pulls, slave_wait
+from .requested_cleaning import RequestedCleaning
 from .role import Kind, Role, role_of
 from .sampler import SampledMovements, Sampler
 from .sending.sending import Sending
@@ -348,7 +348,7 @@ class Broker:
         self.topic_service = TopicService(self.topics, self.offsets, store, self.registration, clock)
         self.topic_service.is_group = lambda name: self.groups.get(name) is not None
         self.group_service = SubscriptionGroupService(self.groups, self.offsets)
-        self.cleaning = CleaningService(store, self.topics)
+        self.cleaning = RequestedCleaning(store, self.topics)
         self._replays = LateReplays(store.paths.own / "replay", store.disk, self._make_replays)
         self.offset_resets = OffsetResets(store, tables, self.clients, self.pull.long_polling, loop)
         self.offset_resets.restore()

@@ -18,11 +18,10 @@ from ..config_journal import ConfigJournal
 from ..disk import Disk
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
-from ..protocol.names import is_legal_derived_topic, is_legal_group, is_word
+from ..protocol.names import MAX_QUEUE_NUMS, is_legal_derived_topic, is_legal_group, is_word
 from .config_table import ConfigTable, without_nulls
 from .group_config import SubscriptionGroupConfig, decode_group_config
 from .heartbeat_bounds import MOST_EXPRESSION_CHARS
-from .topics import MAX_QUEUE_NUMS
 
 logger = logging.getLogger(__name__)
 

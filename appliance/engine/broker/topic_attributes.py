@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from ..errors import RefusedRequest
 from ..named_tuple import NamedTuple
 from ..protocol.codes import ResponseCode
-from .topic_config import BATCH_QUEUES, MESSAGE_TYPE, QUEUE_TYPE, RESERVE_TIME
+from ..protocol.names import MESSAGE_TYPE, RESERVE_TIME
+from .topic_config import BATCH_QUEUES, QUEUE_TYPE
 
 MESSAGE_TYPES = ("UNSPECIFIED", "TRANSACTION", "FIFO", "MIXED", "DELAY", "NORMAL")
 _I64_MAX = (1 << 63) - 1

@@ -1,6 +1,6 @@
 """TopicConfig: the configuration of a topic. Field names and defaults: RocketMQ 5.3.3 `TopicConfig`.
 
-Its settings for administrators are declared in `admin_settings.py`, its attributes in `topic_attributes.py`.
+Its settings for administrators are declared in `engine/admin_settings.py`, its attributes in `topic_attributes.py`.
 """
 
 from __future__ import annotations
@@ -11,16 +11,13 @@ import msgspec
 
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
-from ..protocol.names import PERM_READ, PERM_WRITE, permission_text
+from ..protocol.names import PERM_READ, PERM_WRITE, RESERVE_TIME, permission_text
 
 #: Java's int and long, as far as JSON gives them.
 I32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 I64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 
-#: Names of the attributes that this broker reads.
-MESSAGE_TYPE = "message.type"
-#: Hours for which a topic's messages are shown; -1: as long as the broker keeps them. Unit: 5.x's tiered storage.
-RESERVE_TIME = "reserve.time"
+#: An attribute that this broker reads.
 QUEUE_TYPE = "queue.type"
 BATCH_QUEUES = "BatchCQ"
 

@@ -15,10 +15,10 @@ from ..clock import SYSTEM, Clock
 from ..errors import RefusedRequest
 from ..named_tuple import NamedTuple
 from ..protocol.codes import ResponseCode
-from ..protocol.names import RETRY_PREFIX, topic_name_error
+from ..protocol.names import MESSAGE_TYPE, RETRY_PREFIX, topic_name_error
 from .offsets import ConsumerOffsetManager
 from .topic_attributes import AttributeChange
-from .topic_config import MESSAGE_TYPE, TopicConfig
+from .topic_config import TopicConfig
 from .topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)

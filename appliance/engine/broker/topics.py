@@ -24,6 +24,7 @@ from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 from ..protocol.names import (
     HALF_TOPIC,
+    MAX_QUEUE_NUMS,
     OP_HALF_TOPIC,
     PERM_ALL,
     PERM_INHERIT,
@@ -65,8 +66,6 @@ _RESERVED = frozenset(
         "CHECKPOINT_TOPIC",
     )
 )
-#: RocketBox's limit; Apache takes any number. Each queue of a topic costs its consumers a poll.
-MAX_QUEUE_NUMS = 65_536
 #: The bits of `topicSysFlag`. Source: `TopicSysFlag`.
 _SYS_FLAGS = 3
 #: RocketBox's limit: as many as its name server takes of one broker. Apache's stops at 70,000, where 16 MiB are full.

@@ -49,6 +49,14 @@ NO_SEND_TOPICS = frozenset(
     )
 )
 
+#: RocketBox's limit; Apache takes any number. Each queue of a topic costs its consumers a poll.
+MAX_QUEUE_NUMS = 65_536
+
+#: Attributes of a topic.
+MESSAGE_TYPE = "message.type"
+#: Hours for which a topic's messages are shown; -1: as long as the broker keeps them. Unit: 5.x's tiered storage.
+RESERVE_TIME = "reserve.time"
+
 #: Bits of a topic's `perm`. Source: `PermName`.
 PERM_INHERIT = 1
 PERM_WRITE = 2

@@ -1,4 +1,4 @@
-"""The listening side: accepts connections, closes idle ones, and limits what all peers together may hold.
+"""The listening side: accepts connections, closes idle and slow ones, and limits what all peers together may hold.
 
 Several listeners (broker, VIP, name server) share one event loop; each has its own dispatcher.
 """

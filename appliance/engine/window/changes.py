@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from ..broker.admin_settings import Setting
+from ..admin_settings import Setting
 from ..errors import Blocked, Conflict, InvalidInput
 from . import snapshots as s
 from .sentences import Sentence, say
@@ -34,6 +34,8 @@ def check_value(setting: Setting, value: object) -> None:
     name = setting.name
     if isinstance(setting.default, int) and not isinstance(setting.default, bool):
         raise InvalidInput(name, say("out_of_range", field=name, low=setting.minimum, high=setting.maximum))
+    if not isinstance(setting.default, bool) and not setting.choices:
+        raise InvalidInput(name, say("text_refused", field=name, limit=setting.maximum))
     choices = ", ".join(setting.choices or ("true", "false"))
     raise InvalidInput(name, say("one_of", field=name, choices=choices))
 

@@ -468,6 +468,7 @@ TEMPLATES: dict[str, str | Plural] = {
     "client_refused": _("%(client)s answered with code %(number)d: %(reason)s"),
     "client_unreadable": _("The answer of %(client)s cannot be read: %(reason)s."),
     "out_of_range": _("%(field)s must be between %(low)d and %(high)d."),
+    "text_refused": _("%(field)s takes a line of at most %(limit)d characters."),
     "one_of": _("%(field)s must be one of %(choices)s."),
     "cannot_sort": _("It cannot be sorted by %(key)s; choose one of %(choices)s."),
     "not_a_time": _("%(field)s must be milliseconds since 1970."),

@@ -191,7 +191,7 @@ class TopicSettings:
     """A topic's configuration. revision: changes with it; also the ETag."""
 
     # attributes: as stored, message.type among them. values: every setting that `create_topic` and `edit_topic` take,
-    # by its name (`broker/admin_settings.py`).
+    # by its name (`engine/admin_settings.py`).
     name: str
     kind: str
     read_queues: int

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..address_check import AddressCheck, check_address
-from ..broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS
 from ..errors import Conflict, Unavailable
 from ..hotpath import CHOICE
 from ..remoting.dispatcher import WorkerPool
@@ -64,9 +63,6 @@ class Window:
     """Any thread but remoting-io. A subject of the broker raises Unavailable where no broker runs; one with commands,
     on a slave, too: the change would be undone at the next synchronisation with the master, or never done."""
 
-    #: The settings of a topic and of a consumer group: name, default, limits, choices.
-    topic_settings = TOPIC_SETTINGS
-    group_settings = GROUP_SETTINGS
     #: The target of `offset_commands.reset`.
     offset_target = staticmethod(target_of)
 

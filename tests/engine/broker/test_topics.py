@@ -10,8 +10,9 @@ import pytest
 from appliance.engine.broker import config_table
 from appliance.engine.broker.topic_attributes import parse_attributes
 from appliance.engine.broker.topic_config import TopicConfig
-from appliance.engine.broker.topics import MAX_QUEUE_NUMS, ORDER_FLAG_S, ORDER_FLAGS_AT_ONCE
+from appliance.engine.broker.topics import ORDER_FLAG_S, ORDER_FLAGS_AT_ONCE
 from appliance.engine.errors import RefusedRequest, StartError
+from appliance.engine.protocol.names import MAX_QUEUE_NUMS
 from tests.support.golden import GOLDEN
 from tests.support.waiting import wait_for
 

@@ -2,7 +2,9 @@
 
 import pytest
 
+from appliance.engine.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting
 from appliance.engine.errors import Blocked, Conflict, InvalidInput, NotFound, Unavailable
+from appliance.engine.window.changes import check_value
 from tests.support.waiting import wait_for
 
 GET_ROUTE = 105
@@ -240,10 +242,10 @@ def test_the_settings_are_listed_and_shown_by_their_names(running):
     running.window.topic_commands.create("Orders", kind="FIFO", reserve_hours=24)
     running.window.group_commands.create("CG", retry_max_times=3)
     shown = running.window.topics.settings("Orders").values
-    assert list(shown) == [setting.name for setting in running.window.topic_settings]
+    assert list(shown) == [setting.name for setting in TOPIC_SETTINGS]
     assert (shown["kind"], shown["reserve_hours"], shown["write_queues"]) == ("FIFO", 24, 8)
     shown = running.window.groups.detail("CG").settings.values
-    assert list(shown) == [setting.name for setting in running.window.group_settings]
+    assert list(shown) == [setting.name for setting in GROUP_SETTINGS]
     assert shown["retry_max_times"] == 3
 
 
@@ -253,3 +255,9 @@ def test_a_setting_that_there_is_not_is_a_mistake_of_the_program(running):
     running.window.group_commands.create("CG")
     with pytest.raises(TypeError, match="colour"):
         running.window.group_commands.edit("CG", colour="red")
+
+
+def test_a_line_of_text_is_refused_with_its_length():
+    with pytest.raises(InvalidInput, match="a_line takes a line of at most 20 characters") as refused:
+        check_value(Setting("a_line", "", maximum=20), "x" * 21)
+    assert refused.value.field == "a_line"

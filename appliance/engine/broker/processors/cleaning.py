@@ -6,7 +6,7 @@ from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
-from ..cleaning_service import CleaningService
+from ..requested_cleaning import RequestedCleaning
 
 POOL = "admin"
 
@@ -14,7 +14,7 @@ POOL = "admin"
 class CleaningProcessor:
     """On the pool's thread."""
 
-    def __init__(self, service: CleaningService) -> None:
+    def __init__(self, service: RequestedCleaning) -> None:
         self._service = service
 
     def register(self, dispatcher: Dispatcher) -> None:

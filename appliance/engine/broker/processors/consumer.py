@@ -15,7 +15,7 @@ from ...errors import QueueBroken, RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, require_int, require_long, require_str
-from ...protocol.names import is_legal_derived_topic, is_legal_group, is_plain_name
+from ...protocol.names import MAX_QUEUE_NUMS, is_legal_derived_topic, is_legal_group, is_plain_name
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...store.message_store import MessageStore
@@ -24,7 +24,7 @@ from ..heartbeat import LockBody, decode_body
 from ..heartbeat_bounds import check_client_id
 from ..offsets import ConsumerOffsetManager, check_movable
 from ..queue_locks import MessageQueue, RebalanceLockManager
-from ..topics import MAX_QUEUE_NUMS, TopicConfigManager
+from ..topics import TopicConfigManager
 
 logger = logging.getLogger(__name__)
 

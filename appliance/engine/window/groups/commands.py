@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ...broker.admin_settings import GROUP_SETTINGS, group_fields
+from ...admin_settings import GROUP_SETTINGS, group_fields
 from ...broker.group_config import SubscriptionGroupConfig
 from ...broker.group_service import SubscriptionGroupService
 from ...broker.groups import SubscriptionGroupManager, is_system_group
@@ -45,7 +45,7 @@ class GroupCommands:
     def create(self, name: str, *, dry_run: bool = False, by: str = "", **settings: Any) -> s.Change:
         """Make a consumer group; durable when it returns. InvalidInput, Conflict if the group exists.
 
-        settings: those of `group_setting_list`, with their defaults: consume_enable, consume_broadcast_enable,
+        settings: those of GROUP_SETTINGS, with their defaults: consume_enable, consume_broadcast_enable,
         consume_message_orderly, retry_queue_nums, retry_max_times.
         """
         if not is_legal_group(name) or len(name) > MAX_NAME_LENGTH:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
-from ...broker.admin_settings import GROUP_SETTINGS
+from ...admin_settings import GROUP_SETTINGS
 from ...broker.group_config import SubscriptionGroupConfig
 from ...broker.groups import is_system_group
 from ...broker.offsets import is_brokers_own
@@ -30,18 +31,15 @@ WAITING_BUDGET_MS = 25
 
 
 def group_settings_of(config: SubscriptionGroupConfig) -> s.GroupSettings:
+    values: dict[str, Any] = {setting.name: setting.read(config) for setting in GROUP_SETTINGS}
     return s.GroupSettings(
+        **values,
         name=config.group_name,
-        consume_enable=config.consume_enable,
         consume_from_min_enable=config.consume_from_min_enable,
-        consume_broadcast_enable=config.consume_broadcast_enable,
-        consume_message_orderly=config.consume_message_orderly,
-        retry_queue_nums=config.retry_queue_nums,
-        retry_max_times=config.retry_max_times,
         consume_timeout_minutes=config.consume_timeout_minute,
         notify_consumer_ids_changed_enable=config.notify_consumer_ids_changed_enable,
         revision=revision_of(config),
-        values={setting.name: setting.read(config) for setting in GROUP_SETTINGS},
+        values=values,
     )
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...broker.cleaning_service import CleaningService
 from ...broker.deleted_unread import DeletedUnread
+from ...broker.requested_cleaning import RequestedCleaning
 from ...broker.topics import TopicConfigManager
 from ...errors import InvalidInput
 from ...store.message_store import MessageStore
@@ -26,7 +26,7 @@ class RetentionPart:
         store: MessageStore,
         topics: TopicConfigManager,
         options: Options,
-        cleaning: CleaningService,
+        cleaning: RequestedCleaning,
         pool: AdminPool,
         deleted_unread: Callable[[], tuple[DeletedUnread, ...]] = tuple,
     ) -> None:

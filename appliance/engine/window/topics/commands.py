@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...broker.admin_settings import TOPIC_SETTINGS, topic_fields
+from ...admin_settings import TOPIC_SETTINGS, topic_fields
 from ...broker.queue_index import QueueIndex
 from ...broker.topic_attributes import changes_between
 from ...broker.topic_config import PERM_READ, PERM_WRITE, TopicConfig
@@ -48,7 +48,7 @@ class TopicCommands:
     ) -> s.Change:
         """Make a topic; durable and registered with the name servers when it returns (`registered`: which took it).
 
-        settings: those of `topic_setting_list`, with their defaults: kind ("NORMAL", "FIFO", "DELAY", "TRANSACTION";
+        settings: those of TOPIC_SETTINGS, with their defaults: kind ("NORMAL", "FIFO", "DELAY", "TRANSACTION";
         "UNSPECIFIED": no message.type), read_queues, write_queues (0 is legal), readable, writable, order, and
         reserve_hours: messages stored longer ago are hidden, though their files stay until all messages in them have
         expired; 0: as long as the broker keeps them. by: the user, for the log. dry_run: the same checks, nothing

@@ -6,15 +6,23 @@ from typing import Any
 
 import msgspec
 
-from ...broker.admin_settings import TOPIC_SETTINGS
+from ...admin_settings import TOPIC_SETTINGS
 from ...broker.clients import ClientChannel, ClientManager
 from ...broker.offsets import ConsumerOffsetManager
-from ...broker.topic_config import MESSAGE_TYPE, TopicConfig
+from ...broker.topic_config import TopicConfig
 from ...errors import InvalidInput, NotFound, Unavailable
 from ...host_port import join_host_port
 from ...namesrv.namesrv import NameServer
 from ...protocol.codes import version_name
-from ...protocol.names import DLQ_PREFIX, PERM_INHERIT, PERM_READ, PERM_WRITE, RETRY_PREFIX, permission_text
+from ...protocol.names import (
+    DLQ_PREFIX,
+    MESSAGE_TYPE,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    RETRY_PREFIX,
+    permission_text,
+)
 from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
 from ..changes import revision_of

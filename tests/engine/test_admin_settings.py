@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.engine.broker.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, group_fields, topic_fields
+from appliance.engine.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting, group_fields, topic_fields
 from appliance.engine.broker.group_config import SubscriptionGroupConfig
 from appliance.engine.broker.topic_attributes import alter_attributes, changes_between
 from appliance.engine.broker.topic_config import TopicConfig
@@ -10,6 +10,7 @@ from appliance.engine.broker.topic_config import TopicConfig
 TOPIC = {setting.name: setting for setting in TOPIC_SETTINGS}
 GROUP = {setting.name: setting for setting in GROUP_SETTINGS}
 SETTINGS = [(TopicConfig(topic_name="T", perm=7, attributes={"cleanup.policy": "DELETE"}), s) for s in TOPIC_SETTINGS]
+SETTINGS += [(SETTINGS[0][0], Setting("a_line", "", attribute="a.line", absent="", maximum=200))]
 SETTINGS += [(SubscriptionGroupConfig(group_name="g"), setting) for setting in GROUP_SETTINGS]
 
 
@@ -18,6 +19,8 @@ def values_of(setting):
         return setting.choices
     if isinstance(setting.default, bool):
         return (True, False)
+    if isinstance(setting.default, str):
+        return ("", "a line; of text, 语", "x" * setting.maximum)
     return (setting.minimum, setting.maximum, setting.default)
 
 
@@ -34,13 +37,13 @@ def test_what_is_written_is_read_and_nothing_else_moves(config, setting):
 
 @pytest.mark.parametrize(("config", "setting"), SETTINGS, ids=[setting.name for _, setting in SETTINGS])
 def test_values_of_another_type_or_out_of_bounds_are_not_accepted(config, setting):
-    wrong = [None, 1.5, b"x", "nothing of the kind"]
+    wrong = [None, 1.5, b"x", "x" * 201]
     if isinstance(setting.default, bool):
         wrong += [0, 1, "true"]
     elif isinstance(setting.default, int):
         wrong += [True, "1", setting.minimum - 1, setting.maximum + 1]
     else:
-        wrong += [True, 1, ""]
+        wrong += [True, 1, "two\nlines", *([""] if setting.choices else [])]
     assert [value for value in wrong if setting.accepts(value)] == []
 
 

@@ -1,20 +1,19 @@
 """Settings of topics and consumer groups that administrators may change: one declaration for each.
 
-The window checks, applies, previews and shows settings by these tables; tests hold API and forms to them. A setting
-that is a field or an attribute of RocketMQ's needs a line here and nothing else in the engine.
+By these tables the window checks, applies and previews; the forms, the API's bodies and the options of commands are
+made of them. A setting that is a field or an attribute of RocketMQ's needs a line here and nothing else in the engine.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import msgspec
+from .named_tuple import NamedTuple
+from .protocol.names import MAX_QUEUE_NUMS, MESSAGE_TYPE, PERM_READ, PERM_WRITE, RESERVE_TIME
 
-from .group_config import SubscriptionGroupConfig
-from .topic_attributes import MESSAGE_TYPES
-from .topic_config import MESSAGE_TYPE, PERM_READ, PERM_WRITE, RESERVE_TIME, TopicConfig
-from .topics import MAX_QUEUE_NUMS
+if TYPE_CHECKING:
+    from .broker.group_config import SubscriptionGroupConfig
+    from .broker.topic_config import TopicConfig
 
 #: A hundred years.
 MAX_RESERVE_HOURS = 876_000
@@ -23,13 +22,13 @@ MAX_RETRIES = 1_000_000
 Value = bool | int | str
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One setting. name: in window, API and forms. default: value for a new topic or group; its type is the setting's.
 
     field: of TopicConfig or SubscriptionGroupConfig, which JSON has in camel case. bit: the setting is this bit of the
     field. attribute: the topic's attribute that holds it, instead of a field; absent: its value without the attribute.
-    minimum, maximum: bounds of a number. choices: the values of a text.
+    minimum, maximum: bounds of a number. choices: the values of a text; without them it is a line of at most `maximum`
+    characters. later: it can be set only on what exists. says: for programs, where its name does not say enough.
     """
 
     name: str
@@ -41,6 +40,8 @@ class Setting:
     minimum: int = 0
     maximum: int = 0
     choices: tuple[str, ...] = ()
+    later: bool = False
+    says: str = ""
 
     def accepts(self, value: object) -> bool:
         """True if the setting may have this value."""
@@ -48,7 +49,9 @@ class Setting:
             return isinstance(value, bool)
         if isinstance(self.default, int):
             return isinstance(value, int) and not isinstance(value, bool) and self.minimum <= value <= self.maximum
-        return value in self.choices
+        if self.choices:
+            return value in self.choices
+        return isinstance(value, str) and value.isprintable() and len(value) <= self.maximum
 
     def read(self, config: Any) -> Value:
         """Return its value in a TopicConfig or a SubscriptionGroupConfig."""
@@ -63,6 +66,8 @@ class Setting:
 
     def write(self, config: Any, value: Value) -> Any:
         """Return the configuration with this value, which `accepts` has allowed."""
+        import msgspec  # the commands' process reads declarations only
+
         if self.attribute:
             attributes = {key: text for key, text in config.attributes.items() if key != self.attribute}
             if value != self.absent:
@@ -80,15 +85,25 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "NORMAL",
         attribute=MESSAGE_TYPE,
         absent="UNSPECIFIED",
-        choices=tuple(kind for kind in MESSAGE_TYPES if kind != "MIXED"),  # TopicService refuses it
+        choices=("NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"),  # TopicService refuses MIXED
     ),
     Setting("read_queues", 8, "read_queue_nums", maximum=MAX_QUEUE_NUMS),
     Setting("write_queues", 8, "write_queue_nums", maximum=MAX_QUEUE_NUMS),
     Setting("readable", True, "perm", PERM_READ),
     Setting("writable", True, "perm", PERM_WRITE),
     Setting("order", False, "order"),
-    Setting("reserve_hours", 0, attribute=RESERVE_TIME, absent=0, maximum=MAX_RESERVE_HOURS),
+    Setting(
+        "reserve_hours",
+        0,
+        attribute=RESERVE_TIME,
+        absent=0,
+        maximum=MAX_RESERVE_HOURS,
+        later=True,
+        says="Older messages are not shown; 0: as long as the broker keeps messages.",
+    ),
 )
+
+NEW_TOPIC_SETTINGS = tuple(setting for setting in TOPIC_SETTINGS if not setting.later)
 
 GROUP_SETTINGS: tuple[Setting, ...] = (
     Setting("consume_enable", True, "consume_enable"),

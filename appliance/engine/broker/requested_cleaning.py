@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 _LMQ_PREFIX = "%LMQ%"
 
 
-class CleaningService:
+class RequestedCleaning:
     """On the thread of the pool "admin". by: who asked, for the log."""
 
     def __init__(self, store: MessageStore, topics: TopicConfigManager) -> None:
