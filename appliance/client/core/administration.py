@@ -242,8 +242,8 @@ class Administration:
 
     def by_key(self, topic: str, key: str, most: int, begin_ms: int, end_ms: int) -> Steps[list[ReceivedMessage]]:
         """Return the newest messages with a key, by their store times. Apache's brokers find all whose key has the same
-        hash, and within whole seconds."""
-        found = yield from self._find(topic, key, most, begin_ms, end_ms, is_unique=False)
+        hash, by times that are up to a second early."""
+        found = yield from self._find(topic, key, most, max(0, begin_ms - 1000), end_ms, is_unique=False)
         return [one for one in found if key in one.keys and begin_ms <= one.record.store_time_ms <= end_ms][-most:]
 
     def _find(
