@@ -1,4 +1,4 @@
-"""What an administrator asks and does, at all brokers of the name servers' table. PURE.
+"""Questions and acts of an administrator, at all brokers of the name servers' table. PURE.
 
 Source of the requests: RocketMQ 5.3.3 `DefaultMQAdminExtImpl`.
 """

@@ -175,7 +175,7 @@ class PullGroup(Group[PullHeld]):
     # --- resting
 
     def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Give and fetch nothing of these queues; what was fetched is kept. Raises KeyError, and then none rests."""
+        """Neither give nor fetch messages of these queues; fetched ones are kept. Raises KeyError: then none rests."""
         for held in [self.held[queue] for queue in queues]:
             held.is_paused = True
 
