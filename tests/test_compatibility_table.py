@@ -40,7 +40,7 @@ def collected() -> dict[str, set[str]]:
         clients |= {client for client in CLIENTS if re.search(rf"(^|-){re.escape(client)}($|-)", how)}
         if file == "test_cpp":
             clients.add("cpp")
-        if file == "test_python_client":  # beside each of the others
+        if file in ("test_python_client", "test_python_member"):  # beside each of the others
             clients.add("python")
     # One test sends with every client in turn.
     found["test_delays::test_a_crash_loses_no_delayed_message_of_any_client"] |= set(CLIENTS)

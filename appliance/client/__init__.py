@@ -10,6 +10,7 @@ from .core.pulling import Pulled
 from .core.transactions import Decision
 from .credentials import Credentials
 from .errors import (
+    AdminError,
     BadAnswer,
     BrokerAway,
     ClientError,
@@ -44,6 +45,7 @@ from .tls import Tls
 from .transactional import Transaction, TransactionalProducer
 
 __all__ = [
+    "AdminError",
     "BadAnswer",
     "BrokerAway",
     "Client",

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Unpack
 
+    from .aio_admin import Admin
+
 __all__ = ["Client", "Producer", "PullConsumer", "PushConsumer", "Reader", "Transaction", "TransactionalProducer"]
 
 Result = TypeVar("Result")
@@ -273,6 +275,21 @@ class PullConsumer(PullActs):
     async def seek(self, queue: MessageQueue, offset: int) -> None:
         await finish_awaiting(self._seeking(queue, offset))
 
+    async def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._seeking_all("min", queues))
+
+    async def seek_to_end(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._seeking_all("max", queues))
+
+    async def seek_to(self, time: datetime, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._seeking_all(time, queues))
+
+    async def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._pausing(queues))
+
+    async def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        await finish_awaiting(self._resuming(queues))
+
     async def close(self) -> int:
         return await finish_awaiting(self._closing())
 
@@ -419,6 +436,13 @@ class Client(ClientActs[Producer, TransactionalProducer, PullConsumer, PushConsu
 
     def _make_reader(self) -> Reader:
         return Reader(self._session)
+
+    def admin(self) -> Admin:
+        """Return an administrator of topics and groups."""
+        from .aio_admin import Admin
+
+        self._session.check_usable()
+        return Admin(self._session)
 
     def transactional_producer(
         self, group: str, *, check: Callable[[ReceivedMessage], Decision | Awaitable[Decision]]

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import ssl
     from types import TracebackType
 
+    from .admin import Admin
     from .core.group import Begin
     from .core.transactions import Decision
     from .message import ReceivedMessage, TopicStats
@@ -350,6 +351,13 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
         from .reader import Reader
 
         return Reader(self._session)
+
+    def admin(self) -> Admin:
+        """Return an administrator of topics and groups."""
+        from .admin import Admin
+
+        self._session.check_usable()
+        return Admin(self._session)
 
     def transactional_producer(
         self, group: str, *, check: Callable[[ReceivedMessage], Decision]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from .errors import InvalidOption
 from .wire import parse_host_port
 
+#: For the whole page.
 _TIMEOUT_S = 3.0
 _MOST_BYTES = 64 * 1024
 
@@ -22,15 +23,13 @@ class Discovery:
         self._shown = url.partition("?")[0]
 
     def fetch(self) -> tuple[tuple[str, ...], str]:
-        """Return (addresses, ""), or ((), why there are none). Waits up to some seconds."""
+        """Return (addresses, ""), or ((), why there are none). Waits for 3 s at most, and for the name's resolution."""
         import http.client
-        import urllib.request
 
-        # No proxy: as Java's, this server is near.
-        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        from .web_page import read_page
+
         try:
-            with opener.open(self.url, timeout=_TIMEOUT_S) as answer:
-                text = answer.read(_MOST_BYTES).decode()
+            text = read_page(self.url, _MOST_BYTES, _TIMEOUT_S).decode()
             found = tuple(parse_host_port(part.strip()) for part in _first_line(text).split(";") if part.strip())
         except (OSError, ValueError, http.client.HTTPException) as error:
             return (), f"{self._shown} gives no list of name servers: {error}"

@@ -11,6 +11,7 @@ ClientError
 ├── RequestTimeout      a request other than a send: no answer in time (TimeoutError)
 ├── RequestRefused      a request other than a send: the broker answered with a code
 │   └── NotPermitted    code 16
+├── AdminError          an administrator's question has no answer: the group, message or cluster does not exist
 ├── BadAnswer           a server answered with something that is not RocketMQ's, or a stored message is damaged
 ├── SendError           a message is not confirmed
 │   ├── NotConnected    no connection to the broker (ConnectionError)
@@ -81,6 +82,10 @@ class RequestRefused(ClientError):
 
 class NotPermitted(RequestRefused):
     """Code 16: topic, group or broker do not allow it."""
+
+
+class AdminError(ClientError):
+    """The group, message or cluster of an administrator's call does not exist; nothing was done."""
 
 
 class BadAnswer(ClientError):

@@ -92,6 +92,12 @@ def taken_apart(message: Message | str, body: bytes | str | None, options: SendO
     return message, where
 
 
+def check_select(message: Message, where: Where) -> None:
+    """Raise InvalidMessage if something else than `select`, which is given, chooses the queue, too."""
+    if where.queue is not None or message.shard is not None:
+        raise InvalidMessage("One of shard, queue and select chooses the queue.")
+
+
 def envelope_of(
     group: str,
     message: Message,

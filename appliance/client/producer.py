@@ -31,6 +31,7 @@ from .packing import (
     SendOptions,
     Where,
     body_of,
+    check_select,
     check_topic,
     envelope_of,
     properties_of,
@@ -206,8 +207,7 @@ class ProducerActs:
 
     def _choosing(self, message: Message, where: Where, deadline: float) -> Acts[MessageQueue]:
         """Return the queue that the caller's function chooses, in the caller's thread or task."""
-        if where.queue is not None or message.shard is not None:
-            raise InvalidMessage("One of shard, queue and select chooses the queue.")
+        check_select(message, where)
         check_topic(message.topic)
         self._register()
         queues = yield self._session.wait(self._session.core.directory.publish_queues(message.topic, deadline))

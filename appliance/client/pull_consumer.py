@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from .acts import Acts, finish
@@ -173,8 +174,42 @@ class PullActs:
             raise InvalidOption(f"An offset is 0 or more, not {offset}.")
         try:
             yield self._session.wait(self._core.seek(self._session.placed(queue), offset))
-        except KeyError:
-            raise InvalidOption(f"This consumer does not read {queue} now: assignment() says what it reads.") from None
+        except KeyError as error:
+            raise _not_read(error) from None
+
+    def _seeking_all(self, what: str | datetime, queues: Iterable[MessageQueue] | None) -> Acts[None]:
+        """what: "min", "max" or a time."""
+        yield from self._starting()
+        place = what if isinstance(what, str) else round(what.timestamp() * 1000)
+        try:
+            yield self._session.wait(self._core.seek_all(self._chosen(queues), place))
+        except KeyError as error:
+            raise _not_read(error) from None
+
+    def _pausing(self, queues: Iterable[MessageQueue] | None) -> Acts[None]:
+        yield from self._starting()
+        chosen = self._chosen(queues)
+        try:
+            with self._session.shell.lock:
+                self._core.pause(chosen)
+        except KeyError as error:
+            raise _not_read(error) from None
+
+    def _resuming(self, queues: Iterable[MessageQueue] | None) -> Acts[None]:
+        yield from self._starting()
+        try:
+            yield self._session.wait(self._core.unpause(self.paused() if queues is None else self._chosen(queues)))
+        except KeyError as error:
+            raise _not_read(error) from None
+
+    def paused(self) -> list[MessageQueue]:
+        """The queues that it reads now, and that rest."""
+        self._session.check_process()
+        with self._session.shell.lock:
+            return sorted(self._core.paused())
+
+    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
+        return self.assignment() if queues is None else list(map(self._session.placed, queues))
 
     # --- the end
 
@@ -216,6 +251,10 @@ class PullActs:
         if self._core.is_closed:
             raise Closed(f"The consumer of group {self.group} is closed: make a new one.")
         self._session.check_usable()
+
+
+def _not_read(error: KeyError) -> InvalidOption:
+    return InvalidOption(f"This consumer does not read {error.args[0]} now: assignment() says what it reads.")
 
 
 class PullConsumer(PullActs):
@@ -260,6 +299,33 @@ class PullConsumer(PullActs):
         """Go on at an offset; the next commit is of that place. Raises InvalidOption for a queue that it does not
         read."""
         finish(self._seeking(queue, offset))
+
+    def seek_to_begin(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on at the first messages that are kept. queues: None for all that it reads now.
+
+        If a place cannot be read, nothing moves. Raises InvalidOption for a queue that it does not read; BrokerAway,
+        RequestTimeout, RequestRefused.
+        """
+        finish(self._seeking_all("min", queues))
+
+    def seek_to_end(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on with messages that are sent from now on. queues, errors: as of `seek_to_begin`."""
+        finish(self._seeking_all("max", queues))
+
+    def seek_to(self, time: datetime, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Go on at the first messages that were stored at that time or later, as `Reader.offset_at` finds them; without
+        a time zone it is in this machine's. queues, errors: as of `seek_to_begin`."""
+        finish(self._seeking_all(time, queues))
+
+    def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Give no more messages of these queues, None for all that it reads now, until `resume`. They stay this
+        member's; one that leaves and comes back does not rest. Raises InvalidOption for a queue that it does not
+        read."""
+        finish(self._pausing(queues))
+
+    def resume(self, queues: Iterable[MessageQueue] | None = None) -> None:
+        """Give messages of these queues again, None for all that rest. Raises as `pause`."""
+        finish(self._resuming(queues))
 
     def close(self) -> int:
         """Leave the group; commit messages that are done, unless auto_commit is None. Returns the number of queues

@@ -50,7 +50,7 @@ class ReaderActs:
         return (yield session.wait(ask_committed(session.core.directory, session.clock, session.timeout, group, queue)))
 
     def _asking_at(self, queue: MessageQueue, time: datetime) -> Acts[int]:
-        return self._asking(queue, int(time.timestamp() * 1000))
+        return self._asking(queue, round(time.timestamp() * 1000))
 
 
 class Reader(ReaderActs):

@@ -10,6 +10,7 @@ import signal
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -430,6 +431,21 @@ async def test_an_iteration_that_is_cancelled_commits_what_was_done(client, box,
             await consuming
         consumer = client.pull_consumer(rocketmq_group).subscribe(rocketmq_topic)
         assert [message.text for message in await taken(consumer, 2)] == ["2", "3"]
+
+
+@in_loop
+async def test_a_consumer_goes_elsewhere_and_rests(client, rocketmq_topic, rocketmq_group):
+    async with client:
+        sent = await client.producer().send(rocketmq_topic, "0")
+        consumer = client.pull_consumer(rocketmq_group, start="last").subscribe(rocketmq_topic)
+        await consumer.seek_to_end()
+        await consumer.seek_to_begin([sent.queue])
+        assert [message.text for message in await consumer.poll(PATIENT)] == ["0"]
+        await consumer.pause()
+        await consumer.seek_to(datetime(2020, 1, 1, tzinfo=UTC))
+        assert await consumer.poll(0.1) == []
+        await consumer.resume()
+        assert [message.text for message in await consumer.poll(PATIENT)] == ["0"]
 
 
 @in_loop

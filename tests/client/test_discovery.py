@@ -1,6 +1,8 @@
 """Name servers from a list that a web server has, by threads and by asyncio; lists that change, and what is no list."""
 
 import asyncio
+import contextlib
+import socket
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -9,6 +11,7 @@ import pytest
 from appliance.client import Client, InvalidOption, NoNameServer, aio
 from appliance.client.core.directory import Directory
 from appliance.client.core.steps import CallFailed
+from appliance.client.discovery import Discovery
 from tests.support.client_steps import SetClock
 from tests.support.ports import reserve_port
 
@@ -91,6 +94,28 @@ def test_what_is_no_list_is_named(page, send, status, text, why):
 def test_a_web_server_that_is_away_is_named(send):
     with pytest.raises(NoNameServer, match=r"gives no list of name servers: .*[Rr]efused"):
         send(f"http://127.0.0.1:{reserve_port()}/rocketmq/nsaddr", "T")
+
+
+def test_a_page_that_comes_byte_by_byte_has_a_deadline(monkeypatch):
+    monkeypatch.setattr("appliance.client.discovery._TIMEOUT_S", 0.2)
+    gone = threading.Event()
+
+    def drip(listener):
+        peer, _ = listener.accept()
+        with peer, contextlib.suppress(OSError):
+            peer.recv(4096)
+            for byte in b"HTTP/1.0 200 OK\r\n\r\n" + b" " * 200 + b"127.0.0.1:9876\n":  # some 10 s
+                peer.send(bytes([byte]))
+                gone.wait(0.05)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        dripping = threading.Thread(target=drip, args=(listener,))
+        dripping.start()
+        found, why = Discovery(f"http://127.0.0.1:{listener.getsockname()[1]}/list").fetch()
+        gone.set()
+        dripping.join()
+    assert found == ()
+    assert "timed out" in why
 
 
 def test_the_list_is_read_again_when_none_of_it_answers(rocketbox, rocketmq_topic, page, monkeypatch):

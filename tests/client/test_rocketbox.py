@@ -175,6 +175,46 @@ def test_seek_goes_back(client, produce, rocketmq_topic, rocketmq_group):
         consumer.seek(type(place)(rocketmq_topic, "nobody", 9), 0)
 
 
+def test_seek_goes_to_an_end_or_a_time(client, produce, rocketmq_topic, rocketmq_group):
+    place = produce(rocketmq_topic, "0").queue
+    produce(rocketmq_topic, "1", queue=place)
+    consumer = client.pull_consumer(rocketmq_group, start="last").subscribe(rocketmq_topic)
+    consumer.seek_to_begin()
+    assert [message.text for message in taken(consumer, 2)] == ["0", "1"]
+    (behind,) = {message.stored_at for message in client.reader().pull(place, 1).messages}
+    consumer.seek_to(behind + timedelta(seconds=1), [place])
+    consumer.commit()
+    assert consumer.committed(place) == 2
+    consumer.seek_to(behind - timedelta(hours=1))
+    assert [message.text for message in taken(consumer, 2)] == ["0", "1"]
+    consumer.seek_to_begin([place])
+    consumer.seek_to_end()
+    produce(rocketmq_topic, "2", queue=place)
+    assert [message.text for message in taken(consumer, 1)] == ["2"]
+    elsewhere = type(place)(rocketmq_topic, "nobody", 9)
+    with pytest.raises(InvalidOption, match="does not read"):
+        consumer.seek_to_begin([place, elsewhere])
+    produce(rocketmq_topic, "3", queue=place)
+    assert [message.text for message in taken(consumer, 1)] == ["3"]
+
+
+def test_a_queue_rests_until_it_is_resumed(client, produce, rocketmq_topic, rocketmq_group):
+    place = produce(rocketmq_topic, "0").queue
+    (other, *_) = [queue for queue in client.reader().queues(rocketmq_topic) if queue != place]
+    consumer = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+    consumer.pause([place])
+    assert consumer.paused() == [place]
+    produce(rocketmq_topic, "1", queue=other)
+    assert [message.text for message in taken(consumer, 1)] == ["1"]
+    assert consumer.poll(0.1) == []
+    consumer.resume()
+    assert [message.text for message in taken(consumer, 1)] == ["0"]
+    consumer.pause()
+    assert set(consumer.paused()) == set(consumer.assignment())
+    with pytest.raises(InvalidOption, match="does not read"):
+        consumer.pause([type(place)(rocketmq_topic, "nobody", 9)])
+
+
 def test_members_share_the_queues_and_hand_them_on(rocketbox, produce, rocketmq_topic, rocketmq_group):
     produce(rocketmq_topic, "x")
     with rocketbox.client(timeout=PATIENT) as one, rocketbox.client(timeout=PATIENT) as two:

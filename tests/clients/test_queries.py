@@ -24,11 +24,11 @@ def ask(agent: Agent, target: Target, topic: str) -> Callable[..., Any]:
     return ask
 
 
-@pytest.mark.parametrize("agent", JAVA, indirect=True)
+@pytest.mark.parametrize("agent", [*JAVA, "python"], indirect=True)
 def test_messages_are_found_by_key(
     agent: Agent, target: Target, new_topic: Callable[..., str], ask: Callable[..., Any]
 ) -> None:
-    topic, messages = new_topic(), [*rich(40), *TWINS]
+    topic, messages = new_topic(), [*rich(40, flags=agent.has_flags), *TWINS]
     with agent.producer(target.namesrv) as producer:
         acks = producer.send(topic, messages)
     [found] = ask("query", key="order-7")
@@ -50,7 +50,7 @@ def test_messages_are_found_by_key(
         ask("query", key="order-41")
 
 
-@pytest.mark.parametrize("agent", JAVA, indirect=True)
+@pytest.mark.parametrize("agent", [*JAVA, "python"], indirect=True)
 def test_a_message_is_found_by_each_of_its_ids(
     agent: Agent, target: Target, new_topic: Callable[..., str], ask: Callable[..., Any]
 ) -> None:

@@ -16,7 +16,7 @@ from appliance.engine.protocol.command import RemotingCommand
 from tests.clients.agents import Json, PushConsumer
 from tests.clients.conftest import newest_first, wait_for_clients
 from tests.clients.messages import Message, assert_each_once, places
-from tests.clients.stage import JAVA, KINDS, Stage
+from tests.clients.stage import JAVA, KINDS_AND_PYTHON, Stage
 from tests.support.engine import Peer
 
 pytestmark = [
@@ -24,7 +24,7 @@ pytestmark = [
     pytest.mark.at_once,
 ]
 
-every = pytest.mark.parametrize("kind", newest_first(*KINDS))
+every = pytest.mark.parametrize("kind", newest_first(*KINDS_AND_PYTHON))
 
 RESET, SET_OPTIONS = 222, 25
 #: Time for C++ to get its queues: it rebalances every 10 s.
@@ -147,7 +147,7 @@ def test_a_member_that_is_asked_to_move_itself(kind: str, stage: Stage) -> None:
     assert set(times(consumer).values()) == {2}
 
 
-@pytest.mark.parametrize("kind", newest_first(*JAVA))
+@pytest.mark.parametrize("kind", newest_first(*JAVA, "python"))
 def test_a_lite_pull_consumer_goes_on_where_it_was_sent(kind: str, stage: Stage) -> None:
     stage.create_topic()
     old = numbered(10)

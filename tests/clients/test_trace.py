@@ -6,7 +6,7 @@ import pytest
 
 from appliance.engine.protocol.properties import decode_properties
 from tests.clients.messages import Message
-from tests.clients.stage import JAVA_AND_GO, READY_S, Stage
+from tests.clients.stage import JAVA_GO_AND_PYTHON, READY_S, Stage
 from tests.support.apache import ask
 from tests.support.waiting import wait_for
 
@@ -14,7 +14,7 @@ TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", JAVA_AND_GO)
+@pytest.mark.parametrize("kind", JAVA_GO_AND_PYTHON)
 def test_the_trace_of_a_message_that_failed_once(kind: str, stage: Stage) -> None:
     """One line when it was sent, two for each time a listener had it; keys find them by the message's id."""
     stage.create_topic()

@@ -7,14 +7,18 @@ have the topic. While name servers are away, the known routes stay in use.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import TypeVar
 
 from ..errors import BadAnswer, ClientError, NoNameServer, NoRoute
 from ..message import MessageQueue
-from ..wire import TEMPLATE_TOPIC, ResponseCode
+from ..wire import TEMPLATE_TOPIC, RemotingCommand, ResponseCode
 from . import requests
 from .answers import code_text
 from .routes import MASTER, Route, read_route
 from .steps import Call, CallFailed, Clock, Do, Steps, Together
+
+Answer = TypeVar("Answer")
 
 _HOW_TO_SAY_WHERE = (
     'Say where one is: Client("host:9876"), or the environment variable NAMESRV_ADDR. '
@@ -173,22 +177,33 @@ class Directory:
         return self._fetch is not None
 
     def _ask(self, topic: str, deadline: float) -> Steps[Route | None]:
+        return (yield from self.ask(partial(requests.route_of, topic), read_route, deadline))
+
+    def ask(
+        self, make: Callable[[], RemotingCommand], read: Callable[[bytes], Answer], deadline: float
+    ) -> Steps[Answer | None]:
         """Query name servers in turn until one answers; it is the first from then on. If none does, the list of them
-        may have changed."""
+        may have changed. make: makes the request. Returns what `read` makes of the answer's body; None if there is no
+        such topic.
+
+        Raises NoNameServer.
+        """
         if not self._servers:
             yield from self.discover()
         asked = self._servers
         try:
-            return (yield from self._ask_known(topic, deadline))
+            return (yield from self._ask_known(make, read, deadline))
         except NoNameServer:
             now = self._clock.monotonic()
             if not self._servers or now >= deadline:
                 raise
             if self._servers is asked and (now < self._fetched_at + _LEAST_FETCH_S or not (yield from self.discover())):
                 raise
-        return (yield from self._ask_known(topic, deadline))
+        return (yield from self._ask_known(make, read, deadline))
 
-    def _ask_known(self, topic: str, deadline: float) -> Steps[Route | None]:
+    def _ask_known(
+        self, make: Callable[[], RemotingCommand], read: Callable[[bytes], Answer], deadline: float
+    ) -> Steps[Answer | None]:
         if not self._servers:
             why = f"{self._no_list}." if self._no_list else "No name server is configured."
             raise NoNameServer(f"{why} {_HOW_TO_SAY_WHERE}")
@@ -201,7 +216,7 @@ class Directory:
             server = servers[at]
             now = self._clock.monotonic()
             share = (deadline - now) / (len(servers) - tried)
-            answer = yield Call(server, requests.route_of(topic), now + min(share, self._timeout))
+            answer = yield Call(server, make(), now + min(share, self._timeout))
             if isinstance(answer, CallFailed):
                 failures.append(f"{server} {_why(answer)}")
             elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -210,7 +225,7 @@ class Directory:
                 failures.append(f"{server} answered {code_text(answer.code)}: is it a name server, and not a broker?")
             else:
                 try:
-                    return read_route(answer.body)
+                    return read(answer.body)
                 except BadAnswer as error:
                     failures.append(f"{server}: {error}")
         raise NoNameServer(f"No name server answers: {'; '.join(failures)}. {_HOW_TO_SAY_WHERE}")

@@ -14,21 +14,23 @@ from typing import Any
 
 from ..errors import ClientError, NoRoute
 from ..message import MessageQueue, ReceivedMessage
+from .directory import first_error
 from .group import WAIT_S, Begin, Group, Held, Surroundings
 from .inspection import queue_info
-from .pulling import Pulled, pull
+from .pulling import Pulled, ask_offset, pull
 from .requests import PULL_MOST, Member, Subscription
-from .steps import Steps
+from .steps import Steps, Together
 
 
 class PullHeld(Held):
-    __slots__ = ("given", "messages", "passed")
+    __slots__ = ("given", "is_paused", "messages", "passed")
 
     def __init__(self, queue: MessageQueue) -> None:
         super().__init__(queue)
         self.messages: deque[ReceivedMessage] = deque()
         self.given: int | None = None
         self.passed: int | None = None
+        self.is_paused = False
 
     def begin_at(self, offset: int) -> None:
         self.position = self.given = self.passed = offset
@@ -77,7 +79,7 @@ class PullGroup(Group[PullHeld]):
         self._turn.remove(held)
 
     def _has_room(self, held: PullHeld) -> bool:
-        return len(held.messages) < self._cache
+        return len(held.messages) < self._cache and not held.is_paused
 
     def _ask(self, held: PullHeld, offset: int) -> Steps[Pulled]:
         subscription = self.subscriptions.get(held.queue.topic) or Subscription(held.queue.topic)
@@ -121,7 +123,7 @@ class PullGroup(Group[PullHeld]):
         for _ in range(len(self._turn)):
             held = self._turn[0]
             self._turn.rotate(-1)
-            while held.messages and len(found) < most:
+            while held.messages and len(found) < most and not held.is_paused:
                 found.append(held.messages.popleft())
             if found and found[-1].queue is held.queue:
                 held.given = found[-1].queue_offset + 1
@@ -145,9 +147,44 @@ class PullGroup(Group[PullHeld]):
     def seek(self, queue: MessageQueue, offset: int) -> Steps[None]:
         """Go on at an offset; fetched messages are dropped, and the next commit is of this place. Raises KeyError for a
         queue that this consumer does not hold."""
-        held = self.held[queue]
+        yield from self._move(self.held[queue], offset)
+
+    def seek_all(self, queues: Iterable[MessageQueue], what: str | int) -> Steps[None]:
+        """Go on in these queues at "min", "max", or the first message stored at or after a wall time in ms. All places
+        are asked for before any queue moves; one that goes to another member meanwhile is left out.
+
+        Raises KeyError, BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
+        """
+        moving = [self.held[queue] for queue in dict.fromkeys(queues)]
+        asking = [ask_offset(self._directory, self._clock, self._timeout, held.queue, what) for held in moving]
+        offsets = yield Together(asking)
+        error = first_error(offsets)
+        if error is not None:
+            raise error
+        for held, offset in zip(moving, offsets, strict=True):
+            if not held.dropped:
+                yield from self._move(held, offset)
+
+    def _move(self, held: PullHeld, offset: int) -> Steps[None]:
         held.epoch += 1
         held.messages.clear()
         held.begin_at(offset)
         held.is_pulling = False
         yield from self._resume(held)
+
+    # --- resting
+
+    def pause(self, queues: Iterable[MessageQueue]) -> None:
+        """Neither give nor fetch messages of these queues; fetched ones are kept. Raises KeyError: then none rests."""
+        for held in [self.held[queue] for queue in queues]:
+            held.is_paused = True
+
+    def unpause(self, queues: Iterable[MessageQueue]) -> Steps[None]:
+        """Raises KeyError."""
+        for held in [self.held[queue] for queue in queues]:
+            held.is_paused = False
+        self._wake()
+        yield from self.resume_all()
+
+    def paused(self) -> list[MessageQueue]:
+        return [held.queue for held in self.held.values() if held.is_paused]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..message import MessageQueue
-from ..wire import TEMPLATE_TOPIC, VERSION, RemotingCommand, RequestCode, ResponseCode, java_hash
+from ..wire import PERM_READ, PERM_WRITE, TEMPLATE_TOPIC, VERSION, RemotingCommand, RequestCode, ResponseCode, java_hash
 from .routes import DEFAULT_QUEUES
 
 #: Bits of a pull's sysFlag.
@@ -297,6 +297,61 @@ def unlock(group: str, client_id: str, queues: Iterable[MessageQueue]) -> Remoti
 def _locks(group: str, client_id: str, queues: Iterable[MessageQueue]) -> bytes:
     places = [{"brokerName": one.broker_name, "queueId": one.queue_id, "topic": one.topic} for one in queues]
     return _json({"clientId": client_id, "consumerGroup": group, "mqSet": places, "onlyThisBroker": False})
+
+
+def cluster_info() -> RemotingCommand:
+    return request(RequestCode.GET_BROKER_CLUSTER_INFO, None)
+
+
+def all_topics() -> RemotingCommand:
+    return request(RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER, None)
+
+
+def brokers_own_topics() -> RemotingCommand:
+    return request(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, None)
+
+
+def all_groups() -> RemotingCommand:
+    return request(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, None)
+
+
+def create_topic(topic: str, queues: int) -> RemotingCommand:
+    fields = {
+        "topic": topic, "defaultTopic": TEMPLATE_TOPIC, "readQueueNums": queues, "writeQueueNums": queues,
+        "perm": PERM_READ | PERM_WRITE, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False,
+    }  # fmt: skip
+    return request(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
+
+
+def delete_topic(topic: str) -> RemotingCommand:
+    return request(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+
+
+def delete_route(topic: str) -> RemotingCommand:
+    return request(RequestCode.DELETE_TOPIC_IN_NAMESRV, {"topic": topic})
+
+
+def consume_stats(group: str) -> RemotingCommand:
+    return request(RequestCode.GET_CONSUME_STATS, {"consumerGroup": group})
+
+
+def reset_offsets(group: str, topic: str, wall_ms: int) -> RemotingCommand:
+    """Make a 222, for all queues. wall_ms: -1 for their ends."""
+    fields = {"topic": topic, "group": group, "timestamp": wall_ms, "isForce": True, "queueId": -1, "offset": -1}
+    return request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+
+
+def message_at(topic: str, physical_offset: int) -> RemotingCommand:
+    return request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": physical_offset, "topic": topic})
+
+
+def messages_of(topic: str, key: str, most: int, begin_ms: int, end_ms: int, *, is_unique: bool) -> RemotingCommand:
+    """Make a 12. begin_ms, end_ms: of the store times. is_unique: `key` is a message's unique key."""
+    fields = {
+        "topic": topic, "key": key, "maxNum": most, "beginTimestamp": begin_ms, "endTimestamp": end_ms,
+        "_UNIQUE_KEY_QUERY": is_unique,
+    }  # fmt: skip
+    return request(RequestCode.QUERY_MESSAGE, fields)
 
 
 def not_supported(question: RemotingCommand) -> RemotingCommand:

@@ -231,3 +231,27 @@ def test_seek_drops_what_was_fetched():
     assert group.offsets() == [1, 2]
     with pytest.raises(KeyError):
         group.driver.run(group.core.seek(MessageQueue("T", "a", 9), 0))
+
+
+def test_all_queues_go_to_an_end_or_stay():
+    broker = Broker()
+    group = Group(broker)
+    group.fetch()
+    group.offsets(2)
+    group.driver.run(group.core.seek_all([QUEUE], "min"))
+    group.fetch()
+    assert group.offsets() == [0, 1, 2]
+    with pytest.raises(KeyError):
+        group.driver.run(group.core.seek_all([QUEUE, MessageQueue("T", "a", 9)], "min"))
+    assert group.offsets() == []
+
+
+def test_a_queue_that_rests_keeps_what_was_fetched():
+    broker = Broker()
+    group = Group(broker)
+    group.fetch()
+    assert group.offsets(1) == [0]
+    group.core.pause([QUEUE])
+    assert group.offsets() == []
+    group.driver.run(group.core.unpause([QUEUE]))
+    assert group.offsets() == [1, 2]

@@ -10,7 +10,7 @@ from django.db import connection, transaction
 from django.test import TestCase
 from shop.models import Order
 
-from appliance.client import Closed, InvalidMessage, InvalidOption, Message
+from appliance.client import Closed, InvalidMessage, InvalidOption, Message, MessageQueue
 from appliance.client_django import client, producer, send_by_outbox, send_on_commit, sending
 from appliance.client_django.models import LANES, OUTBOX_ID, OutboxLane, OutboxMessage
 from appliance.client_django.relay import LaneLost, Relay
@@ -75,6 +75,14 @@ def test_a_message_that_cannot_be_sent_rolls_the_transaction_back(send):
         with rolled_back(InvalidMessage):
             Order.objects.create(name="never")
             send("orders", **wrong)
+    assert not Order.objects.exists()
+
+
+@pytest.mark.parametrize("other", [{"shard": 1}, {"queue": MessageQueue("orders", "broker-a", 0)}])
+def test_two_ways_to_choose_a_queue_roll_the_transaction_back(other):
+    with rolled_back(InvalidMessage):
+        Order.objects.create(name="never")
+        send_on_commit("orders", "x", select=min, **other)
     assert not Order.objects.exists()
 
 

@@ -94,8 +94,18 @@ def result_of(*results):
     }
 
 
-def start_producer(name, group, namesrv, retries=2, **_):
-    client = Client(namesrv, timeout=PATIENT, instance_name=name)
+def client_of(namesrv, instance, given):
+    return Client(
+        namesrv,
+        timeout=PATIENT,
+        instance_name=instance,
+        namespace=given.get("namespace") or "",
+        trace=given.get("trace", False),
+    )
+
+
+def start_producer(name, group, namesrv, retries=2, **given):
+    client = client_of(namesrv, name, given)
     OPEN[name] = client, client.producer(group, retries=retries), threading.Event()
 
 
@@ -136,7 +146,7 @@ def start_push(name, group, namesrv, topic, instance, **given):
     options = {"ordered": given.get("orderly", False), "broadcast": given.get("model") == "BROADCASTING"}
     if given.get("max_reconsume", -1) >= 0:
         options["max_attempts"] = given["max_reconsume"] + 1
-    client = Client(namesrv, timeout=PATIENT, instance_name=instance)
+    client = client_of(namesrv, instance, given)
     consumer = client.push_consumer(group, start=start, **options)
     sql = given.get("sql") or None
     consumer.subscribe(topic, "*" if sql else given.get("expression", "*"), sql=sql, handler=handler(name, given))
@@ -182,6 +192,22 @@ def handler(name, given):
     return handle
 
 
+def start_lite(name, group, namesrv, topic, expression="*", **given):
+    """It begins at the first message, as the Java agent's."""
+    client = client_of(namesrv, name, given)
+    consumer = client.pull_consumer(group, start="first").subscribe(topic, expression)
+    OPEN[name] = client, consumer, threading.Event()
+    consumer.resume()  # joins the group, and takes nothing
+
+
+def poll(name, timeout_ms, **_):
+    return [received(message) for message in OPEN[name][1].poll(timeout_ms / 1000)]
+
+
+def committed(name, queue, **_):
+    return OPEN[name][1].committed(MessageQueue(queue["topic"], queue["broker"], queue["queue_id"]))
+
+
 def stop(name, **_):
     client, _, ended = OPEN.pop(name)
     ended.set()
@@ -203,6 +229,20 @@ def queues(namesrv, topic, **_):
         return [as_json(queue) for queue in client.reader().queues(topic)]
 
 
+def query(namesrv, topic, key, max=32, begin=None, end=None, **_):
+    since, until = (None if ms is None else datetime.fromtimestamp(ms / 1000, UTC) for ms in (begin, end))
+    with Client(namesrv, timeout=PATIENT) as client:
+        found = client.admin().by_key(topic, key, most=max, since=since, until=until)
+    if not found:
+        raise LookupError(key)
+    return [received(message) for message in found]
+
+
+def view(namesrv, topic, message, **_):
+    with Client(namesrv, timeout=PATIENT) as client:
+        return received(client.admin().message(message, topic))
+
+
 def as_json(queue):
     return {"topic": queue.topic, "broker": queue.broker_name, "queue_id": queue.queue_id}
 
@@ -219,9 +259,17 @@ COMMANDS = {
     "producer.stop": stop,
     "push.start": start_push,
     "push.stop": stop,
+    "lite.start": start_lite,
+    "lite.poll": poll,
+    "lite.assignment": lambda name: [as_json(queue) for queue in OPEN[name][1].assignment()],
+    "lite.commit": lambda name: OPEN[name][1].commit(),
+    "lite.committed": committed,
+    "lite.stop": stop,
     "admin.create_topic": create_topic,
+    "admin.query": query,
     "admin.queues": queues,
     "admin.topics": topics,
+    "admin.view": view,
 }
 
 
