@@ -47,6 +47,7 @@ from tests.support import serve_with_fake_engine as fake_process
 from tests.support.memory_store import MemoryCluster, MemoryStore
 from tests.support.stand_ins import differences, methods_of, names_of, written_differences
 from tests.world.disk import WorldDisk
+from tests.world.sets import etcd
 
 TESTS = Path(__file__).parent
 
@@ -119,6 +120,7 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
         {"broken", "changed", "closed", "down", "keys", "lose", "name", "revision", "write"},
     ),
     "a leader store": (lambda: MemoryStore(MemoryCluster()), LeaderStore, set()),
+    "a leader store of the world": (lambda: etcd.Client(etcd.Etcd(), None, None), LeaderStore, set()),
     "a clock": (FakeClock, Clock, {"jump", "advance"}),
 }
 

@@ -20,15 +20,19 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="write the script of a failure there")
     parser.add_argument("--whole", action="store_true", help="do not shorten a failure")
     parser.add_argument("--trace", action="store_true", help="print every act")
+    parser.add_argument("--set", action="store_true", help="the story of a set whose members fail over")
     parser.add_argument("--plant", help="with the fault of planted.py whose name has these words")
     arguments = parser.parse_args()
     if arguments.plant is not None:
         planted.plant(arguments.plant)
-    from tests.world.world import script_of  # the engine comes behind the fault
+    from tests.world import world  # the engine comes behind the fault
+    from tests.world.sets import story
 
     if arguments.replay is not None:
         document = json.loads(arguments.replay.read_text())
+        arguments.set = document.get("set", False)
         return _one(arguments, document["seed"], document["script"], whole=True)
+    script_of = story.script_of if arguments.set else world.script_of
     first = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
     for seed in range(first, first + arguments.seeds):
         if _one(arguments, seed, script_of(seed, arguments.steps), arguments.whole):
@@ -37,9 +41,12 @@ def main() -> int:
 
 
 def _one(arguments: argparse.Namespace, seed: int, script: list[dict[str, object]], whole: bool) -> int:
+    from tests.world.sets import story
     from tests.world.shrink import shrink, told
     from tests.world.world import play
 
+    if arguments.set:
+        play = story.play
     printed = (lambda done: print(told(done), flush=True)) if arguments.trace else None
     result = play(seed, script, printed)
     acts = len(result.done)
@@ -50,12 +57,13 @@ def _one(arguments: argparse.Namespace, seed: int, script: list[dict[str, object
     failure = result.failure
     if not whole:
         print(f"seed {seed}: {failure.text}\nshortening ...", flush=True)
-        script, failure = shrink(seed, [done.act for done in failure.done], failure)
+        script, failure = shrink(seed, [done.act for done in failure.done], failure, play)
     for done in failure.done:
         print(told(done))
     print(f"seed {seed}: {failure.text}")
     if arguments.keep is not None:
-        arguments.keep.write_text(json.dumps({"seed": seed, "script": script}, indent=1) + "\n")
+        document = {"seed": seed, **({"set": True} if arguments.set else {}), "script": script}
+        arguments.keep.write_text(json.dumps(document, indent=1) + "\n")
         print(f"--replay {arguments.keep} plays it again")
     return 1
 

@@ -15,7 +15,7 @@ import struct
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import appliance.engine.broker.open_store as open_store_module
 import appliance.engine.broker.processors.pull_answers as pull_answers_module
@@ -218,6 +218,11 @@ class Machine:
                 raise Killed
 
     @property
+    def listens(self) -> bool:
+        """True if its ports are open."""
+        return self.running
+
+    @property
     def log_failed(self) -> bool:
         """The log says that it takes nothing more until a restart."""
         return self.running and self.broker.store.log.broken is not None
@@ -374,8 +379,18 @@ class Machine:
 def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> Iterator[Machine]:
     """A machine without a running broker; the engine lives in the scheduler's world until the end."""
     network = WorldNetwork(scheduler)
+    with simulated_machines(scheduler, network, lambda: Machine(scheduler, broker, store, network, 10911)) as machine:
+        yield machine
+
+
+_M = TypeVar("_M", bound=Machine)
+
+
+@contextmanager
+def simulated_machines(scheduler: Scheduler, network: WorldNetwork, make: Callable[[], _M]) -> Iterator[_M]:
+    """The same, with a network and a first machine of another kind."""
     with simulated_threads(scheduler), simulated_network(network):
-        machine = Machine(scheduler, broker, store, network, 10911)
+        machine = make()
 
         def here() -> Machine:
             """The machine on which this runs."""

@@ -12,7 +12,7 @@ import os
 import select
 import socket
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 DELAY_S = 0.0005
 #: Longest that a call between brokers is waited for on this network, whatever it may take.
 _CONNECT_S = 3.0
+#: A connection that is being made is given up so soon after its thread has to stop.
+_STOP_S = 0.05
 
 
 class _Way:
@@ -118,10 +120,24 @@ class _Listener:
         self._network.numbers += 1
         return self._waiting.popleft(), ("127.0.0.1", 40_000 + self._network.numbers)
 
+    def dup(self) -> _Door:
+        return _Door(self)
+
     def close(self) -> None:
         self._network.listeners.pop(self._address, None)
         for sock in (*self._waiting, self._in, self._out):
             sock.close()
+
+
+class _Door:
+    """Another descriptor of a listening socket, which stays open when this one is closed."""
+
+    def __init__(self, listener: _Listener) -> None:
+        self.fileno, self.accept, self.getsockname = listener.fileno, listener.accept, listener.getsockname
+        self.setblocking = listener.setblocking
+
+    def close(self) -> None:
+        """Only this descriptor goes."""
 
 
 class Network:
@@ -164,19 +180,33 @@ class Network:
         self.listeners[address] = listener = _Listener(self, address)
         return listener
 
-    def connect(self, address: str, seconds: float) -> socket.socket:
-        """A slave's end of a new connection. Raises OSError."""
-        self.scheduler.block(None, self.delay_s)
-        if self.cuts:
-            self.scheduler.block(None, seconds)
+    def ways_to(self, address: str) -> tuple[str, str]:
+        """The directions from the machine that asks to that of an address, and back."""
+        return "to master", "to slave"
+
+    def knock(self, address: str) -> socket.socket | None:
+        """A connection to a port that is none for slaves; None if this is no such address. Raises OSError."""
+        return None
+
+    def connect(self, address: str, seconds: float, stopped: Callable[[], bool]) -> socket.socket:
+        """A slave's end of a new connection. Raises OSError, also when it is `stopped` meanwhile."""
+        there, back = self.ways_to(address)
+        cut = there in self.cuts or back in self.cuts
+        takes = seconds if cut else max(self.delay_of(there), self.delay_of(back))
+        until = self.scheduler.now + min(takes, seconds)
+        while (left := until - self.scheduler.now) > 0 and not stopped():
+            self.scheduler.block(None, min(left, _STOP_S))
+        if cut or takes > seconds or stopped():
             raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
         listener = self.listeners.get(address)
         if listener is None:
+            if (sock := self.knock(address)) is not None:
+                return sock
             raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
         (slave, near), (master, far) = socket.socketpair(), socket.socketpair()
         for sock in (slave, near, master, far):
             sock.setblocking(False)
-        self._ways += [_Way(self, "to master", near, far), _Way(self, "to slave", far, near)]
+        self._ways += [_Way(self, there, near, far), _Way(self, back, far, near)]
         self._sockets += [near, far]
         listener.knock(_Quiet(master))
         self.stir()
@@ -214,12 +244,13 @@ class _Client:
 
     def invoke_sync(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         network, scheduler = self.network, self.network.scheduler
-        scheduler.block(None, network.delay_of("to master"))
-        if network.cuts:
+        there, back = network.ways_to(self.address)
+        scheduler.block(None, network.delay_of(there))
+        if there in network.cuts or back in network.cuts:
             scheduler.block(None, timeout_ms / 1000)
             raise CallTimeout(f"{self.address} did not answer in time")
         machine = network.machines.get(self.address)
-        if machine is None or not machine.running:
+        if machine is None or not machine.listens:
             raise ConnectError(f"connect to {self.address} failed")
         if self._peer is None or self._peer.closed:
             self._peer = machine.connect()
@@ -229,7 +260,7 @@ class _Client:
         if answers.command is None:
             self._peer = None
             raise ConnectError(f"connection to {self.address} broke")
-        scheduler.block(None, network.delay_of("to slave"))
+        scheduler.block(None, network.delay_of(back))
         return answers.command
 
     def close(self) -> None:
@@ -255,7 +286,7 @@ class _Poll:
         network = self.network
         network.take_in()
         found = self._real.poll(0)
-        if found or milliseconds == 0:
+        if found:
             return found
         network.scheduler.block(network.waiters, None if milliseconds is None else milliseconds / 1000)
         network.take_in()
@@ -272,8 +303,8 @@ def simulated_network(network: Network) -> Iterator[None]:
         wake(pipe)
         network.stir()
 
-    def connect(home: object, address: str, seconds: float) -> socket.socket:
-        return network.connect(address, min(seconds, _CONNECT_S))
+    def connect(home: log_copy_module.Home, address: str, seconds: float) -> socket.socket:
+        return network.connect(address, min(seconds, _CONNECT_S), home.stopped)
 
     polls = _InPlaceOf(select, poll=_Poll)
     modules: tuple[ModuleType, ...] = (

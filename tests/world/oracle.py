@@ -5,8 +5,9 @@
 2. No (topic, queue, offset) is given to two messages, not even by a topic that was made again.
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
-   that is set or runs wrong may make it later by as much, and earlier only over a restart. After a kill messages that
-   had come in the last two seconds may come again.
+   that is set or runs wrong may make it later by as much, and earlier only over a restart. If it does so while the
+   machine stands still, what came in the second before waits as long again. After a kill messages that had come in the
+   last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -31,6 +32,11 @@
     gets messages whole.
 17. A backup starts elsewhere. It has the topics, what was shown up to its end of the log, byte for byte, nothing else,
     and offsets as a kill would have left them.
+18. What a purge took is not shown again, whatever dies, is cut off or is copied; what came behind it stays. A purge
+    that was not answered was done, or was not.
+19. What waits for a topic that was deleted does not come into the next one of its name.
+20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Timed messages that
+    came may come again: Apache's requests tell slaves only before which one nothing waits.
 """
 
 from __future__ import annotations
@@ -59,6 +65,8 @@ LEASE_S = 60.0
 RESERVED_S = 3 * 3600.0
 #: When a message was stored is known as well as this.
 _STORED_S = 60.0
+#: So often the broker compares its clocks.
+_LOOKED_S = 1.0
 NEAR_MS = 60_000
 AHEAD_MS = 1000
 
@@ -105,10 +113,14 @@ class Message:
     #: Its topic was deleted: of a plain one for good; one that waits may come to the next topic of that name, or not.
     deleted: bool = False
     may_be_lost: bool = False
+    #: It waited for its topic when that was deleted for good.
+    outlived: bool = False
     #: How far the wall clock had moved when it was sent.
     moved: Moved = Moved(0.0, 0.0)
     restarts: int = 0
     doubled: bool = False
+    #: It may wait its time from here on.
+    again_from: float = 0.0
     #: Number of the broker's checks of the transaction, and the time when it was decided.
     asked: int = 0
     decided_at: float = 0.0
@@ -189,6 +201,8 @@ class Commits:
         self.may_be_none = not older
 
     may_be_none = True
+    #: Beginning of the queue when the broker became the master: an offset before it may have been moved there.
+    begun_at = -1
 
     def allowed(self) -> set[int]:
         """Return the offsets that may be answered; empty if they are unknown."""
@@ -201,6 +215,8 @@ class Commits:
             found |= {offset for offset, _ in self.saved}
             if self.may_be_none:
                 found.add(-1)
+        if any(0 <= offset < self.begun_at for offset in found):
+            found.add(self.begun_at)
         return found
 
     def seen(self, offset: int, now: float) -> None:
@@ -274,6 +290,10 @@ class Oracle:
         self.flows_since = -math.inf
         #: Acknowledged, and not shown yet.
         self._awaited: list[Message] = []
+        #: (topic, queue) -> physical offset of the last record that a purge took.
+        self.purged_to: dict[tuple[str, int], int] = {}
+        #: (topic, queue) -> offset up to which a purge that had no answer may have been done.
+        self._purging: dict[tuple[str, int], int] = {}
         #: Message -> when the broker said that it is too late to take it back.
         self.too_late: dict[int, tuple[Message, float]] = {}
 
@@ -322,6 +342,7 @@ class Oracle:
                 continue
             if message.waits and not message.arrived:
                 message.may_be_lost = True
+                message.outlived = message.outlived or sure
             elif sure:
                 message.deleted = True
             else:
@@ -342,6 +363,28 @@ class Oracle:
         if sure:
             self.topics.pop(topic, None)
 
+    def purge_begins(self, topic: str, ends: dict[int, int]) -> None:
+        """A purge is asked for. ends: of the queues, behind all that is shown."""
+        for queue, end in ends.items():
+            self._purging[topic, queue] = max(end, self._purging.get((topic, queue), 0))
+
+    def purged(self, topic: str, queue: int, first: int) -> None:
+        """A queue begins at `first` since it was purged."""
+        key = (topic, queue)
+        expected, shown = self.expected.get(key, {}), self.shown.get(key, {})
+        for offset in [offset for offset in expected if offset < first]:
+            del expected[offset]
+        for offset in [offset for offset in shown if offset < first]:
+            self.purged_to[key] = max(self.purged_to.get(key, -1), shown.pop(offset).physical)
+        self._purging.pop(key, None)
+
+    def _was_purged(self, key: tuple[str, int], low: int) -> None:
+        """The queue begins at `low`: that tells what became of a purge without an answer."""
+        end = self._purging.get(key)
+        expected = self.expected.get(key, {})
+        if end is not None and any(offset < min(low, end) for offset in expected):
+            self.purged(*key, min(low, end))
+
     def offset_in_doubt(self, key: tuple[str, str, int]) -> None:
         """Neither a group's offset of a queue is known any more, nor what its file holds. key: group, topic, queue."""
         self.commits.setdefault(key, Commits()).doubt()
@@ -358,6 +401,8 @@ class Oracle:
         """A consumer was given this."""
         offset = record.queue_offset
         place, key = Place(topic, queue, offset), (topic, queue)
+        if record.physical_offset <= self.purged_to.get(key, -1):
+            raise Violation("a purged message is shown again", f"{record.body[:60]!r} at {place}")
         if record.topic != topic or record.queue_id != queue:
             raise Violation("a record of another queue is shown", f"{record.topic}-{record.queue_id} at {place}")
         same = self._messages.get((topic, record.body))
@@ -443,6 +488,7 @@ class Oracle:
                 message.may_be_lost = True
             if message.fate not in ("", "maybe"):  # the mark or the decision may be lost
                 message.fate = "maybe"
+        self.purged_to = {key: min(place, log_end - 1) for key, place in self.purged_to.items()}
         for key, shown in self.shown.items():
             for offset in [offset for offset, one in shown.items() if one.physical >= log_end]:
                 message = shown.pop(offset).message
@@ -493,6 +539,8 @@ class Oracle:
             raise Violation("a message comes that was taken back", name)
         if message.fate == "rolled back":
             raise Violation("a message comes that was rolled back", name)
+        if message.outlived and not message.arrived:
+            raise Violation("a message comes that waited for a topic that was deleted", name)
         if message.kind == "dead" and message.arrived:
             raise Violation("a dead letter comes twice", f"{name}, first at {message.place}")
         if message.kind == "half" and message.fate == "":
@@ -517,6 +565,7 @@ class Oracle:
 
     def whole(self, topic: str, queue: int, low: int, high: int, offsets: set[int]) -> None:
         """All that a queue shows was read: it spans [low, high), and messages lie at `offsets`."""
+        self._was_purged((topic, queue), low)
         for offset, message in self.expected.get((topic, queue), {}).items():
             if offset in offsets:
                 continue
@@ -578,6 +627,20 @@ class Oracle:
         for commits in self.commits.values():
             commits.killed(min(now, self.trouble_since))
 
+    def stood_still(self, since: float, now: float, moved: Moved) -> None:
+        """The machine stood still for a while. moved: how far the wall clock had moved before."""
+        if self._wall.moved.either_way - moved.either_way > 0.001:
+            for message in self._awaited:
+                if message.sent_at >= since - _LOOKED_S:
+                    message.again_from = now
+
+    def promoted(self, since: float) -> None:
+        """The master is another broker now, which may not know of what came after `since`."""
+        self.on_slave = self.acknowledged_end = -1
+        for message in self.messages:
+            if message.kind == "timer" or (message.waits and (not message.arrived or message.arrived[-1] >= since)):
+                message.doubled = True
+
     def may_double(self) -> None:
         """A life ended that may have stored copies of what waits, and cannot say that they count."""
         for message in self.messages:
@@ -593,7 +656,8 @@ class Oracle:
             if message.fate not in ("", "committed") or (message.kind == "half" and message.fate == ""):
                 continue
             delay = max(0.0, message.due_s - message.sent_at)
-            due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0), self.flows_since)
+            begun = max(self.started_at, message.again_from)
+            due = max(message.due_s, begun + (delay if message.kind != "half" else 0.0), self.flows_since)
             moved_s = (self._wall.moved.either_way - message.moved.either_way) / 1000
             if now > due + LATE_S + moved_s:
                 raise Violation(

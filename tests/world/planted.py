@@ -21,13 +21,15 @@ ENGINE = "appliance/engine/"
 
 
 class Planted(NamedTuple):
-    """name: what goes wrong. before: in its file once. seeds: within so many the world finds it."""
+    """name: what goes wrong. before: in its file once. seeds: within so many the world finds it.
+    of_set: it is a fault of members that fail over, and their stories find it."""
 
     name: str
     file: str
     before: str
     after: str
     seeds: int = 50
+    of_set: bool = False
 
 
 #: Of the faults that tests are checked with (`tests/mutants`) those that the world finds, too.
@@ -257,6 +259,81 @@ PLANTED = (
         ENGINE + "remoting/event_loop.py",
         "            self.monotonic = monotonic()\n            for fd",
         "            self.monotonic = monotonic()\n            self._run_timers()\n            for fd",
+    ),
+    Planted(
+        "a purge is answered and not noted",
+        ENGINE + "store/retention/clean_service.py",
+        "                self._files.purged_queues.remember(purge.places, self._log.min_offset)\n",
+        "                assert purge.places\n",
+    ),
+    Planted(
+        "a purge leaves the last message",
+        ENGINE + "window/topics/purge.py",
+        "begin, end, entries[0][0] + 1)",
+        "begin, end, entries[0][0])",
+    ),
+    Planted(
+        "a purge up to a time takes all",
+        ENGINE + "window/topics/purge.py",
+        "queue.max_offset if before_ms is None else reader.offset_at(queue, before_ms)",
+        "queue.max_offset",
+    ),
+    Planted(
+        "what waits for a topic that was deleted comes into the next one",
+        ENGINE + "broker/delays/levels.py",
+        "    return record.physical_offset < deleted.below(topic) or",
+        "    return",
+    ),
+    Planted(
+        "an open transaction of a topic that was deleted comes into the next one",
+        ENGINE + "broker/transactions/decisions.py",
+        "return is_of_deleted(half.record, half.target.topic, self._store.files.deleted_topics)",
+        "return False",
+        150,
+    ),
+    Planted(
+        "a slave passes over the open half messages that it copies",
+        ENGINE + "broker/broker.py",
+        "        if self.role.appends:  # a slave knows",
+        "        if self.role.appends or self.role.kind is Kind.SLAVE:  # a slave knows",
+        150,
+    ),
+    Planted(
+        "a slave does not learn how far delays are",
+        ENGINE + "broker/slave_sync.py",
+        "        if self._saved.get(path) != body and self._is_ripe(address):\n            save_json",
+        "        if not path:\n            save_json",
+        150,
+    ),
+    Planted(
+        "a leader acknowledges what nobody else has",
+        ENGINE + "failover/brokers.py",
+        "position=limit if self._settings.synchronous else in_time)",
+        "position=in_time)",
+        of_set=True,
+    ),
+    Planted(
+        "a follower that shows nothing yet shows later what was deleted",
+        ENGINE + "broker/slave_sync.py",
+        "            if not self._comes_to(1, lambda: int(self._may_begin_behind(news))):",
+        "            if not news:",
+        150,
+        of_set=True,
+    ),
+    Planted(
+        "a follower does not purge",
+        ENGINE + "broker/slave_sync.py",
+        "        if places:\n            self._store.cleaner",
+        "        if not places:\n            self._store.cleaner",
+        of_set=True,
+    ),
+    Planted(
+        "a deletion does not wait for the members in sync",
+        ENGINE + "broker/topic_service.py",
+        "        while not self.all_have(changes):",
+        "        while not changes:",
+        150,
+        of_set=True,
     ),
     *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tests.world.world import Done, Failure, play
+from tests.world.world import Done, Failure, Result, play
 
 #: Scripts that are tried.
 TRIES = 300
 
 
 def shrink(
-    seed: int, script: list[dict[str, Any]], failure: Failure, tries: int = TRIES
+    seed: int,
+    script: list[dict[str, Any]],
+    failure: Failure,
+    play: Callable[[int, list[dict[str, Any]]], Result] = play,
+    tries: int = TRIES,
 ) -> tuple[list[dict[str, Any]], Failure]:
     """A short script that breaks the same rule, and its failure. Leaves out pieces, long ones first, as long as that
     helps."""

@@ -19,6 +19,7 @@ from tests.world.actors.faults import PLACES
 from tests.world.actors.replicas import CUTS
 from tests.world.disk import WorldDisk
 from tests.world.planted import PLANTED, ROOT, planted_text
+from tests.world.sets import story
 from tests.world.shrink import told
 from tests.world.threads import Killed
 from tests.world.world import play, script_of
@@ -26,6 +27,7 @@ from tests.world.world import play, script_of
 FOUND = Path(__file__).parent / "found"
 #: Acts of a story.
 STEPS = 250
+SET_STEPS = 80
 #: Planted faults that a commit's run looks for, each found within a seed or two.
 OFTEN = (
     "a recall handle names", "begin at 0", "beyond the end", "a retry does not count", "goes to whoever asks last",
@@ -50,7 +52,7 @@ def keep_every_promise(seed: int) -> None:
     assert result.failure is None, f"{result.failure.text}: python -m tests.world --seed {seed} --steps {STEPS}"
 
 
-@pytest.mark.parametrize("seed", range(1, 1 + effort(16, 150, 3000)))
+@pytest.mark.parametrize("seed", range(1, 1 + effort(12, 150, 3000)))
 def test_every_promise_is_kept(seed):
     keep_every_promise(seed)
 
@@ -58,14 +60,38 @@ def test_every_promise_is_kept(seed):
 def test_every_promise_is_kept_by_seeds_that_nobody_has_tried():
     first = random.SystemRandom().randrange(1 << 31)
     print(f"seeds from {first}")
-    for seed in range(first, first + effort(8, 60, 600)):
+    for seed in range(first, first + effort(6, 60, 600)):
         keep_every_promise(seed)
+
+
+def keep_every_promise_of_a_set(seed: int) -> None:
+    result = story.play(seed, story.script_of(seed, SET_STEPS))
+    assert result.failure is None, (
+        f"{result.failure.text}: python -m tests.world --set --seed {seed} --steps {SET_STEPS}"
+    )
+
+
+@pytest.mark.parametrize("seed", range(1, 1 + effort(4, 60, 1500)))
+def test_a_set_keeps_every_promise(seed):
+    keep_every_promise_of_a_set(seed)
+
+
+def test_a_set_keeps_every_promise_by_seeds_that_nobody_has_tried():
+    first = random.SystemRandom().randrange(1 << 31)
+    print(f"seeds of sets from {first}")
+    for seed in range(first, first + effort(2, 30, 300)):
+        keep_every_promise_of_a_set(seed)
+
+
+def test_a_story_of_a_set_can_be_told_twice_in_one_process():
+    first, second = ([told(done) for done in story.play(3, story.script_of(3, 40)).done] for _ in range(2))
+    assert first == second
 
 
 @pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda path: path.stem)
 def test_what_was_found_once_is_mended(path):
     document = json.loads(path.read_text())
-    failure = play(document["seed"], document["script"]).failure
+    failure = (story.play if document.get("set") else play)(document["seed"], document["script"]).failure
     assert failure is None, f"{failure.text}: python -m tests.world --replay {path}"
 
 
@@ -115,7 +141,8 @@ def test_power_that_goes_in_a_sync_takes_what_the_sync_was_to_keep():
     "fault", [one for one in PLANTED if NIGHTLY or any(words in one.name for words in OFTEN)], ids=lambda one: one.name
 )
 def test_a_planted_fault_is_found_without_being_named(fault):
-    found = run("--seed", "1", "--seeds", str(fault.seeds), "--steps", "300", "--whole", "--plant", fault.name)
+    story_of = ("--set", "--steps", str(SET_STEPS)) if fault.of_set else ("--steps", "300")
+    found = run("--seed", "1", "--seeds", str(fault.seeds), *story_of, "--whole", "--plant", fault.name)
     assert found.returncode == 1, f"{fault.seeds} seeds do not see that {fault.name}\n{found.stdout[-2000:]}"
     assert re.search(r"^seed \d+: .+$", found.stdout, re.M), found.stderr[-2000:]
 

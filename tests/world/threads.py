@@ -130,7 +130,9 @@ class Scheduler:
 
     @property
     def wall_ms(self) -> float:
-        return self.wall.ms
+        """Of the machine whose thread runs; a machine may have a clock of its own."""
+        owner = None if self.current is None else self.current.owner
+        return (getattr(owner, "wall", None) or self.wall).ms  # type: ignore[no-any-return]
 
     # --- tasks
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from appliance.engine.errors import AdminError
 from appliance.engine.protocol.command import RemotingCommand
 from tests.support.engine import ROOMY
 from tests.support.peer import pull_fields, records
@@ -119,6 +120,7 @@ class World:
         self._seen: Any = None
         self.act_began = 0.0
         self.requests = 0
+        self._ports = 0
         #: Act of a send -> its messages.
         self.sent: dict[int, list[Any]] = {}
 
@@ -167,6 +169,22 @@ class World:
         if not self.machine.killed and not all(one.ended for one in asked):
             raise Violation("a request is not answered", "one of several")
         return [one.command for one in asked]
+
+    def act_on(self, work: Callable[[], Any]) -> Any:
+        """Do what an administrator does in the broker's own process. What it returned, or the `AdminError` that it
+        raised; None when the broker was killed meanwhile."""
+        ended: list[Any] = []
+
+        def thread() -> None:
+            try:
+                ended.append(work())
+            except AdminError as error:
+                ended.append(error)
+
+        task = self.scheduler.spawn(thread, "administrator", self.machine)
+        if not self.machine.run(lambda: task.ended, ANSWER_S) and not self.machine.killed and not task.ended:
+            raise Violation("an administrator is not answered", f"{self.act}")
+        return ended[0] if ended else None
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass. What arrives meanwhile is seen within a quarter of a second."""
@@ -270,6 +288,30 @@ class World:
         self._died(mode != "all")
         self.scheduler.now += away_s
         self.start()
+
+    def next_port(self) -> int:
+        """Of a slave: another one for each, since the master's former port stays its own."""
+        self._ports += 10_000
+        return 10_911 + self._ports
+
+    def promote(self, mode: str, again_s: float) -> None:
+        """Let the slave be the master from now on. mode: how it ends before, "" as it should. again_s: what came so
+        shortly before may come again: it may not know yet that it came."""
+        slave = self.slave
+        assert slave is not None
+        self.see_failure(self.act_began)
+        self.machine.kill("all", self.chance)
+        if mode:
+            slave.kill(mode, self.chance)
+        else:
+            slave.stop()
+        self.oracle.promoted(self.now - again_s)
+        self._died()
+        slave.configure({"broker_id": 0}, {"broker_role": "ASYNC_MASTER", "ha_master_address": ""})
+        self.machine, self.slave, self.is_sync = slave, None, False
+        self.start()
+        for (_, topic, queue), commits in self.oracle.commits.items():
+            commits.begun_at = max(commits.begun_at, self.machine.broker.store.min_offset(topic, queue))
 
     def see_failure(self, begun: float) -> None:
         """Before the broker ends, and after each act. begun: of the act."""
@@ -415,7 +457,7 @@ class Result(NamedTuple):
 
 
 @contextmanager
-def _errors() -> Any:
+def logged_errors() -> Any:
     """Exceptions that are logged are found; nothing else is formatted."""
     errors, root = _Errors(), logging.getLogger("appliance")
     level, propagate = root.level, root.propagate
@@ -434,7 +476,7 @@ def _errors() -> Any:
 
 
 @contextmanager
-def _no_garbage() -> Iterator[None]:
+def no_garbage() -> Iterator[None]:
     """Brokers that were killed are collected when all is over: looking for them takes a tenth of the time."""
     enabled = gc.isenabled()
     gc.disable()
@@ -452,7 +494,7 @@ def play(seed: int, script: list[Act], told: Callable[[Done], None] | None = Non
     failure = None
     random_state = random.getstate()
     random.seed(f"{seed} start")
-    with _no_garbage(), simulated_machine(scheduler, BROKER, STORE) as machine, _errors() as errors:
+    with no_garbage(), simulated_machine(scheduler, BROKER, STORE) as machine, logged_errors() as errors:
         world = World(seed, machine)
         try:
             world.start()

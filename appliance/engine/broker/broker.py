@@ -171,7 +171,7 @@ class Broker:
             loop.call_every(HAND_OVER_S, self.deliveries.recorder.hand_over),
             *self.durability.begin(),
         ]
-        if self.role.appends or self.role.kind is Kind.SLAVE:
+        if self.role.appends:  # a slave knows of no open half, and would pass all of them over
             self._timers += self.transactions.check.begin()
         self._options.on_change(self._take_options)
 
@@ -344,7 +344,7 @@ class Broker:
             store, self.pull, self._server, self._pools, self.delays.deliver, self.timers.deliver, clock
         )
         self.sampler = Sampler(store, self.offsets, self.pull)
-        if (store.paths.own / STANDING_QUEUES).exists():
+        if store.disk.exists(store.paths.own / STANDING_QUEUES):
             self.standing_queues.load()
         self.offsets.beside = self._save_standing_queues
         self.topic_service = TopicService(self.topics, self.offsets, store, self.registration, clock)
@@ -356,7 +356,7 @@ class Broker:
         self.offset_resets.restore()
         # After `restore`: a moved offset may lie behind the end of its queue as well.
         if self.role.kind is Kind.MASTER:
-            if (store.paths.own / FOLLOWED).exists():
+            if store.disk.exists(store.paths.own / FOLLOWED):
                 from .followed import settle_former_slave
 
                 settle_former_slave(store.paths.own / FOLLOWED, store, self.topics, self.offsets)

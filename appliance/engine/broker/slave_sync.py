@@ -211,6 +211,8 @@ class SlaveSync(ServiceThread):
                 self.on_not_deleted(self.not_deleted)
         news = differences(told, {**below, **{topic: deleted.below(topic) for topic in late}}, ends)
         if news:
+            if not self._comes_to(1, lambda: int(self._may_begin_behind(news))):
+                return  # the next round asks again
             store.take_deletions(news)
             for deletion in news:
                 if deletion.below:
@@ -227,6 +229,16 @@ class SlaveSync(ServiceThread):
         names = [config.topic_name for config in self._topics.all()]
         if (not told.log_begin or self._take_ends(address, names)) and has_settled and has_purged:
             self.on_taken(told.changes)
+
+    def _may_begin_behind(self, deletions: list[Deletion]) -> bool:
+        """False while a queue that has messages of a deleted topic and of the next one does not show the former yet: it
+        cannot begin behind its end, and would show them later."""
+        return not any(
+            queue.max_offset < begin.offset < queue.next_offset
+            for deletion in deletions
+            for queue in self._store.queues.of_topic(deletion.topic)
+            if (begin := deletion.ends.get(queue.queue_id)) is not None
+        )
 
     def _take_purged(self, told: tuple[int, Places] | None) -> bool:
         """Purge what the master has purged. True if none of that is missing.

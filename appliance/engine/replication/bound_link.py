@@ -90,8 +90,10 @@ class Pulse:
         self._alive = leading.alive
         self._confirm = leading.confirm
         self._changes = leading.changes
-        # When a heartbeat was last withheld since the leader was not alive; the last confirm offset sent, and when.
+        # When a heartbeat was last withheld since the leader was not alive; when the confirm offset was looked at in
+        # vain; the last confirm offset sent, and when.
         self._looked_at = 0.0
+        self._same_at = 0.0
         self._confirmed = -1
         self._confirmed_at = 0.0
         self._told = 0
@@ -107,6 +109,8 @@ class Pulse:
         beat = now - max(wrote_at, self._looked_at) >= HEARTBEAT_S
         confirm = self._confirm()
         moved = confirm > self._confirmed and now - self._confirmed_at >= CONFIRM_S
+        if confirm <= self._confirmed:
+            self._same_at = now
         if not beat and not moved:
             return b""
         if not self._alive():
@@ -119,7 +123,8 @@ class Pulse:
     def next_at(self, wrote_at: float, sent: int) -> float:
         """Return the time when `due` has to be called again at the latest."""
         beat = max(wrote_at, self._looked_at) + HEARTBEAT_S
-        return min(beat, self._confirmed_at + CONFIRM_S) if self._confirmed < sent else beat
+        look = max(self._confirmed_at, self._same_at) + CONFIRM_S
+        return min(beat, look) if self._confirmed < sent else beat
 
 
 class Link(BoundStream, places.Link, Protocol):

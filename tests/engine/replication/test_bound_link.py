@@ -3,12 +3,13 @@
 import socket
 import struct
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from appliance.engine.protocol.ha_preamble import Answer, Hello, Reason, Refusal, pack, set_hash
 from appliance.engine.protocol.ha_stream import pack_taken
-from appliance.engine.replication.bound_link import MAX_MEMBERS, MAX_OBSERVERS
+from appliance.engine.replication.bound_link import CONFIRM_S, MAX_MEMBERS, MAX_OBSERVERS, Pulse
 from appliance.engine.replication.places import MAX_SILENT
 from tests.support.bound import LeaderBox, PlayedMember
 from tests.support.engine import RunningEngine, send_fields
@@ -346,3 +347,19 @@ def test_a_leader_times_what_it_sends_until_it_is_acknowledged(leader):
         assert leader.position.members()[0].took_s == took, "it is over"
     finally:
         member.close()
+
+
+def test_a_link_sleeps_between_looks_while_a_member_has_not_acknowledged():
+    """Else its thread would not sleep at all until that member, or another one, has what was sent."""
+    confirmed = 100
+    leading = SimpleNamespace(alive=lambda: True, confirm=lambda: confirmed, changes=lambda: 0)
+    pulse = Pulse(leading)  # type: ignore[arg-type]
+    now = 50.0
+    assert pulse.due(now, now, 300, 0)
+    for _ in range(3):
+        now = pulse.next_at(now, 300) + 0.001
+        assert not pulse.due(now, now, 300, 0)
+        assert pulse.next_at(now, 300) == pytest.approx(now + CONFIRM_S)
+    confirmed = 200
+    now += CONFIRM_S
+    assert pulse.due(now, now, 300, 0), "it tells what the members have within that time"

@@ -12,6 +12,8 @@ from tests.world.actors import (
     members,
     operators,
     producers,
+    promotions,
+    purges,
     readers,
     replicas,
     stalls,
@@ -20,7 +22,7 @@ from tests.world.actors.kind import GROUPS, Kind
 
 _MODULES = (
     producers, checks, consumers, readers, members, administrators, keepers, hogs, operators, faults, replicas,
-    stalls,
+    stalls, purges, promotions,
 )  # fmt: skip
 ACTORS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
 

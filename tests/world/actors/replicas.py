@@ -28,7 +28,7 @@ def _replicate(world: World, act: Act) -> str:
     world.start()
     if world.slave is None:
         world.slave = slave = Machine(
-            world.scheduler, world.broker_settings, world.store_settings, world.machine.network, 20911
+            world.scheduler, world.broker_settings, world.store_settings, world.machine.network, world.next_port()
         )
         slave.configure({"broker_id": 1}, {"broker_role": "SLAVE", "ha_master_address": world.machine.ha_address})
     if not world.slave.running:
@@ -73,7 +73,7 @@ def _kill_slave(world: World, act: Act) -> str:
     return f"its log ends at {slave.log_at_start}"
 
 
-def _compare(world: World, act: Act) -> str:
+def compare(world: World, act: Act) -> str:
     """They can reach each other; then the slave has what the master has."""
     slave = world.slave
     if slave is None:
@@ -144,5 +144,5 @@ KINDS = [
         lambda chance, before: {"mode": chance.choice(("all", *MODES)), "away": chance.choice((0.0, 1.0, 6.0))},
         _kill_slave,
     ),
-    Kind("replicas", "compare", 1, lambda chance, before: {}, _compare),
+    Kind("replicas", "compare", 1, lambda chance, before: {}, compare),
 ]

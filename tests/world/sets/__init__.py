@@ -1,0 +1,1 @@
+"""Sets in the world: members that fail over, their store for leadership, and the network between all of them."""
