@@ -318,7 +318,7 @@ class PullConsumer(PullActs):
         finish(self._seeking_all(time, queues))
 
     def pause(self, queues: Iterable[MessageQueue] | None = None) -> None:
-        """Give no more messages of these queues, None for all that it reads now, until `resume`. They stay this
+        """Hold back the messages of these queues, None for all that it reads now, until `resume`. They stay this
         member's; one that leaves and comes back does not rest. Raises InvalidOption for a queue that it does not
         read."""
         finish(self._pausing(queues))

@@ -26,7 +26,7 @@ PATIENT = 60.0
 
 
 class Told:
-    """What the hook tells."""
+    """The spans and metrics of the hook."""
 
     def __init__(self):
         self._spans, self._metrics = InMemorySpanExporter(), InMemoryMetricReader()

@@ -181,7 +181,7 @@ class Network:
         return listener
 
     def ways_to(self, address: str) -> tuple[str, str]:
-        """The directions from the machine that asks to that of an address, and back."""
+        """The directions from the present machine to that of an address, and back."""
         return "to master", "to slave"
 
     def knock(self, address: str) -> socket.socket | None:

@@ -379,7 +379,7 @@ class Oracle:
         self._purging.pop(key, None)
 
     def _was_purged(self, key: tuple[str, int], low: int) -> None:
-        """The queue begins at `low`: that tells what became of a purge without an answer."""
+        """The queue begins at `low`, which decides what became of a purge without an answer."""
         end = self._purging.get(key)
         expected = self.expected.get(key, {})
         if end is not None and any(offset < min(low, end) for offset in expected):
@@ -407,7 +407,7 @@ class Oracle:
             raise Violation("a record of another queue is shown", f"{record.topic}-{record.queue_id} at {place}")
         same = self._messages.get((topic, record.body))
         if same is None:
-            raise Violation("a message is shown that nobody sent", f"{record.body[:60]!r} at {place}")
+            raise Violation("a message is shown that was never sent", f"{record.body[:60]!r} at {place}")
         expected = self.expected.get(key, {}).get(offset)
         came = self._came_at(record.physical_offset, now)
         # Copies that are seen late, after a restart, are told apart by when they were written.

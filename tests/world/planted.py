@@ -306,7 +306,7 @@ PLANTED = (
         150,
     ),
     Planted(
-        "a leader acknowledges what nobody else has",
+        "a leader acknowledges a record that no other member has",
         ENGINE + "failover/brokers.py",
         "position=limit if self._settings.synchronous else in_time)",
         "position=in_time)",

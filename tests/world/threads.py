@@ -130,7 +130,7 @@ class Scheduler:
 
     @property
     def wall_ms(self) -> float:
-        """Of the machine whose thread runs; a machine may have a clock of its own."""
+        """The clock of the machine whose thread runs; a machine may have a clock of its own."""
         owner = None if self.current is None else self.current.owner
         return (getattr(owner, "wall", None) or self.wall).ms  # type: ignore[no-any-return]
 

@@ -290,7 +290,7 @@ class World:
         self.start()
 
     def next_port(self) -> int:
-        """Of a slave: another one for each, since the master's former port stays its own."""
+        """A slave's port: another one for each, since the master's former port stays its own."""
         self._ports += 10_000
         return 10_911 + self._ports
 

@@ -68,7 +68,7 @@ class Broker:
 
 @dataclass(frozen=True, slots=True, order=True)
 class QueueLag:
-    """How far a group is in a queue. committed: the offset of its next message; 0 also without any. end: the offset
+    """A group's position in a queue. committed: the offset of its next message; 0 also without any. end: the offset
     that the queue's next message will have. handled_until: store time of the message before `committed`, if it is
     kept."""
 
@@ -84,7 +84,7 @@ class QueueLag:
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a group is in all its queues, those of its retry topic among them. total: messages behind, the Diff Total
+    """A group's positions in all its queues, also in those of its retry topic. total: messages behind, the Diff Total
     of `mqadmin consumerProgress`."""
 
     group: str
@@ -167,7 +167,7 @@ class Administration:
     # --- groups
 
     def lag(self, group: str) -> Steps[Lag]:
-        """Raises AdminError for a group that no broker knows."""
+        """Raises AdminError for a group that is unknown to all brokers."""
         brokers = yield from self.brokers()
         make = partial(requests.consume_stats, group)
         answers = yield from self._at_all(brokers, make, f"the question for the progress of {group}")
@@ -198,7 +198,7 @@ class Administration:
         answer = yield from self._ask(address, who, request, what, ResponseCode.CONSUMER_NOT_ONLINE)
         if answer.code == ResponseCode.SUCCESS:
             return read_offsets(answer.body)
-        # A broker of 4.9 has no member to move: nobody but this client commits.
+        # A broker of 4.9 has no member to move: only this client commits.
         moved = {}
         for queue in queues:
             offset = yield from ask_offset(self._directory, self._clock, self._timeout, queue, to)

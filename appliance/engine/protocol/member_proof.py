@@ -23,7 +23,7 @@ import hmac
 NONCE, PROOF, FOR_USER = "nonce", "proof", "rocketboxForUser"
 #: Labels of the two proofs.
 MEMBER, BROKER = b"member", b"broker"
-#: Of those on a connection for the log: a proof for one port is none for the other.
+#: Label of a proof on a connection for the log: a proof for one port does not hold on the other.
 LOG_MEMBER, LOG_BROKER = b"log member", b"log broker"
 _NONCE_BYTES, _TAG_BYTES = 16, 32
 #: Bytes that may be sealed at once: encrypting them holds the interpreter for less than 2 ms.

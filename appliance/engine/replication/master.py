@@ -160,7 +160,7 @@ class ReplicationServer(ServiceThread):
         named = self._is_named(host)
         if not named and not self._guard.secret:
             return "haSlaveAddresses does not name it"
-        # Those that still have to prove the secret take no place from those that are named.
+        # Peers that have yet to prove the secret take no place from named ones.
         silent = [one for one in self._links if not one.member and not one.observes and one.is_named == named]
         return places.make_room(silent, host)
 

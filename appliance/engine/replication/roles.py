@@ -25,7 +25,7 @@ def slaves_needed(config: StoreConfig) -> int:
 
 
 class Guard(NamedTuple):
-    """How the ends of a connection for the log know each other, and keep others from reading it.
+    """Proof and encryption of the connections for the log: each end knows the other, and others cannot read it.
 
     secret: the content of haSecretFile; empty without one. tls: None if tlsMode is disabled."""
 
@@ -39,7 +39,7 @@ class Guard(NamedTuple):
 
     @property
     def connect(self) -> Connect | None:
-        """What makes a `RemotingClient`'s connections to another broker; None: the client itself, without TLS."""
+        """The function that opens a `RemotingClient`'s connections to another broker; None: it opens plain ones."""
         tls = self.calls_by
         return None if tls is None else tls.connect
 

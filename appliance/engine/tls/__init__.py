@@ -5,7 +5,7 @@ handshake, and no frame, since the length of a frame is at most 16 MiB. A plain 
 TLS. The others are shaken hands with on a thread of their own (`handshakes.py`), so that neither hostile nor honest
 handshakes hold up `remoting-io`. A tunnel (`tunnels.py`) then decrypts on a second thread, and passes the plain bytes
 on through a socket pair. The other end of the pair is an ordinary connection of the server, with the address of the
-peer, so both twins, their bounds and `sendfile` work as they do on a plain connection. What this costs is two more
+peer, so both twins, their bounds and `sendfile` work as they do on a plain connection. The cost: two more
 descriptors for a connection, and a copy for each direction.
 
 Connections between brokers of one name have tunnels too, on a third thread (`between_brokers.py`): for the log, and

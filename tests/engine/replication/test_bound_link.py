@@ -362,4 +362,4 @@ def test_a_link_sleeps_between_looks_while_a_member_has_not_acknowledged():
         assert pulse.next_at(now, 300) == pytest.approx(now + CONFIRM_S)
     confirmed = 200
     now += CONFIRM_S
-    assert pulse.due(now, now, 300, 0), "it tells what the members have within that time"
+    assert pulse.due(now, now, 300, 0), "the members' positions are sent within that time"

@@ -121,7 +121,7 @@ def test_both_come_in_where_tls_is_permitted(site):
 
 
 def test_a_plain_slave_may_be_silent_and_slow_where_tls_is_permitted(site):
-    """As Apache's are, for five seconds before the first report."""
+    """A peer that is silent for five seconds before its first report, as Apache's slaves are."""
     master = site.master("permissive")
     site.send(master, 30)
     slave = PlayedSlave(site.ha_port)

@@ -131,7 +131,7 @@ class OneQueue:
         if asked.code == RequestCode.GET_MAX_OFFSET:
             return answer(asked, offset=self.end)
         if asked.code == RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
-            # As 4.9: the nearest message, and none is behind the last. `stored` gives message n the time START_MS + n.
+            # 4.9 answers the nearest message, and none is behind the last. `stored` gives message n: START_MS + n.
             return answer(asked, offset=max(0, min(int(fields["timestamp"]) - START_MS, self.end - 1)))
         assert asked.code == RequestCode.PULL_MESSAGE, asked
         return self.spoil(asked, self._pull(asked))

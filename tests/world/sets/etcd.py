@@ -22,7 +22,7 @@ _POLL_S = 0.1
 
 
 class Etcd:
-    """The keys. down: it answers nobody. full: its quota is used up, it takes no writes."""
+    """The keys. down: it does not answer. full: its quota is used up, it takes no writes."""
 
     def __init__(self) -> None:
         self.keys: dict[str, tuple[bytes, int]] = {}

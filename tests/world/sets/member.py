@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 SET, KEYS = "set-a", "/rocketbox/set-a"
 ELECT_AFTER_S, BEAT_S, STORE_TIMEOUT_S, BEHIND_S = 5.0, 1.0, 1.0, 5.0
-#: Of one log file; a fail-over cuts less.
+#: Bytes of one log file; a fail-over cuts less.
 _MAX_LAG = 1 << 20
 
 
@@ -92,7 +92,7 @@ class Member(Machine):
 
     @property
     def role(self) -> str:
-        """What it takes itself for; "" while it does not run."""
+        """Its role in its own view; "" while it does not run."""
         return self.brokers.role if self.running and not self.disk.dead and self.service is not None else ""
 
     @property
@@ -198,7 +198,7 @@ def _rules(settings: MemberSettings, own: str) -> Rules:
 
 @contextmanager
 def simulated_membership(scheduler: Scheduler) -> Iterator[None]:
-    """Uuids come from the seed, and nobody collects garbage."""
+    """Uuids come from the seed, and garbage is not collected."""
 
     def uuid4() -> uuid.UUID:
         return uuid.UUID(int=scheduler.chance.getrandbits(128), version=4)

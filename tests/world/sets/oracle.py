@@ -1,8 +1,8 @@
 """Rules for a set, in plain words. The oracle sees clients' answers, whichever member gives them.
 
 1. A message that was acknowledged is there after every fail-over, at its place and byte for byte, until its topic was
-   deleted or purged. What was shown once is shown ever after, by every member that leads.
-2. No place is given to two messages, whoever led when. Nothing is shown twice, and nothing that nobody sent.
+   deleted or purged. Each later leader shows everything that was shown before.
+2. No place is given to two messages, whoever led when. Nothing is shown twice, and nothing that was never sent.
 3. A deletion or a purge that was acknowledged holds after a fail-over: nothing of it is shown again. One that was not
    was done, or was not. What waited for a topic that was deleted does not come into the next one of its name.
 4. A delayed message comes, and not before its time unless clocks were set; more than once only over a change of leader.
@@ -78,7 +78,7 @@ class SetOracle:
             message = self.expected.pop(place)
             if sure:
                 self._gone.add(place)
-            # What waited may come once more over a change of leader, behind what was purged.
+            # A waiting message may come twice over a change of leader, behind the purged ones.
             message.fate = "doubtful" if message.delay_s and below is not None else fate
         if below is None:
             self.topics.pop(topic, None)
@@ -91,7 +91,7 @@ class SetOracle:
         place = Place(topic, queue, record.queue_offset)
         message = self.sent.get(record.body)
         if message is None or message.topic != topic:
-            raise Violation("a message is shown that nobody sent there", f"{record.body[:60]!r} at {place}")
+            raise Violation("a message is shown that was never sent there", f"{record.body[:60]!r} at {place}")
         name = f"act {message.act} at {place}"
         if message.fate == "deleted" or place in self._gone:
             raise Violation("what was deleted is shown again", name)

@@ -115,7 +115,7 @@ class SetWorld:
         return answers.command
 
     def act_on(self, member: Member, work: Callable[[], Any]) -> Any:
-        """As `World.act_on`."""
+        """The same as `World.act_on`, for a set."""
         ended: list[Any] = []
 
         def thread() -> None:
@@ -319,7 +319,7 @@ def _heal(world: SetWorld, act: Act) -> str:
 
 
 def _store(world: SetWorld, act: Act) -> str:
-    """The store answers nobody for a while, takes no writes, or is put back to what it was before."""
+    """The store does not answer for a while, takes no writes, or is put back to what it was before."""
     etcd = world.etcd
     if act["how"] == "copy":
         etcd.copy()
@@ -546,7 +546,7 @@ def _begin(world: SetWorld) -> None:
 
 
 def play(seed: int, script: list[Act], told: Callable[[Done], None] | None = None) -> Result:
-    """As `tests.world.world.play`."""
+    """The same as `tests.world.world.play`, for a set."""
     begun = time.process_time()
     scheduler, etcd = Scheduler(BEGIN_MS), Etcd()
     network = SetNetwork(scheduler)
