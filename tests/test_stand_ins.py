@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable, Iterator
+from inspect import signature
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.engine import Engine
 from appliance.engine.failover.leader_store import LeaderStore
+from appliance.engine.remoting.client import RemotingClient
 from appliance.engine.remoting.connection import Connection
 from appliance.engine.remoting.dispatcher import WorkerPool
 from appliance.engine.remoting.event_loop import EventLoop
@@ -47,6 +49,7 @@ from tests.support import serve_with_fake_engine as fake_process
 from tests.support.memory_store import MemoryCluster, MemoryStore
 from tests.support.stand_ins import differences, methods_of, names_of, written_differences
 from tests.world.disk import WorldDisk
+from tests.world.network import _Client as WorldClient
 from tests.world.sets import etcd
 
 TESTS = Path(__file__).parent
@@ -185,6 +188,11 @@ def classes_of_tests() -> Iterator[tuple[str, ast.ClassDef, bool]]:
         for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef):
                 yield f"{path.relative_to(TESTS)}:{node.name}", node, node in tree.body
+
+
+def test_the_world_s_client_is_constructed_like_the_real_one() -> None:
+    """The world puts its client in the place of the class: callers construct it."""
+    assert list(signature(WorldClient).parameters) == list(signature(RemotingClient).parameters)
 
 
 def test_every_stand_in_is_compared() -> None:

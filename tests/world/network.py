@@ -236,9 +236,16 @@ class _Client:
     network: Network
 
     def __init__(
-        self, address: str, connect_timeout_ms: int = 3000, clock: object = None, greet: object = None
+        self,
+        address: str,
+        connect_timeout_ms: int = 3000,
+        clock: object = None,
+        tls: bool = False,
+        greet: object = None,
+        pair: object = None,
+        connect: object = None,
     ) -> None:
-        """greet: None, there is no secret here."""
+        """There are neither secrets nor TLS here."""
         self.address = address
         self._peer: Peer | None = None
 
