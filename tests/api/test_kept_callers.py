@@ -74,6 +74,7 @@ BODIES = {
     "PATCH api/v1/wire-users/<name>/quotas": {"requests": 1},
     "PUT api/v1/system/backups/schedule": {"every_hours": 0, "keep": 1},
     "PUT api/v1/system/second-factor": {"roles": []},
+    "PUT api/v1/topics/<topic>/schema": {"kind": "registry"},
 }
 
 

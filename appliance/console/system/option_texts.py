@@ -129,7 +129,9 @@ OPTION_TEXTS: dict[str, str] = {
     "haListenPort": gettext_noop(
         "Port on which a master listens for slaves; 0: none, or the broker's port + 1 as SYNC_MASTER."
     ),
-    "haSlaveAddresses": gettext_noop("Networks from which slaves may copy, besides this machine; all: any."),
+    "haSlaveAddresses": gettext_noop(
+        "Networks from which slaves may copy, besides this machine; all: any. With haSecretFile: without its proof."
+    ),
     "haMasterAddress": gettext_noop(
         "The master that a slave copies, host:port; empty: the one that the name servers name."
     ),

@@ -225,9 +225,25 @@ class Book:
                 "last_super", "this is the last Super user who is enabled: nobody could change anything any more"
             )
 
+    def changed_elsewhere(self) -> BookRefusal | None:
+        """Return the refusal of a change if users are copies of another broker's, else None."""
+        try:
+            self.begin_change()
+        except BookRefusal as refusal:
+            return refusal
+        return None
+
     def create(self, name: str, secret: str, is_super: bool = False, is_enabled: bool = True) -> None:
-        """Make a new user. Raises BookRefusal, OSError."""
-        self.change(name, creation(name, secret, is_super, is_enabled))
+        """Make a new user. Raises BookRefusal, OSError. Where users are copies, one that has come just like this is no
+        error: `mqadmin createUser -c` has each broker of a cluster make it, the followers after their leader."""
+        made = creation(name, secret, is_super, is_enabled)
+
+        def unless_copied(account: Account | None) -> Account:
+            if account is not None and account == made(None) and self.changed_elsewhere() is not None:
+                return account
+            return made(account)
+
+        self.change(name, unless_copied)
 
     def update(
         self,

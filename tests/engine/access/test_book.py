@@ -2,10 +2,11 @@
 
 import os
 import stat
+from contextlib import closing
 
 import pytest
 
-from appliance.engine.access.book import Book
+from appliance.engine.access.book import Book, BookRefusal
 from appliance.engine.access.policies import checked_entry
 from appliance.engine.errors import RefusedRequest, StartError
 
@@ -170,3 +171,22 @@ def test_many_changes_leave_a_short_file(path, monkeypatch):
         book.set_entries("orders", entries(f"Topic:t{number}"), ())
     assert list(book_of(path)) == list(book)
     assert path.stat().st_size < 400 * 1024
+
+
+def test_a_user_that_was_copied_is_made_again_without_a_complaint_where_users_are_copies(path):
+    """`mqadmin createUser -c` has the leader make it, then each follower, to which it has come meanwhile."""
+    with closing(book_of(path)) as book:
+        book.create("ann", "ann's own secret")
+
+        def elsewhere():
+            raise BookRefusal("wire_users_elsewhere", "users are changed at the leader")
+
+        with pytest.raises(BookRefusal, match="existed"):
+            book.create("ann", "ann's own secret")
+        book.begin_change = elsewhere
+        book.create("ann", "ann's own secret")
+        for other in (("ann", "another secret"), ("ann", "ann's own secret", True)):
+            with pytest.raises(BookRefusal, match="existed"):
+                book.create(*other)
+        with pytest.raises(BookRefusal, match="at the leader"):
+            book.create("bob", "bob's own secret")

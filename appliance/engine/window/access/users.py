@@ -119,11 +119,8 @@ class WireUsers:
 
     def changed_elsewhere(self) -> Sentence | None:
         """Return where users are changed, if that is another broker: the users here are copies. None if it is here."""
-        try:
-            self._book.begin_change()
-        except BookRefusal as refusal:
-            return say(refusal.key, **refusal.args_shown)
-        return None
+        refusal = self._book.changed_elsewhere()
+        return None if refusal is None else say(refusal.key, **refusal.args_shown)
 
     def page(self, q: str = "", sort: str = "name", page: int = 1, page_size: int = 50) -> Page:
         """Return a page of WireUser. q: part of the name, upper and lower case alike. sort: name, type, state, entries;

@@ -92,7 +92,8 @@ class FollowedMaster:
 @dataclass(frozen=True, slots=True)
 class Replication:
     """This broker's slaves, or its master. log_end: the end of the log that this broker keeps. listens: the address for
-    slaves, None if none are accepted. allowed: addresses that may follow, besides this machine. waiting: of a
+    slaves, None if none are accepted. allowed: addresses that may follow, besides this machine. proves: followers prove
+    the secret in haSecretFile; the allowed addresses need no proof. tls: the port's tlsMode. waiting: of a
     SYNC_MASTER that waits. refused: why sends are refused for slaves' sake. master: of a slave. A member of a set with
     fail-over that does not lead is a SLAVE without one: see GET /replication/set."""
 
@@ -103,6 +104,8 @@ class Replication:
     log_end: int
     listens: str | None
     allowed: tuple[str, ...]
+    proves: bool
+    tls: Literal["disabled", "permissive", "enforcing"]
     waiting: Waiting | None
     refused: str | None
     slaves: tuple[SlaveRow, ...]

@@ -65,6 +65,8 @@ class ReplicationView:
             log_end=end,
             listens=self._ha_address if self._server is not None else None,
             allowed=tuple(config.store.ha_slave_addresses.replace(";", " ").replace(",", " ").split()),
+            proves=bool(config.store.ha_secret_file),
+            tls=config.broker.tls_mode,  # type: ignore[arg-type]  # one of its choices
             waiting=self._waiting(slaves),
             refused=self._store.log.refused_by("slaves"),
             slaves=slaves,
