@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 
@@ -20,6 +21,9 @@ RUN_LIMIT_S = 120
 def server(request):
     data = shared_directory(request, "server") / "data"
     with Server(data, "--http-port", "0", roles="broker,namesrv,console") as running:
+        # Java waits 3 s for the answer, and the first request of a server loads its views.
+        with urlopen(f"http://{running.ready['http']}/rocketmq/nsaddr", timeout=RUN_LIMIT_S) as answer:
+            assert answer.status == 200
         yield running
 
 

@@ -297,6 +297,8 @@ OPERATIONS: dict[str, list[str]] = {
     "topics": ["/topics", "/topics?limit=1", "/topics?system=true"],
     "topics/<topic>": ["/topics/orders"],
     "topics/<topic>/stats": ["/topics/orders/stats"],
+    # No topic of the house has one.
+    "topics/<topic>/schema": [],
     "topics/<topic>/queues": ["/topics/orders/queues"],
     "topics/<topic>/route": ["/topics/orders/route"],
     "topics/<topic>/groups": ["/topics/orders/groups", "/topics/notices/groups"],
