@@ -1,6 +1,7 @@
 """The secret of haSecretFile on the port for slaves: who has it gets the log, and others only where they are named."""
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,17 @@ def test_apaches_masters_and_older_versions_are_told_by_their_answer(answer):
     assert not prove(near, wait, SECRET.encode(), b"", SYSTEM)
     near.close()
     far.close()
+
+
+def test_a_proof_is_begun_once(site, caplog):
+    master = site.begin_master()
+    slave = PlayedSlave(site.port)
+    slave.sock.sendall(pack(Prove("mine")) * 2000)
+    with suppress(ConnectionResetError):
+        while slave.sock.recv(65536):
+            pass
+    wait_for(lambda: "begins a second proof" in "".join(strangers(master)), "it is noted")
+    assert "died of an exception" not in caplog.text
 
 
 def test_those_that_prove_nothing_are_few_and_end_soon(site, monkeypatch):
