@@ -9,8 +9,8 @@
 
 Both nonces are new for each connection, so a proof that was read on the wire is worth nothing on another one. Over TLS
 B has the certificate's digest behind it (`over`), so one in the middle with another certificate cannot pass proofs on.
-Sealed bytes are encrypted with SHAKE-256 of key and nonce as a key stream, and authenticated with HMAC-SHA256 over nonce,
-encrypted bytes and the request's own nonce, so that an answer fits the one request that it was made for.
+Sealed bytes are encrypted with SHAKE-256 of key and nonce as a key stream, and authenticated with HMAC-SHA256 over
+nonce, encrypted bytes and the request's own nonce, so that an answer fits the one request that it was made for.
 
     sealed   16 bytes nonce, the encrypted bytes, 32 bytes HMAC
 """
