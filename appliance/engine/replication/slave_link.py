@@ -162,8 +162,10 @@ class SlaveLink(ServiceThread):
 
     def run(self) -> None:
         reason = "this broker stops"
+        level = logging.DEBUG  # until it may follow: strangers come as often as they like
         try:
             self._come_in()
+            level = logging.INFO
             while not self.stopped:
                 blocked = self._send_some()
                 self._sleep(blocked)
@@ -179,7 +181,9 @@ class SlaveLink(ServiceThread):
             self._let_go()
             self._sock.close()
             self._wake.close()
-            logger.info("replication: slave gone peer=%s acknowledged=%d: %s", self.peer, self.acknowledged, reason)
+            logger.log(
+                level, "replication: slave gone peer=%s acknowledged=%d: %s", self.peer, self.acknowledged, reason
+            )
             self._on_end(self)
 
     def _come_in(self) -> None:

@@ -1,5 +1,6 @@
 """The secret of haSecretFile on the port for slaves: who has it gets the log, and others only where they are named."""
 
+import logging
 import socket
 from contextlib import suppress
 from pathlib import Path
@@ -163,6 +164,20 @@ def test_apaches_masters_and_older_versions_are_told_by_their_answer(answer):
     assert not prove(near, wait, SECRET.encode(), b"", SYSTEM)
     near.close()
     far.close()
+
+
+def test_strangers_do_not_fill_the_log(site, caplog):
+    """Any host that reaches the port may connect, as often as it likes."""
+    master = site.begin_master()
+    server = master.engine.broker.replication
+    with caplog.at_level(logging.INFO):
+        for first in (b"", b"\x00" * 16, pack(Prove("mine")), pack(Prove("mine")) * 2) * 5:
+            slave = PlayedSlave(site.port)
+            slave.sock.sendall(first)
+            slave.sock.shutdown(socket.SHUT_WR)
+            assert slave.is_closed() or slave.is_closed()  # behind a challenge
+        wait_for(lambda: not server.slaves, "all to be gone")
+    assert sum("replication:" in line for line in caplog.text.splitlines()) < 3
 
 
 def test_a_proof_is_begun_once(site, caplog):
