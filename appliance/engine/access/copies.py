@@ -63,8 +63,7 @@ class MembersProcessor:
         if not given:
             conn.challenge = secrets.token_hex(16)
             return RemotingCommand.response(ResponseCode.SUCCESS, None, {NONCE: conn.challenge})
-        theirs = over(conn.channel, challenge)
-        wanted = proof(self._secret, MEMBER, nonce, theirs)
+        wanted = proof(self._secret, over(conn.channel, MEMBER), nonce, challenge)
         if not challenge or not hmac.compare_digest(given.encode(errors="replace"), wanted.encode()):
             left_out = self._lines.left_out()
             if left_out is not None:
@@ -74,8 +73,9 @@ class MembersProcessor:
                     left_out,
                 )
             raise RefusedRequest(ResponseCode.NO_PERMISSION, "this is not the secret in haSecretFile")
-        conn.session_key = session_key(self._secret, nonce, theirs)
-        return RemotingCommand.response(ResponseCode.SUCCESS, None, {PROOF: proof(self._secret, BROKER, nonce, theirs)})
+        conn.session_key = session_key(self._secret, nonce, challenge)
+        mine = proof(self._secret, over(conn.channel, BROKER), nonce, challenge)
+        return RemotingCommand.response(ResponseCode.SUCCESS, None, {PROOF: mine})
 
     def users(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """Answer with accounts that have changed, sealed for this connection."""

@@ -8,7 +8,7 @@
     session  HMAC-SHA256(secret, another label, M, B): the key of this connection, known to both ends
 
 Both nonces are new for each connection, so a proof that was read on the wire is worth nothing on another one. Over TLS
-B has the certificate's digest behind it (`over`), so one in the middle with another certificate cannot pass proofs on.
+the labels hold the certificate's digest (`over`), so one in the middle with another certificate cannot pass proofs on.
 Sealed bytes are encrypted with SHAKE-256 of key and nonce as a key stream, and authenticated with HMAC-SHA256 over
 nonce, encrypted bytes and the request's own nonce, so that an answer fits the one request that it was made for.
 
@@ -31,10 +31,11 @@ _NONCE_BYTES, _TAG_BYTES = 16, 32
 PAGE_BYTES = 256 * 1024
 
 
-def over(channel: bytes, broker_nonce: str) -> str:
-    """Return a broker's nonce as proofs have it. channel: digest of the certificate that the broker showed; empty
-    without TLS."""
-    return f"{broker_nonce} {channel.hex()}" if channel else broker_nonce
+def over(channel: bytes, label: bytes) -> bytes:
+    """Return the label of a proof on a connection over TLS. channel: digest of the certificate that the broker showed;
+    empty without TLS."""
+    # Not as a part of the nonce, which the other side chooses.
+    return label + b" over " + channel if channel else label
 
 
 def proof(secret: bytes, label: bytes, member_nonce: str, broker_nonce: str) -> str:

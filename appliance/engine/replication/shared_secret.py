@@ -48,11 +48,11 @@ class Greeting:
             return  # without access control or haSecretFile, an older version, or Apache's
         if answer.code != ResponseCode.SUCCESS:  # as while it changes its role
             raise ConnectError(f"the broker there takes no proof now: {answer.code} {answer.remark}")
-        theirs = over(channel, (answer.ext_fields or {}).get(NONCE, ""))
-        fields = {NONCE: mine, PROOF: proof(self._secret, MEMBER, mine, theirs)}
+        theirs = (answer.ext_fields or {}).get(NONCE, "")
+        fields = {NONCE: mine, PROOF: proof(self._secret, over(channel, MEMBER), mine, theirs)}
         answer = exchange(RemotingCommand(RequestCode.ROCKETBOX_MEMBER, ext_fields=fields))
         given = (answer.ext_fields or {}).get(PROOF, "")
-        wanted = proof(self._secret, BROKER, mine, theirs)
+        wanted = proof(self._secret, over(channel, BROKER), mine, theirs)
         if answer.code != ResponseCode.SUCCESS or not hmac.compare_digest(given.encode(), wanted.encode()):
             raise ConnectError("the broker there has another secret in its haSecretFile")
         self.session = session_key(self._secret, mine, theirs)

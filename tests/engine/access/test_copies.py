@@ -245,8 +245,8 @@ def test_over_tls_a_proof_covers_the_certificate(tmp_path, secret_file):
     try:
         for tls, channel, code in ((True, b"", 16), (True, b"another", 16), (True, shown, 0), (False, b"", 0)):
             with closing((TlsPeer if tls else Peer)(str(running.engine.broker_address))) as peer:
-                theirs = over(channel, peer.ask(CODE.ROCKETBOX_MEMBER, {NONCE: "mine"}).ext_fields[NONCE])
-                given = proof(SHARED.encode(), MEMBER, "mine", theirs)
+                theirs = peer.ask(CODE.ROCKETBOX_MEMBER, {NONCE: "mine"}).ext_fields[NONCE]
+                given = proof(SHARED.encode(), over(channel, MEMBER), "mine", theirs)
                 assert peer.ask(CODE.ROCKETBOX_MEMBER, {NONCE: "mine", PROOF: given}).code == code
     finally:
         running.stop()
