@@ -14,6 +14,7 @@ from appliance.engine.protocol.member_proof import LOG_BROKER, LOG_MEMBER, MEMBE
 from appliance.engine.replication import slave_link
 from appliance.engine.replication.places import MAX_SILENT
 from appliance.engine.replication.proving import Challenger, ProofFailed, prove
+from appliance.engine.tls import between_brokers
 from tests.support.engine import RunningEngine, send_fields
 from tests.support.ha import PlayedSlave
 from tests.support.members_of_set import Member
@@ -203,6 +204,16 @@ def test_those_that_prove_nothing_are_few_and_end_soon(site, monkeypatch):
     assert named.frame()
     slave = site.begin_slave(master)
     wait_same(master, slave)
+
+
+def test_a_handshake_takes_no_longer_than_the_proof_may(site, monkeypatch):
+    monkeypatch.setattr(slave_link, "PROVES_S", 0.3)
+    monkeypatch.setattr(between_brokers, "DEADLINE_S", 600.0)
+    certificate, key = (str(path) for path in make_pair(site.directory))
+    site.begin_master(broker={"tls_mode": "enforcing", "tls_cert_file": certificate, "tls_key_file": key})
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as sock:
+        sock.sendall(b"\x16\x03\x01\x02\x00")
+        assert sock.recv(1) == b""
 
 
 def test_over_tls_a_proof_covers_the_certificate(tmp_path):
