@@ -25,7 +25,7 @@ from ..errors import RefusedRequest
 from ..few_lines import FewLines
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
-from ..protocol.member_proof import BROKER, MEMBER, NONCE, PAGE_BYTES, PROOF, proof, seal, session_key, unseal
+from ..protocol.member_proof import BROKER, MEMBER, NONCE, PAGE_BYTES, PROOF, over, proof, seal, session_key, unseal
 from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher
 from .book import MOST_BYTES, MOST_USERS, Account, Book, Changes
@@ -63,7 +63,7 @@ class MembersProcessor:
         if not given:
             conn.challenge = secrets.token_hex(16)
             return RemotingCommand.response(ResponseCode.SUCCESS, None, {NONCE: conn.challenge})
-        wanted = proof(self._secret, MEMBER, nonce, challenge)
+        wanted = proof(self._secret, over(conn.channel, MEMBER), nonce, challenge)
         if not challenge or not hmac.compare_digest(given.encode(errors="replace"), wanted.encode()):
             left_out = self._lines.left_out()
             if left_out is not None:
@@ -74,9 +74,8 @@ class MembersProcessor:
                 )
             raise RefusedRequest(ResponseCode.NO_PERMISSION, "this is not the secret in haSecretFile")
         conn.session_key = session_key(self._secret, nonce, challenge)
-        return RemotingCommand.response(
-            ResponseCode.SUCCESS, None, {PROOF: proof(self._secret, BROKER, nonce, challenge)}
-        )
+        mine = proof(self._secret, over(conn.channel, BROKER), nonce, challenge)
+        return RemotingCommand.response(ResponseCode.SUCCESS, None, {PROOF: mine})
 
     def users(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """Answer with accounts that have changed, sealed for this connection."""

@@ -7,9 +7,10 @@
     P1, P2   HMAC-SHA256(secret, label, M, B), as hexadecimal text; the labels differ, so neither proves the other
     session  HMAC-SHA256(secret, another label, M, B): the key of this connection, known to both ends
 
-Both nonces are new for each connection, so a proof that was read on the wire is worth nothing on another one. Sealed
-bytes are encrypted with SHAKE-256 of key and nonce as a key stream, and authenticated with HMAC-SHA256 over nonce,
-encrypted bytes and the request's own nonce, so that an answer fits the one request that it was made for.
+Both nonces are new for each connection, so a proof that was read on the wire is worth nothing on another one. Over TLS
+the labels hold the certificate's digest (`over`), so one in the middle with another certificate cannot pass proofs on.
+Sealed bytes are encrypted with SHAKE-256 of key and nonce as a key stream, and authenticated with HMAC-SHA256 over
+nonce, encrypted bytes and the request's own nonce, so that an answer fits the one request that it was made for.
 
     sealed   16 bytes nonce, the encrypted bytes, 32 bytes HMAC
 """
@@ -28,6 +29,13 @@ LOG_MEMBER, LOG_BROKER = b"log member", b"log broker"
 _NONCE_BYTES, _TAG_BYTES = 16, 32
 #: Bytes that may be sealed at once: encrypting them holds the interpreter for less than 2 ms.
 PAGE_BYTES = 256 * 1024
+
+
+def over(channel: bytes, label: bytes) -> bytes:
+    """Return the label of a proof on a connection over TLS. channel: digest of the certificate that the broker showed;
+    empty without TLS."""
+    # Not as a part of the nonce, which the other side chooses.
+    return label + b" over " + channel if channel else label
 
 
 def proof(secret: bytes, label: bytes, member_nonce: str, broker_nonce: str) -> str:

@@ -22,9 +22,10 @@ logger = logging.getLogger(__name__)
 CONNECT_TIMEOUT_MS = 3000
 _RECEIVE_BYTES = 64 * 1024
 #: Called on each new connection, before it carries anything else, with a function that makes a call on it.
-Greet = Callable[[Callable[[RemotingCommand], RemotingCommand]], None]
-#: (address, seconds) -> a new connection for plain bytes. Raises OSError, UnicodeError.
-Connect = Callable[[str, float], socket.socket]
+#: With it, the digest of the certificate that the server showed; empty without TLS.
+Greet = Callable[[Callable[[RemotingCommand], RemotingCommand], bytes], None]
+#: (address, seconds) -> a new connection for plain bytes, and that digest. Raises OSError, UnicodeError.
+Connect = Callable[[str, float], tuple[socket.socket, bytes]]
 
 
 class RemotingClient:
@@ -138,7 +139,7 @@ class RemotingClient:
             self._disconnect()
         seconds = min(self._connect_timeout_ms / 1000, deadline - self._clock.monotonic())
         try:
-            sock = self._connect(self.address, max(0.001, seconds))
+            sock, channel = self._connect(self.address, max(0.001, seconds))
         except (OSError, UnicodeError) as error:  # UnicodeError: of a name that cannot be looked up
             raise ConnectError(f"connect to {self.address} failed: {error}") from None
         if self._tls:
@@ -146,13 +147,13 @@ class RemotingClient:
         self._sock = sock
         logger.debug("client: connected to=%s", self.address)
         if self._greet is not None:
-            self._greet(lambda command: self._exchange(sock, command, deadline))
+            self._greet(lambda command: self._exchange(sock, command, deadline), channel)
         return sock
 
-    def _connect_plain(self, address: str, seconds: float) -> socket.socket:
+    def _connect_plain(self, address: str, seconds: float) -> tuple[socket.socket, bytes]:
         sock = socket.create_connection(self._target, seconds)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return sock
+        return sock, b""
 
     def _shaken_hands(self, sock: socket.socket, deadline: float) -> socket.socket:
         import ssl

@@ -96,6 +96,7 @@ class Connection(Outbox):
         "_filled",
         "certified",
         "challenge",
+        "channel",
         "client_id",
         "dispatcher",
         "language",
@@ -119,6 +120,8 @@ class Connection(Outbox):
         self.principals: frozenset[str] = frozenset()
         #: The name in the certificate that the peer showed, and the door checked; empty without one.
         self.certified = ""
+        #: Digest of the certificate that this side showed; empty without TLS.
+        self.channel = b""
         #: The nonce that a member of the set has to answer, and the key that it shares with this broker once it has
         #: proved itself; empty for all other peers.
         self.challenge = ""

@@ -48,8 +48,10 @@ class Challenger:
         self._theirs = self._mine = ""
 
     def answer(self, said: Prove | Proof) -> Challenge | Proof | Refusal:
-        """Return what is sent next. A challenge is good for one proof."""
+        """Return what is sent next. A challenge is good for one proof. Raises FrameError for a second Prove."""
         if isinstance(said, Prove):
+            if self._theirs:  # thousands in one read would each be answered
+                raise FrameError("it begins a second proof")
             self._theirs, self._mine = said.nonce, secrets.token_hex(16)
             return Challenge(self._mine)
         mine, self._mine = self._mine, ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import ConnectError, StartError
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
-from ..protocol.member_proof import BROKER, MEMBER, NONCE, PROOF, proof, session_key
+from ..protocol.member_proof import BROKER, MEMBER, NONCE, PROOF, over, proof, session_key
 from ..secret_file import read_secret_file
 
 #: 32 characters are 128 bits as hexadecimal text: too many to try, since a proof can be checked far from any broker.
@@ -37,9 +37,10 @@ class Greeting:
         #: Key of the present connection; empty before the first one, and if the other broker needs no proof.
         self.session = b""
 
-    def __call__(self, exchange: Callable[[RemotingCommand], RemotingCommand]) -> None:
-        """Prove both sides. exchange: sends a request on the new connection, and returns its answer. Raises
-        ConnectError if the other broker has another secret."""
+    def __call__(self, exchange: Callable[[RemotingCommand], RemotingCommand], channel: bytes = b"") -> None:
+        """Prove both sides. exchange: sends a request on the new connection, and returns its answer. channel: digest
+        of the certificate that the other broker showed; empty without TLS. Raises ConnectError if the other broker has
+        another secret."""
         self.session = b""
         mine = secrets.token_hex(16)
         answer = exchange(RemotingCommand(RequestCode.ROCKETBOX_MEMBER, ext_fields={NONCE: mine}))
@@ -48,10 +49,10 @@ class Greeting:
         if answer.code != ResponseCode.SUCCESS:  # as while it changes its role
             raise ConnectError(f"the broker there takes no proof now: {answer.code} {answer.remark}")
         theirs = (answer.ext_fields or {}).get(NONCE, "")
-        fields = {NONCE: mine, PROOF: proof(self._secret, MEMBER, mine, theirs)}
+        fields = {NONCE: mine, PROOF: proof(self._secret, over(channel, MEMBER), mine, theirs)}
         answer = exchange(RemotingCommand(RequestCode.ROCKETBOX_MEMBER, ext_fields=fields))
         given = (answer.ext_fields or {}).get(PROOF, "")
-        wanted = proof(self._secret, BROKER, mine, theirs)
+        wanted = proof(self._secret, over(channel, BROKER), mine, theirs)
         if answer.code != ResponseCode.SUCCESS or not hmac.compare_digest(given.encode(), wanted.encode()):
             raise ConnectError("the broker there has another secret in its haSecretFile")
         self.session = session_key(self._secret, mine, theirs)

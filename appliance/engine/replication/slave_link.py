@@ -8,6 +8,7 @@ rest of a link to a set's member.
 from __future__ import annotations
 
 import logging
+import math
 import select
 import socket
 from collections.abc import Callable
@@ -162,8 +163,10 @@ class SlaveLink(ServiceThread):
 
     def run(self) -> None:
         reason = "this broker stops"
+        level = logging.DEBUG  # until it may follow: strangers come as often as they like
         try:
             self._come_in()
+            level = logging.INFO
             while not self.stopped:
                 blocked = self._send_some()
                 self._sleep(blocked)
@@ -179,7 +182,9 @@ class SlaveLink(ServiceThread):
             self._let_go()
             self._sock.close()
             self._wake.close()
-            logger.info("replication: slave gone peer=%s acknowledged=%d: %s", self.peer, self.acknowledged, reason)
+            logger.log(
+                level, "replication: slave gone peer=%s acknowledged=%d: %s", self.peer, self.acknowledged, reason
+            )
             self._on_end(self)
 
     def _come_in(self) -> None:
@@ -188,16 +193,19 @@ class SlaveLink(ServiceThread):
         if guard.tls is None and not guard.secret:
             return
         self.turned_away = True
-        begun = self.clock.monotonic()
+        until = math.inf if self.is_named else self.clock.monotonic() + PROVES_S
+
+        def wait(sock: socket.socket, events: int, seconds: float) -> None:
+            self._wait_for(sock, events, min(seconds, until - self.clock.monotonic()))
+
         if guard.tls is not None:
-            patience_s = self._settings.silence_s if self.is_named else PROVES_S
-            self._sock, channel = guard.tls.serve(self._sock, self._wait_for, patience_s)
+            self._sock, channel = guard.tls.serve(self._sock, wait, self._settings.silence_s)
         if guard.secret:
             from .proving import Challenger
 
             self._challenger = challenger = Challenger(guard.secret, channel)
             while not (self.is_named or challenger.is_proved):
-                self._wait_for(self._sock, select.POLLIN, begun + PROVES_S - self.clock.monotonic())
+                wait(self._sock, select.POLLIN, PROVES_S)
                 self._receive()
         self.turned_away = False
 

@@ -10,7 +10,6 @@ The other broker's certificate is checked: it has to be this broker's own, or si
 
 from __future__ import annotations
 
-import hashlib
 import select
 import socket
 import ssl
@@ -23,7 +22,7 @@ from ..host_port import for_resolver, split_host_port
 from ..named_tuple import NamedTuple
 from ..protocol.message_id import encode_host
 from ..remoting.event_loop import EventLoop
-from .certificate import Certificate, Pair, trusting
+from .certificate import Certificate, Pair, channel_of, trusting
 from .door import HANDSHAKE
 from .handshakes import DEADLINE_S, MAX_RECEIVED_BYTES
 from .tunnels import Tunnel, Tunnels
@@ -89,15 +88,19 @@ class BetweenBrokers:
         OSError, and what `wait` raises."""
         return self._through(sock, self._context(), wait)
 
-    def connect(self, address: str, seconds: float) -> socket.socket:
-        """Return a connection to a broker, for plain bytes. Raises OSError, UnicodeError."""
+    def is_own(self, channel: bytes) -> bool:
+        """True if the certificate with this digest is this broker's own."""
+        return channel == self._certificate.pair.channel
+
+    def connect(self, address: str, seconds: float) -> Ends:
+        """Return a connection to a broker. Raises OSError, UnicodeError."""
         host, port = split_host_port(address)
         until = self._clock.monotonic() + seconds
         sock = socket.create_connection((for_resolver(host), port), seconds)
         try:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             sock.setblocking(False)
-            return self.call(sock, lambda one, events, left: _poll(one, events, until - self._clock.monotonic())).sock
+            return self.call(sock, lambda one, events, left: _poll(one, events, until - self._clock.monotonic()))
         except BaseException:
             sock.close()
             raise
@@ -139,7 +142,7 @@ class BetweenBrokers:
             far.close()
             raise
         self._loop.call_soon(tunnel.begin)
-        return Ends(near, hashlib.sha256(shown).digest())
+        return Ends(near, channel_of(shown))
 
     def _shake_hands(
         self, sock: socket.socket, tls: ssl.SSLObject, ciphers: tuple[ssl.MemoryBIO, ssl.MemoryBIO], wait: Wait

@@ -24,6 +24,11 @@ FIRST_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFIC
 _DAY_S = 86_400
 
 
+def channel_of(der: bytes) -> bytes:
+    """Return the digest of a certificate in DER form."""
+    return hashlib.sha256(der).digest()
+
+
 class Pair(NamedTuple):
     """A certificate with its key, which TLS can be served with.
 
@@ -37,6 +42,11 @@ class Pair(NamedTuple):
     begin_s: float | None
     end_s: float | None
     refusal: str
+
+    @property
+    def channel(self) -> bytes:
+        """Digest of the certificate, which proofs of a secret on its connections cover."""
+        return channel_of(self.der)
 
     def days_left_at(self, now_s: float) -> int | None:
         """Return the whole days until its end, negative after it; None if that is not known."""

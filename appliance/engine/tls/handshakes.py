@@ -17,7 +17,7 @@ from collections.abc import Callable
 from ..remoting.event_loop import READABLE, WRITABLE, EventLoop
 from ..remoting.server import RefusalLog, RemotingServer
 from ..shares import Shares, address_of
-from .certificate import Certificate
+from .certificate import Certificate, Pair
 from .tunnels import Tunnel, Tunnels
 from .turns import Turns
 
@@ -82,7 +82,7 @@ class Handshakes:
 
     def _shake(self, handshake: _Handshake) -> None:
         self._under_way.add(handshake)
-        handshake.begin(self._certificate.context)
+        handshake.begin(self._certificate.pair)
         self.loop.watch(handshake.sock.fileno(), READABLE, handshake)
 
     def _leave(self, handshake: _Handshake) -> None:
@@ -163,7 +163,7 @@ class Handshakes:
                 handshake.adopt(near)
                 conn = self._server.connections.get(fd)
                 if conn is not None:  # nothing of it was read yet
-                    conn.certified = handshake.certified
+                    conn.certified, conn.channel = handshake.certified, handshake.channel
                 return
             self._server.note_refusal("too many files and connections are open, closed a TLS connection")
         except OSError as error:
@@ -214,13 +214,16 @@ class _Handshake:
         self.parked = False
         #: The name in the client's certificate.
         self.certified = ""
+        #: Digest of the certificate that is shown to it.
+        self.channel = b""
         self.deadline = owner.loop.call_later(DEADLINE_S, lambda: owner.refuse(self, "it took too long"))
         self._received = 0
 
-    def begin(self, context: ssl.SSLContext) -> None:
+    def begin(self, pair: Pair) -> None:
         """Make what the handshake needs: not before, since thousands may wait."""
         self.ciphers = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self.tls = context.wrap_bio(*self.ciphers, server_side=True)
+        self.tls = pair.context.wrap_bio(*self.ciphers, server_side=True)
+        self.channel = pair.channel
 
     def on_event(self, mask: int) -> None:
         if not self._owner.turns.put_off(self, mask):

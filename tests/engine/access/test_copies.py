@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partialmethod
@@ -23,15 +24,17 @@ from appliance.engine.config import Secret
 from appliance.engine.errors import ConnectError, StartError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
-from appliance.engine.protocol.member_proof import FOR_USER, MEMBER, NONCE, PROOF, proof, seal, unseal
+from appliance.engine.protocol.member_proof import FOR_USER, MEMBER, NONCE, PROOF, over, proof, seal, unseal
 from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from appliance.engine.remoting.client import RemotingClient
 from appliance.engine.replication import follower
 from appliance.engine.replication.shared_secret import Greeting, read_secret
+from appliance.engine.tls.certificate import channel_of
 from tests.support.engine import Peer, RunningEngine, send_fields
 from tests.support.members_of_set import Member
 from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import SMALL
+from tests.support.tls import TlsPeer, make_pair
 from tests.support.waiting import wait_for
 
 CODE = RequestCode
@@ -230,6 +233,23 @@ def test_only_who_proves_the_secret_is_a_member(site):
     assert answer.body
     assert ROOT[1].encode() not in answer.body
     assert b"root" not in answer.body
+
+
+def test_over_tls_a_proof_covers_the_certificate(tmp_path, secret_file):
+    """One in the middle, with another certificate that the member trusts, cannot pass its proof on."""
+    certificate, key = make_pair(tmp_path)
+    broker = {"access_control": "enforce", "init_authentication_user": FIRST, "tls_mode": "permissive"}
+    broker |= {"tls_cert_file": str(certificate), "tls_key_file": str(key)}
+    running = RunningEngine(tmp_path / "data", broker=broker, store={"ha_secret_file": secret_file})
+    shown = channel_of(ssl.PEM_cert_to_DER_cert(certificate.read_text()))
+    try:
+        for tls, channel, code in ((True, b"", 16), (True, b"another", 16), (True, shown, 0), (False, b"", 0)):
+            with closing((TlsPeer if tls else Peer)(str(running.engine.broker_address))) as peer:
+                theirs = peer.ask(CODE.ROCKETBOX_MEMBER, {NONCE: "mine"}).ext_fields[NONCE]
+                given = proof(SHARED.encode(), over(channel, MEMBER), "mine", theirs)
+                assert peer.ask(CODE.ROCKETBOX_MEMBER, {NONCE: "mine", PROOF: given}).code == code
+    finally:
+        running.stop()
 
 
 def test_a_member_administers_nothing_and_passes_on_what_the_user_may(site):

@@ -175,6 +175,26 @@ def test_certificates_of_one_authority_are_enough(site):
             read_log(context.wrap_socket(sock))
 
 
+def test_one_with_a_certificate_of_the_authority_is_not_followed_without_the_secret(site):
+    """It may be a client, which has only got itself into the middle."""
+    authority = Authority(site.directory)
+    trusts = {"tls_client_ca_file": str(authority.path)}
+    secret = site.directory / "secret"
+    secret.write_text("0123456789abcdef" * 4)
+    secret.chmod(0o600)
+    one, two = authority.signed("one"), authority.signed("two")
+    master = site.master(files=one, broker=trusts)
+    site.send(master, 3)
+    slave = site.slave(master, files=two, broker=trusts, ha_secret_file=str(secret))
+    wait_for(lambda: "proves no secret" in slave.engine.broker.follower.follower.status.why_not, "it says why")
+    assert slave.engine.broker.store.log.written == 0
+    # With this broker's own certificate it has the key as well.
+    site.started.remove(slave)
+    slave.stop()
+    same = site.slave(master, files=one, broker=trusts, ha_secret_file=str(secret))
+    wait_same(master, same)
+
+
 def test_the_certificate_for_another_purpose_is_no_masters(site):
     authority = Authority(site.directory)
     good, client = authority.signed("good"), authority.signed("ann", purpose=ExtendedKeyUsageOID.CLIENT_AUTH)

@@ -1,6 +1,8 @@
 """The secret of haSecretFile on the port for slaves: who has it gets the log, and others only where they are named."""
 
+import logging
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from appliance.engine.protocol.member_proof import LOG_BROKER, LOG_MEMBER, MEMBE
 from appliance.engine.replication import slave_link
 from appliance.engine.replication.places import MAX_SILENT
 from appliance.engine.replication.proving import Challenger, ProofFailed, prove
+from appliance.engine.tls import between_brokers
 from tests.support.engine import RunningEngine, send_fields
 from tests.support.ha import PlayedSlave
 from tests.support.members_of_set import Member
@@ -164,6 +167,31 @@ def test_apaches_masters_and_older_versions_are_told_by_their_answer(answer):
     far.close()
 
 
+def test_strangers_do_not_fill_the_log(site, caplog):
+    """Any host that reaches the port may connect, as often as it likes."""
+    master = site.begin_master()
+    server = master.engine.broker.replication
+    with caplog.at_level(logging.INFO):
+        for first in (b"", b"\x00" * 16, pack(Prove("mine")), pack(Prove("mine")) * 2) * 5:
+            slave = PlayedSlave(site.port)
+            slave.sock.sendall(first)
+            slave.sock.shutdown(socket.SHUT_WR)
+            assert slave.is_closed() or slave.is_closed()  # behind a challenge
+        wait_for(lambda: not server.slaves, "all to be gone")
+    assert sum("replication:" in line for line in caplog.text.splitlines()) < 3
+
+
+def test_a_proof_is_begun_once(site, caplog):
+    master = site.begin_master()
+    slave = PlayedSlave(site.port)
+    slave.sock.sendall(pack(Prove("mine")) * 2000)
+    with suppress(ConnectionResetError):
+        while slave.sock.recv(65536):
+            pass
+    wait_for(lambda: "begins a second proof" in "".join(strangers(master)), "it is noted")
+    assert "died of an exception" not in caplog.text
+
+
 def test_those_that_prove_nothing_are_few_and_end_soon(site, monkeypatch):
     monkeypatch.setattr(slave_link, "PROVES_S", 0.3)
     master = site.begin_master(ha_slave_addresses="127.0.0.2")
@@ -176,6 +204,16 @@ def test_those_that_prove_nothing_are_few_and_end_soon(site, monkeypatch):
     assert named.frame()
     slave = site.begin_slave(master)
     wait_same(master, slave)
+
+
+def test_a_handshake_takes_no_longer_than_the_proof_may(site, monkeypatch):
+    monkeypatch.setattr(slave_link, "PROVES_S", 0.3)
+    monkeypatch.setattr(between_brokers, "DEADLINE_S", 600.0)
+    certificate, key = (str(path) for path in make_pair(site.directory))
+    site.begin_master(broker={"tls_mode": "enforcing", "tls_cert_file": certificate, "tls_key_file": key})
+    with socket.create_connection(("127.0.0.1", site.port), timeout=30) as sock:
+        sock.sendall(b"\x16\x03\x01\x02\x00")
+        assert sock.recv(1) == b""
 
 
 def test_over_tls_a_proof_covers_the_certificate(tmp_path):
