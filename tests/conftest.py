@@ -3,10 +3,16 @@
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support.effort import NIGHTLY
 
 _SYNCS = {"fsync": os.fsync, "fdatasync": os.fdatasync}
+
+
+# A busy machine is no fault of an example: neither its time nor that of making it fails a test.
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")
 
 
 def pytest_configure(config):
