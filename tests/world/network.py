@@ -236,9 +236,14 @@ class _Client:
     network: Network
 
     def __init__(
-        self, address: str, connect_timeout_ms: int = 3000, clock: object = None, greet: object = None
+        self,
+        address: str,
+        connect_timeout_ms: int = 3000,
+        clock: object = None,
+        greet: object = None,
+        connect: object = None,
     ) -> None:
-        """greet: None, there is no secret here."""
+        """greet, connect: None, there is neither a secret nor TLS here."""
         self.address = address
         self._peer: Peer | None = None
 

@@ -35,8 +35,8 @@
 18. What a purge took is not shown again, whatever dies, is cut off or is copied; what came behind it stays. A purge
     that was not answered was done, or was not.
 19. What waits for a topic that was deleted does not come into the next one of its name.
-20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Timed messages that
-    came may come again: Apache's requests tell slaves only before which one nothing waits.
+20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Messages that waited
+    and came in the last seconds before may come again.
 """
 
 from __future__ import annotations
@@ -638,7 +638,7 @@ class Oracle:
         """The master is another broker now, which may not know of what came after `since`."""
         self.on_slave = self.acknowledged_end = -1
         for message in self.messages:
-            if message.kind == "timer" or (message.waits and (not message.arrived or message.arrived[-1] >= since)):
+            if message.waits and (not message.arrived or message.arrived[-1] >= since):
                 message.doubled = True
 
     def may_double(self) -> None:

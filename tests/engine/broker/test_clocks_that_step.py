@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from appliance.engine.broker.delays.delivery import DeliverDelayed
 from appliance.engine.broker.delays.levels import Place, make_wait
 from appliance.engine.broker.delays.progress import DelayProgress, SaveDelays
-from appliance.engine.broker.timers.apache_files import Done, checkpoint_answer, checkpoint_path, leaders_checkpoint
+from appliance.engine.broker.timers.apache_files import Done, checkpoint_answer, checkpoint_path, copied_checkpoint
 from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.protocol.properties import encode_properties
@@ -89,7 +89,7 @@ class Waiting:
         self.end()
         store = self.under_test.store
         answer = checkpoint_answer(0, indexed.queue_offset, self.clock.wall_ms())
-        store.disk.replace(checkpoint_path(store.paths.root), leaders_checkpoint(answer, done))
+        store.disk.replace(checkpoint_path(store.paths.root), copied_checkpoint(answer, done))
         shutil.rmtree(self.timers.directory)
         self.clock.jump(ms)
         self.under_test.open()
