@@ -5,9 +5,9 @@
 2. No (topic, queue, offset) is given to two messages, not even by a topic that was made again.
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
-   that is set or runs wrong may make it later by as much, and earlier only over a restart. If it does so while the
-   machine stands still, what came in the second before waits as long again. After a kill messages that had come in the
-   last two seconds may come again.
+   that is set or runs wrong may make it later by as much, also while the machine stands still. It may make it earlier
+   only over a restart, or if it names a time of day. After a kill messages that had come in the last two seconds may
+   come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -65,8 +65,6 @@ LEASE_S = 60.0
 RESERVED_S = 3 * 3600.0
 #: When a message was stored is known as well as this.
 _STORED_S = 60.0
-#: So often the broker compares its clocks.
-_LOOKED_S = 1.0
 NEAR_MS = 60_000
 AHEAD_MS = 1000
 
@@ -117,10 +115,9 @@ class Message:
     outlived: bool = False
     #: How far the wall clock had moved when it was sent.
     moved: Moved = Moved(0.0, 0.0)
-    restarts: int = 0
+    #: Of a timer: it is due at a time of day, not after a delay.
+    names_time: bool = False
     doubled: bool = False
-    #: It may wait its time from here on.
-    again_from: float = 0.0
     #: Number of the broker's checks of the transaction, and the time when it was decided.
     asked: int = 0
     decided_at: float = 0.0
@@ -614,6 +611,8 @@ class Oracle:
 
         Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock.
         """
+        if not message.names_time and self.started_at <= message.sent_at:
+            return 0.0
         return (self._wall.moved.forward - message.moved.forward) / 1000
 
     def killed(self, now: float, lost_power: bool = False) -> None:
@@ -626,13 +625,6 @@ class Oracle:
         self.ended_at = now
         for commits in self.commits.values():
             commits.killed(min(now, self.trouble_since))
-
-    def stood_still(self, since: float, now: float, moved: Moved) -> None:
-        """The machine stood still for a while. moved: how far the wall clock had moved before."""
-        if self._wall.moved.either_way - moved.either_way > 0.001:
-            for message in self._awaited:
-                if message.sent_at >= since - _LOOKED_S:
-                    message.again_from = now
 
     def promoted(self, since: float) -> None:
         """The master is another broker now, which may not know of what came after `since`."""
@@ -656,8 +648,7 @@ class Oracle:
             if message.fate not in ("", "committed") or (message.kind == "half" and message.fate == ""):
                 continue
             delay = max(0.0, message.due_s - message.sent_at)
-            begun = max(self.started_at, message.again_from)
-            due = max(message.due_s, begun + (delay if message.kind != "half" else 0.0), self.flows_since)
+            due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0), self.flows_since)
             moved_s = (self._wall.moved.either_way - message.moved.either_way) / 1000
             if now > due + LATE_S + moved_s:
                 raise Violation(

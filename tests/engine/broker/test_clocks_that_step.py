@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -188,3 +189,22 @@ def test_each_comes_once_when_its_time_has_passed(steps, tmp_path):
         waiting.judge()
     finally:
         waiting.end()
+
+
+@pytest.mark.parametrize("still_ms", [0, 2 * MINUTE_MS])
+@pytest.mark.parametrize("ms", [HOUR_MS, 5000, -5000, -HOUR_MS])
+@pytest.mark.parametrize(("kind", "delay_ms"), [("level", 5 * MINUTE_MS), ("time", 10 * MINUTE_MS)])
+def test_a_delay_begun_in_the_moment_before_a_step_is_as_long_as_asked(tmp_path, kind, delay_ms, ms, still_ms):
+    """And a machine that stands still meanwhile makes it longer by the step at most."""
+    waiting = Waiting(tmp_path)
+    waiting.pass_time(500)
+    waiting.send(kind, delay_ms)
+    waiting.clock.advance(20)
+    waiting.clock.jump(ms)
+    waiting.clock.advance(still_ms)
+    waiting.send(kind, delay_ms)
+    waiting.pass_time(2 * delay_ms, 1000)
+    waits = [at_ms - waiting.sent[body].at_ms - delay_ms for body, at_ms, _ in waiting.came]
+    assert len(waits) == 2
+    assert all(-EARLY_MS <= late_ms <= LATE_MS + 1000 + min(abs(ms), still_ms) for late_ms in waits), waits
+    waiting.end()
