@@ -5,9 +5,9 @@
 2. No (topic, queue, offset) is given to two messages, not even by a topic that was made again.
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
-   that is set or runs wrong may make it later by as much, also while the machine stands still. It may make it earlier
-   only over a restart, or if it names a time of day. After a kill messages that had come in the last two seconds may
-   come again.
+   that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
+   make it earlier by as much; one that is set forward only over a restart, or if the message names a time of day. After
+   a kill messages that had come in the last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -114,7 +114,7 @@ class Message:
     #: It waited for its topic when that was deleted for good.
     outlived: bool = False
     #: How far the wall clock had moved when it was sent.
-    moved: Moved = Moved(0.0, 0.0)
+    moved: Moved = Moved()
     #: Of a timer: it is due at a time of day, not after a delay.
     names_time: bool = False
     doubled: bool = False
@@ -607,12 +607,13 @@ class Oracle:
     # --- time
 
     def _forward_s(self, message: Message) -> float:
-        """Return how far the clock went forward since it was sent.
+        """Return how far the clock went forward since it was sent, if that may make it come early.
 
-        Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock.
+        Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock. One that
+        runs fast cannot be told from one that is corrected little by little.
         """
         if not message.names_time and self.started_at <= message.sent_at:
-            return 0.0
+            return (self._wall.moved.ran_ahead - message.moved.ran_ahead) / 1000
         return (self._wall.moved.forward - message.moved.forward) / 1000
 
     def killed(self, now: float, lost_power: bool = False) -> None:
