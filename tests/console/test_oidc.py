@@ -288,8 +288,9 @@ def test_before_a_destructive_act_the_provider_asks_again(allow, provider):
     assert answer.headers["Location"] == "/system/users/new/"
     assert browser.get("/system/users/new/").status_code == 200
     age_login(browser)
-    provider.claims = {"auth_time": int(time.time()) - 4000}
-    assert back(browser, provider.sign_in(there(browser))).status_code == 403, "it did not ask again"
+    for auth_time in (int(time.time()) - 4000, int(time.time()) + 4000):
+        provider.claims = {"auth_time": auth_time}
+        assert back(browser, provider.sign_in(there(browser))).status_code == 403, "it did not ask again"
     provider.claims = {"sub": "4711"}
     assert back(browser, provider.sign_in(there(browser))).status_code == 403, "another user"
     assert browser.get("/system/users/new/").status_code == 302

@@ -212,6 +212,15 @@ def test_the_password_is_asked_for_again_before_a_destructive_act(client_as, peo
     assert not User.objects.get(username="the-viewer").is_active
 
 
+def test_a_clock_that_is_set_back_makes_no_password_a_recent_one(client_as, people):
+    client = client_as("admin")
+    assert client.get("/system/users/new/").status_code == 200
+    age_login(client, -2)  # it is corrected by a little
+    assert client.get("/system/users/new/").status_code == 200
+    age_login(client, -3600)
+    assert client.get("/system/users/new/").headers["Location"].startswith("/confirm/")
+
+
 def test_a_late_htmx_request_sends_the_whole_page_to_the_question(client_as, people):
     client = client_as("admin")
     age_login(client)

@@ -5,9 +5,9 @@
 2. No (topic, queue, offset) is given to two messages, not even by a topic that was made again.
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
-   that is set or runs wrong may make it later by as much, and earlier only over a restart. If it does so while the
-   machine stands still, what came in the second before waits as long again. After a kill messages that had come in the
-   last two seconds may come again.
+   that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
+   make it earlier by as much; one that is set forward only over a restart, or if the message names a time of day. After
+   a kill messages that had come in the last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -35,8 +35,8 @@
 18. What a purge took is not shown again, whatever dies, is cut off or is copied; what came behind it stays. A purge
     that was not answered was done, or was not.
 19. What waits for a topic that was deleted does not come into the next one of its name.
-20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Timed messages that
-    came may come again: Apache's requests tell slaves only before which one nothing waits.
+20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Messages that waited
+    and came in the last seconds before may come again.
 """
 
 from __future__ import annotations
@@ -65,8 +65,6 @@ LEASE_S = 60.0
 RESERVED_S = 3 * 3600.0
 #: When a message was stored is known as well as this.
 _STORED_S = 60.0
-#: So often the broker compares its clocks.
-_LOOKED_S = 1.0
 NEAR_MS = 60_000
 AHEAD_MS = 1000
 
@@ -116,11 +114,10 @@ class Message:
     #: It waited for its topic when that was deleted for good.
     outlived: bool = False
     #: How far the wall clock had moved when it was sent.
-    moved: Moved = Moved(0.0, 0.0)
-    restarts: int = 0
+    moved: Moved = Moved()
+    #: Of a timer: it is due at a time of day, not after a delay.
+    names_time: bool = False
     doubled: bool = False
-    #: It may wait its time from here on.
-    again_from: float = 0.0
     #: Number of the broker's checks of the transaction, and the time when it was decided.
     asked: int = 0
     decided_at: float = 0.0
@@ -610,10 +607,13 @@ class Oracle:
     # --- time
 
     def _forward_s(self, message: Message) -> float:
-        """Return how far the clock went forward since it was sent.
+        """Return how far the clock went forward since it was sent, if that may make it come early.
 
-        Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock.
+        Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock. One that
+        runs fast cannot be told from one that is corrected little by little.
         """
+        if not message.names_time and self.started_at <= message.sent_at:
+            return (self._wall.moved.ran_ahead - message.moved.ran_ahead) / 1000
         return (self._wall.moved.forward - message.moved.forward) / 1000
 
     def killed(self, now: float, lost_power: bool = False) -> None:
@@ -627,18 +627,11 @@ class Oracle:
         for commits in self.commits.values():
             commits.killed(min(now, self.trouble_since))
 
-    def stood_still(self, since: float, now: float, moved: Moved) -> None:
-        """The machine stood still for a while. moved: how far the wall clock had moved before."""
-        if self._wall.moved.either_way - moved.either_way > 0.001:
-            for message in self._awaited:
-                if message.sent_at >= since - _LOOKED_S:
-                    message.again_from = now
-
     def promoted(self, since: float) -> None:
         """The master is another broker now, which may not know of what came after `since`."""
         self.on_slave = self.acknowledged_end = -1
         for message in self.messages:
-            if message.kind == "timer" or (message.waits and (not message.arrived or message.arrived[-1] >= since)):
+            if message.waits and (not message.arrived or message.arrived[-1] >= since):
                 message.doubled = True
 
     def may_double(self) -> None:
@@ -656,8 +649,7 @@ class Oracle:
             if message.fate not in ("", "committed") or (message.kind == "half" and message.fate == ""):
                 continue
             delay = max(0.0, message.due_s - message.sent_at)
-            begun = max(self.started_at, message.again_from)
-            due = max(message.due_s, begun + (delay if message.kind != "half" else 0.0), self.flows_since)
+            due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0), self.flows_since)
             moved_s = (self._wall.moved.either_way - message.moved.either_way) / 1000
             if now > due + LATE_S + moved_s:
                 raise Violation(

@@ -69,10 +69,12 @@ class Task:
 
 
 class Moved(NamedTuple):
-    """How far the wall clock moved against the time that passed, in ms: either way, and of that forward."""
+    """How far the wall clock moved against the time that passed, in ms: either way, of that forward, and of that as it
+    ran too fast."""
 
-    either_way: float
-    forward: float
+    either_way: float = 0.0
+    forward: float = 0.0
+    ran_ahead: float = 0.0
 
 
 class WallClock:
@@ -84,7 +86,7 @@ class WallClock:
         self._ms = float(ms)
         self._since = scheduler.now
         self._rate = 1.0
-        self._moved = Moved(0.0, 0.0)
+        self._moved = Moved()
 
     @property
     def ms(self) -> float:
@@ -94,11 +96,14 @@ class WallClock:
     def moved(self) -> Moved:
         """Return how far it has moved since it was made."""
         drift = (self._scheduler.now - self._since) * 1000.0 * (self._rate - 1.0)
-        return Moved(self._moved.either_way + abs(drift), self._moved.forward + max(0.0, drift))
+        ahead = max(0.0, drift)
+        before = self._moved
+        return Moved(before.either_way + abs(drift), before.forward + ahead, before.ran_ahead + ahead)
 
     def step(self, ms: int) -> None:
         """Set it, as an administrator does."""
-        self._moved = Moved(self.moved.either_way + abs(ms), self.moved.forward + max(0, ms))
+        before = self.moved
+        self._moved = before._replace(either_way=before.either_way + abs(ms), forward=before.forward + max(0, ms))
         self._ms = self.ms + ms
         self._since = self._scheduler.now
 

@@ -8,6 +8,7 @@ may_read_bodies, may_export and is_authenticated. `names_for` returns the topics
 from __future__ import annotations
 
 import hmac
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ _USER, _HASH, _AT, _SEEN = "user", "password", "confirmed_at", "seen_at"
 _SIGN_IN = "sign_in"
 # A session is renewed at most this often, so that reading pages does not write to the database each time.
 _RENEW_S = 600
+# A clock that nobody sets may go back by this when it is corrected.
+_SLEWED_S = 5.0
 
 
 class AnonymousUser:
@@ -116,8 +119,10 @@ def confirm(request: HttpRequest) -> None:
 
 
 def confirmed_s_ago(request: HttpRequest) -> float:
-    """Return the seconds since the password was last given in this session."""
-    return time.time() - request.session.get(_AT, 0)
+    """Return the seconds since the password was last given in this session. After the clock was set back that is not
+    known, and counts as long ago."""
+    seconds = time.time() - request.session.get(_AT, 0)
+    return seconds if seconds > -_SLEWED_S else math.inf
 
 
 def keep_signed_in(request: HttpRequest, user: User) -> None:

@@ -147,7 +147,7 @@ def finish(options: OidcSignIn, callback: str, flow: Flow, query: dict[str, str]
 
 
 def _is_recent(at: Any) -> bool:
-    return isinstance(at, int | float) and time.time() - at <= AGAIN_S
+    return isinstance(at, int | float) and abs(time.time() - at) <= AGAIN_S
 
 
 def _client(options: OidcSignIn, callback: str) -> Any:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..protocol.codes import RequestCode
+from ..protocol.command import RemotingCommand
 from ..remoting.event_loop import EventLoop
 from ..replication.leader_clock import LeaderClock
 from .broker import Broker
-from .processors.slave_tables import CLOCK_MS, TIMERS_DONE
-from .slave_sync import LOOK_S, RIPE_S, TIMER_BYTES, Pace, SlaveSync
-from .timers.apache_files import Done, checkpoint_path, leaders_checkpoint
+from .processors.slave_tables import CLOCK_MS
+from .slave_sync import Pace, SlaveSync
 
 #: Period of the copies; after a change of leader, this much consumption may be repeated.
 PERIOD_S = 1.0
@@ -96,38 +95,19 @@ class LeadersTables(_FromLeader):
         return tuple(step for step in super().steps() if step != self._take_topics)
 
     def _is_ripe(self, address: str) -> bool:
-        """True when the leader's progress may be stored here. An asynchronous leader counts work as done whose records
-        may not have come here yet; the next leader would rely on that and have no copy, so this waits for the log. A
-        synchronous leader counts only what all members in sync hold."""
-        if self._synchronous:
-            return True
-        master_end = self._end_of(address)
-        end = self.clock.monotonic() + RIPE_S
-        while self._log.written < master_end:
-            if self.stopped or self.clock.monotonic() >= end:
-                return False
-            self.wait(LOOK_S)
-        return True
+        """A synchronous leader counts only what all members in sync hold."""
+        return self._synchronous or super()._is_ripe(address)
 
     def _end_of(self, address: str) -> int:
         """Return the end of the leader's log."""
         self._look_at_log(address)
         return self.master_end or 0
 
-    def _take_timers(self, address: str) -> None:
-        """Copy the leader's timer checkpoint, and read its clock. No checkpoint comes while the leader has not read all
-        of the timer topic: it delivers nothing before that, so the one here stays true."""
+    def _ask_timers(self, address: str) -> RemotingCommand:
+        """Read the leader's clock, too."""
         asked = self._leader_clock.moment()
-        answer = self._ask_whole(address, RequestCode.GET_TIMER_CHECK_POINT)
+        answer = super()._ask_timers(address)
         leader_ms = (answer.ext_fields or {}).get(CLOCK_MS, "")
         if leader_ms.isdigit():  # an older version does not send it
             self._leader_clock.said(asked, int(leader_ms), self._epoch_start(), lambda: self._end_of(address))
-        out_ms, _, offset = (answer.ext_fields or {}).get(TIMERS_DONE, "").partition(":")
-        if not offset or len(answer.body) != TIMER_BYTES:
-            return
-        done = Done(int(out_ms), int(offset))
-        path = checkpoint_path(self._store_dir)
-        news = bytes(answer.body[:40]) + b"%d:%d" % done
-        if self._saved.get(path) != news and self._is_ripe(address):
-            self._disk.replace(path, leaders_checkpoint(bytes(answer.body), done))
-            self._saved[path] = news
+        return answer

@@ -32,9 +32,10 @@ from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.settled import SettledDelays
 from .offsets import LATELY_MOVED, QueueOffsets, is_brokers_own
+from .processors.slave_tables import CLOCK_MS, TIMERS_DONE
 from .role import NO_TIES, Ties
 from .tables import Tables
-from .timers.apache_files import CHECKPOINT_BYTES, checkpoint_path
+from .timers.apache_files import Done, checkpoint_path, copied_checkpoint
 from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
 
 if TYPE_CHECKING:
@@ -364,8 +365,13 @@ class SlaveSync(ServiceThread):
         self._take_table(self._groups, loads(self._ask(address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)))
 
     def _is_ripe(self, address: str) -> bool:
-        """True if the progress that the master has just reported may be stored here."""
-        return True
+        """True when the progress that the master has just reported may be stored here.
+
+        A master counts work as done whose records may not have come here yet. This broker would rely on that if it
+        became the master, and have no copy, so this waits for the log, durably.
+        """
+        self._look_at_log(address)
+        return self._comes_to(self.master_end or 0, lambda: self._store.log.durable)
 
     def _take_offsets(self, address: str) -> None:
         document = loads(self._ask(address, RequestCode.GET_ALL_CONSUMER_OFFSET))
@@ -419,17 +425,26 @@ class SlaveSync(ServiceThread):
                     self._settled.trim(int(level), offset)
 
     def _take_timers(self, address: str) -> None:
-        """Do the same with the checkpoint of timers. A 4.9 master has none."""
+        """Do the same with the checkpoint of timers, to which a RocketBox master adds what it has delivered. It adds
+        nothing while it has not read all of the timer topic: it delivers nothing before that, so the file here stays
+        true. A 4.9 master has no checkpoint."""
         try:
-            body = self._ask(address, RequestCode.GET_TIMER_CHECK_POINT)
+            answer = self._ask_timers(address)
         except ValueError:
             return
-        if len(body) != TIMER_BYTES:
+        body, fields = bytes(answer.body), answer.ext_fields or {}
+        out_ms, _, offset = fields.get(TIMERS_DONE, "").partition(":")
+        if len(body) != TIMER_BYTES or (CLOCK_MS in fields and not offset):
             return
+        done = Done(int(out_ms), int(offset)) if offset else None
         path = checkpoint_path(self._store_dir)
-        if self._saved.get(path, b"")[:40] != body[:40]:
-            self._disk.replace(path, body.ljust(CHECKPOINT_BYTES, b"\0"))
-            self._saved[path] = body
+        news = body[:40] + b"%d:%d" % (done or (0, 0))
+        if self._saved.get(path) != news and self._is_ripe(address):
+            self._disk.replace(path, copied_checkpoint(body, done))
+            self._saved[path] = news
+
+    def _ask_timers(self, address: str) -> RemotingCommand:
+        return self._ask_whole(address, RequestCode.GET_TIMER_CHECK_POINT)
 
 
 def _lacking(entries: Iterable[QueueOffsets], table: Mapping[str, Mapping[str, int]]) -> list[tuple[str, str, int]]:

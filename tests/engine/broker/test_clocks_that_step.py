@@ -6,13 +6,14 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from appliance.engine.broker.delays.delivery import DeliverDelayed
 from appliance.engine.broker.delays.levels import Place, make_wait
 from appliance.engine.broker.delays.progress import DelayProgress, SaveDelays
-from appliance.engine.broker.timers.apache_files import Done, checkpoint_answer, checkpoint_path, leaders_checkpoint
+from appliance.engine.broker.timers.apache_files import Done, checkpoint_answer, checkpoint_path, copied_checkpoint
 from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.protocol.properties import encode_properties
@@ -89,7 +90,7 @@ class Waiting:
         self.end()
         store = self.under_test.store
         answer = checkpoint_answer(0, indexed.queue_offset, self.clock.wall_ms())
-        store.disk.replace(checkpoint_path(store.paths.root), leaders_checkpoint(answer, done))
+        store.disk.replace(checkpoint_path(store.paths.root), copied_checkpoint(answer, done))
         shutil.rmtree(self.timers.directory)
         self.clock.jump(ms)
         self.under_test.open()
@@ -188,3 +189,22 @@ def test_each_comes_once_when_its_time_has_passed(steps, tmp_path):
         waiting.judge()
     finally:
         waiting.end()
+
+
+@pytest.mark.parametrize("still_ms", [0, 2 * MINUTE_MS])
+@pytest.mark.parametrize("ms", [HOUR_MS, 5000, -5000, -HOUR_MS])
+@pytest.mark.parametrize(("kind", "delay_ms"), [("level", 5 * MINUTE_MS), ("time", 10 * MINUTE_MS)])
+def test_a_delay_begun_in_the_moment_before_a_step_is_as_long_as_asked(tmp_path, kind, delay_ms, ms, still_ms):
+    """And a machine that stands still meanwhile makes it longer by the step at most."""
+    waiting = Waiting(tmp_path)
+    waiting.pass_time(500)
+    waiting.send(kind, delay_ms)
+    waiting.clock.advance(20)
+    waiting.clock.jump(ms)
+    waiting.clock.advance(still_ms)
+    waiting.send(kind, delay_ms)
+    waiting.pass_time(2 * delay_ms, 1000)
+    waits = [at_ms - waiting.sent[body].at_ms - delay_ms for body, at_ms, _ in waiting.came]
+    assert len(waits) == 2
+    assert all(-EARLY_MS <= late_ms <= LATE_MS + 1000 + min(abs(ms), still_ms) for late_ms in waits), waits
+    waiting.end()

@@ -7,7 +7,7 @@ from appliance.engine.broker.timers.apache_files import (
     Done,
     checkpoint_answer,
     checkpoint_path,
-    leaders_checkpoint,
+    copied_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
@@ -133,7 +133,7 @@ def test_a_tail_whose_copy_somebody_deleted_does_not_keep_the_broker_from_starti
 def test_what_a_leader_said_of_its_timers_goes_when_some_of_them_were_cut_off(member):
     point = put(member, "T", 0, b"a")
     put(member, TIMER_TOPIC, 0, b"b", b"TIMER_OUT_MS\x017999\x02REAL_TOPIC\x01T\x02")
-    left = leaders_checkpoint(checkpoint_answer(5000, 0, 1), Done(9_000_000, 1))
+    left = copied_checkpoint(checkpoint_answer(5000, 0, 1), Done(9_000_000, 1))
     checkpoint_path(member.paths.root).write_bytes(left)
     member.box.stop()
     member.cut(point)

@@ -101,6 +101,7 @@ def _message(world: World, act: Act, said: Act, index: int) -> tuple[Message, st
         marks |= {"TRAN_MSG": "true", "PGROUP": "PG"}
     now = world.now
     message = Message(act["n"], said["topic"], body, kind, properties, now, now + due if due else 0.0)
+    message.names_time = "deliver" in said
     text = "".join(f"{name}\x01{value}\x02" for name, value in (properties | marks).items())
     return message, text
 

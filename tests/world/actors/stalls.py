@@ -49,8 +49,7 @@ def _master_still(world: World, act: Act) -> str:
         if not beat(world, peer, who, GROUP, act["topic"], "CLUSTERING"):
             return "no answer"
     oracle.unsynced_since = world.now
-    began, moved = world.now, scheduler.wall.moved
-    until = began + act["for"]
+    until = world.now + act["for"]
     scheduler.stand_still(machine, act["for"])
     asked: list[Answers] = []
     while world.now < until - BEFORE_S:
@@ -65,7 +64,6 @@ def _master_still(world: World, act: Act) -> str:
     outcome = producers.burst(world, act)
     if machine.killed:
         return outcome
-    oracle.stood_still(began, world.now, moved)
     oracle.flows_since = max(oracle.flows_since, world.now)
     world.lost_each_other()
     machine.run(lambda: all(one.ended for one in asked), 10.0)

@@ -10,7 +10,8 @@ its record was stored, which follows from its physical offset:
     0 ................. | start ......... | .................. | .................. | checked ...
       an earlier life     jumps so far: 0   the clock jumped     jumps so far: +1 h   not looked at yet
       not after           exact             stored at T or       exact                not known yet
-      start + delay                         before: T + delay
+      start + delay                         before: T + delay,
+                                            or by the fewer jumps
 
 For an earlier life, and another leader of the set, `ClockSteps` has how far this broker's clock is ahead of theirs.
 `look` compares the wall clock with a steady one, often enough that a message stored around a jump is late by less than
@@ -25,6 +26,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 
 from ...clock import Clock
+from ...named_tuple import NamedTuple
 from ...store.clock_steps import ClockSteps, ahead_of, is_step, slewed_ms
 
 logger = logging.getLogger(__name__)
@@ -38,8 +40,18 @@ AHEAD_MS = 5
 #: Spans kept. When there are more, unsure neighbours are joined: their messages are late by the length of one span.
 MOST_SPANS = 4096
 
-#: (its begin in the log, the jumps before its records were stored or None if unsure, the time when all were stored)
-_Span = tuple[int, int | None, float]
+#: Grain of the jumps of records around a jump, so that they are few.
+_GRAIN_MS = 100
+
+
+class _Span(NamedTuple):
+    """begin: in the log. jumps: before its records were stored; None if unsure, then they were all stored by
+    `stored_ms`, after `least` jumps or more."""
+
+    begin: int
+    jumps: int | None
+    stored_ms: float = 0.0
+    least: int = 0
 
 
 class WaitingTime:
@@ -69,9 +81,11 @@ class WaitingTime:
         self._looked = -math.inf
         self._unsure_until = -math.inf
         self._unsure = False
+        #: (steady seconds when a jump ended it, the jumps before that): of records that may still come to the log.
+        self._former: list[tuple[float, int]] = []
         #: Records from here on were stored after the last look.
         self._checked = start
-        self._spans: list[_Span] = [(start, 0, 0.0)]
+        self._spans: list[_Span] = [_Span(start, 0)]
         #: The beginnings of the spans.
         self._begins = [start]
         self._start = start
@@ -108,7 +122,9 @@ class WaitingTime:
         wall, steady = self._read()
         passed = (steady - self._steady) * 1000
         jump = wall - self._wall - passed
+        self._former = [one for one in self._former if one[0] >= self._steady - SETTLE_S]
         if is_step(jump, passed):
+            self._former.append((steady, self._jumps))
             self._jumps += round(jump)
             self._on_step(round(jump), self._checked, written, wall - jump + slewed_ms(passed))
             self._unsure_until = steady + SETTLE_S
@@ -121,27 +137,41 @@ class WaitingTime:
         unsure = steady < self._unsure_until
         if unsure or self._unsure:
             if written > self._checked:
-                self._add((self._checked, None, self.now_ms()))
+                least = min([self._jumps, *(jumps for _, jumps in self._former)])
+                self._add(_Span(self._checked, None, self.now_ms(), least))
             if not unsure:
-                self._add((written, self._jumps, 0.0))
+                self._add(_Span(written, self._jumps))
         self._unsure = unsure
         self._checked = written
 
     def _add(self, span: _Span) -> None:
-        if self._spans[-1][0] == span[0]:
+        if self._spans[-1].begin == span.begin:
             self._spans[-1] = span
         else:
             self._spans.append(span)
         if len(self._spans) > MOST_SPANS:
             self._spans = _joined(self._spans)
-        self._begins = [begin for begin, _, _ in self._spans]
+        self._begins = [one.begin for one in self._spans]
+
+    def _span_of(self, physical: int) -> _Span:
+        return self._spans[bisect_right(self._begins, physical) - 1]
+
+    def is_around_jump(self, physical: int) -> bool:
+        """True for a record of which only `jumps_of` tells what the clock had jumped by."""
+        return self._start <= physical < self._checked and self._span_of(physical).jumps is None
+
+    def jumps_of(self, physical: int, wall_ms: int) -> int:
+        """Return what the wall clock had jumped by, or less, when it showed `wall_ms`, shortly before the record at a
+        physical offset around a jump was stored."""
+        span = self._span_of(physical)
+        return max(span.least, math.floor((wall_ms - span.stored_ms) / _GRAIN_MS) * _GRAIN_MS)
 
     def jumps_at(self, physical: int) -> int:
         """Return what the wall clock had jumped by when the record at a physical offset was stored; for records around
         a jump, by now. For an earlier life and another leader: as if this clock had been set to that one."""
         if physical < self._start:
             return -ahead_of(self._earlier, physical)
-        jumps = self._spans[bisect_right(self._begins, physical) - 1][1]
+        jumps = self._span_of(physical).jumps
         return self._jumps if jumps is None or physical >= self._checked else jumps
 
     def due_ms(self, physical: int, due_ms: int, delay_ms: int | None) -> float | None:
@@ -156,21 +186,23 @@ class WaitingTime:
             # waits its delay again from the start on, and not until that time comes.
             due = float(due_ms - self.jumps_at(physical))
             return due if delay_ms is None else min(due, self._start_ms + delay_ms)
-        _, jumps, stored_ms = self._spans[bisect_right(self._begins, physical) - 1]
-        if jumps is None:
-            return stored_ms + (delay_ms or 0)
-        return float(due_ms - jumps)
+        span = self._span_of(physical)
+        if span.jumps is None:
+            latest = span.stored_ms + (delay_ms or 0)
+            return latest if delay_ms is None else min(latest, float(due_ms - span.least))
+        return float(due_ms - span.jumps)
 
 
 def _joined(spans: list[_Span]) -> list[_Span]:
-    """Return the spans with each two unsure neighbours joined; the time of the joined span is the later one's."""
+    """Return the spans with each two unsure neighbours joined, as unsure as both."""
     found: list[_Span] = []
     single = False
     for span in spans:
-        if single and span[1] is None:
-            found[-1] = (found[-1][0], None, span[2])
+        if single and span.jumps is None:
+            last = found[-1]
+            found[-1] = _Span(last.begin, None, span.stored_ms, min(last.least, span.least))
             single = False
         else:
             found.append(span)
-            single = span[1] is None
+            single = span.jumps is None
     return found

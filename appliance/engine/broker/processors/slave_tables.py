@@ -27,7 +27,7 @@ class SlaveTablesProcessor:
         wall_ms: Callable[[], int],
     ) -> None:
         """delay_offsets: returns the text of `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint.
-        timers_done: the value of TIMERS_DONE, for members of a set; "" while it is not known."""
+        timers_done: the value of TIMERS_DONE, for RocketBox slaves; "" while it is not known."""
         self._delay_offsets = delay_offsets
         self._timer_checkpoint = timer_checkpoint
         self._timers_done = timers_done

@@ -13,7 +13,7 @@ other. It makes `timerwheel` from the units.
         write time ms 8 | delay from it ms 4 | physical offset 8 | record size 4 | hash of the topic 4 | 0 8
     a file's rest of less than 68 bytes begins with: its length 4 | 0 8 | 0xCBD43194 4
 
-A member of a set that fails over has behind the 56 bytes of its `timercheck` what its leader had delivered, which no
+A slave, and a member of a set, has behind the 56 bytes of its `timercheck` what its master had delivered, which no
 Apache broker reads: "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4. Apache's bounds begin at the
 first record that waits, however many records behind it were delivered.
 
@@ -62,8 +62,8 @@ class Done(NamedTuple):
 
 
 class Checkpoint(NamedTuple):
-    """Contents of `timercheck`. ours: RocketBox wrote it last, and no Apache broker ran since. done: what the leader of
-    a set had delivered; None if it is not there."""
+    """Contents of `timercheck`. ours: RocketBox wrote it last, and no Apache broker ran since. done: what the master
+    of a former slave had delivered; None if it is not there."""
 
     last_read_ms: int
     queue_offset: int
@@ -98,7 +98,7 @@ def read_checkpoint(disk: Disk, store_dir: Path) -> Checkpoint | None:
 
 
 def _done_in(data: bytes) -> Done | None:
-    """Return what the leader had delivered; None if it is not there, or the 56 bytes were written since."""
+    """Return what the master had delivered; None if it is not there, or the 56 bytes were written since."""
     if len(data) < _CHECKPOINT.size + _DONE.size:
         return None
     magic, out_ms, offset, crc = _DONE.unpack_from(data, _CHECKPOINT.size)
@@ -107,10 +107,11 @@ def _done_in(data: bytes) -> Done | None:
     return Done(out_ms, offset)
 
 
-def leaders_checkpoint(answer: bytes, done: Done) -> bytes:
-    """Return a whole `timercheck` of a member: its leader's answer to 60, and what the leader had delivered."""
-    text = answer + _DONE.pack(_DONE_MAGIC, done.out_ms, done.queue_offset, crc32(answer))
-    return text.ljust(CHECKPOINT_BYTES, b"\0")
+def copied_checkpoint(answer: bytes, done: Done | None) -> bytes:
+    """Return a whole `timercheck` of a slave or member: its master's answer to 60, and what the master had delivered;
+    None if that is not known."""
+    text = b"" if done is None else _DONE.pack(_DONE_MAGIC, done.out_ms, done.queue_offset, crc32(answer))
+    return (answer + text).ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def checkpoint_of(last_read_ms: int, queue_offset: int, now_ms: int) -> bytes:

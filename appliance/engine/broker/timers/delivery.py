@@ -52,7 +52,7 @@ from .apache_files import read_checkpoint
 from .claims import Claims
 from .look import ScheduleLook
 from .marks import KeyMarks
-from .records import cancel_key, entries_of, first_text, read_properties, read_stored, short_key, timed_of
+from .records import cancel_key, delay_in, entries_of, first_text, read_properties, read_stored, short_key, timed_of
 from .runs import TimerEntry, lane_of, unpack_entry
 from .schedule import Indexed, Skip, TimerIndex
 from .spans import SpanReader
@@ -466,7 +466,7 @@ class DeliverTimers(ServiceThread):
                 if not skip.holds(timed.out_ms, offset):
                     shift_ms = None if timed.first is None else self.index.shifts.get(timed.first.queue_offset)
                     if shift_ms is None:
-                        shift_ms = self._time.jumps_at(physical)
+                        shift_ms = self._shift_of(timed, properties or "", physical)
                     into = found if shift_ms == usual_ms else others.setdefault(shift_ms, [])
                     into += entries_of(timed, properties or "", offset, physical, size)
             elif physical >= self._store.log.min_offset:
@@ -475,6 +475,15 @@ class DeliverTimers(ServiceThread):
             last = Indexed(offset, physical, size)
         self.index.add(found, last, usual_ms, others)
         return offset
+
+    def _shift_of(self, timed: Timed, properties: str, physical: int) -> int:
+        """Return what the clock had jumped by when a record was stored. Around a jump a delay tells more than a time of
+        day, which is due by the new clock."""
+        if timed.first is None and self._time.is_around_jump(physical):
+            delay_ms = delay_in(properties)
+            if delay_ms is not None:
+                return self._time.jumps_of(physical, timed.due_ms - delay_ms)
+        return self._time.jumps_at(physical)
 
     # --- delivery
 

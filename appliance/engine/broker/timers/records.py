@@ -6,6 +6,8 @@ from ...digests import blake2b
 from ...protocol.properties import (
     REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TIMER_ENQUEUE_MS,
     TIMER_FIRST,
@@ -78,6 +80,15 @@ def timed_of(properties: str, precision_ms: int) -> Timed | None:
     named = find_property(properties, TIMER_OF)
     takes_out = -1 if named is None else _number(named)
     return Timed(out_ms, due_ms, cancels, times, takes_out, first, _number(find_property(properties, TIMER_ENQUEUE_MS)))
+
+
+def delay_in(properties: str) -> int | None:
+    """Return the delay in ms that a message asked for; None if it named a time of day, or for a mark."""
+    for name, unit_ms in ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1)):
+        asked = find_property(properties, name)
+        if asked is not None:
+            return _number(asked) * unit_ms
+    return None
 
 
 def _first_in(text: str | None) -> First | None:

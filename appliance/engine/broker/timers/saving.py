@@ -119,7 +119,7 @@ class SaveTimers(ServiceThread):
         return self._checkpoint or (self.clock.wall_ms() - _UNKNOWN_MS, 0)
 
     def done(self) -> str:
-        """Return what members of the set get beside the checkpoint, `out_ms:queue_offset` of `TimerIndex.settled`; ""
+        """Return what slaves and members get beside the checkpoint, `out_ms:queue_offset` of `TimerIndex.settled`; ""
         before that is known. Any thread."""
         if not self._delivery.is_ready:
             return ""

@@ -1,21 +1,27 @@
 """Messages come at their own time, in order, once and whole; one that cannot be delivered does not block the others."""
 
 import errno
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from appliance.engine.broker.processors.slave_tables import CLOCK_MS, TIMERS_DONE, SlaveTablesProcessor
+from appliance.engine.broker.slave_sync import SlaveSync
 from appliance.engine.broker.timers import schedule
 from appliance.engine.broker.timers.apache_files import (
     Checkpoint,
     Done,
     checkpoint_answer,
     checkpoint_path,
-    leaders_checkpoint,
+    copied_checkpoint,
     read_checkpoint,
 )
 from appliance.engine.broker.timers.schedule import STATE
-from appliance.engine.clock import FakeClock
+from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.disk import Disk
+from appliance.engine.protocol.codes import RequestCode
+from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.store.retention.deleted_topics import Deletion
@@ -456,7 +462,7 @@ def lead_next(under_test, timers, done):
     timers.save()
     timers.close()
     answer = checkpoint_answer(0, 0, 0)
-    checkpoint_path(under_test.store.paths.root).write_bytes(leaders_checkpoint(answer, Done(*done)))
+    checkpoint_path(under_test.store.paths.root).write_bytes(copied_checkpoint(answer, Done(*done)))
     return Timers(under_test, timers.clock)
 
 
@@ -499,7 +505,7 @@ def test_what_was_said_of_a_topic_that_is_shorter_now_does_not_pass_over_what_co
 
 def test_a_checkpoint_that_apache_wrote_since_says_no_more_than_apache_does(under_test, timers):
     path = checkpoint_path(under_test.store.paths.root)
-    path.write_bytes(leaders_checkpoint(checkpoint_answer(5000, 7, 1), Done(9000, 9)))
+    path.write_bytes(copied_checkpoint(checkpoint_answer(5000, 7, 1), Done(9000, 9)))
     assert read_checkpoint(under_test.disk, under_test.store.paths.root).done == Done(9000, 9)
     with path.open("r+b") as file:
         file.write(checkpoint_answer(6000, 8, 2))
@@ -582,3 +588,79 @@ def test_what_falls_due_while_its_copy_is_on_its_way_comes_once(timers, clock, u
         timers.pass_time(1000, 500)
     assert timers.roll.rolled == 1
     assert timers.arrived() == [b"x"]
+
+
+def copying_slave(root, disk, log, tell):
+    """Return a plain slave's copying. Its master's log ends at 1000, and `tell` answers 60."""
+
+    def answer(address, request):
+        if request.code == RequestCode.GET_BROKER_RUNTIME_INFO:
+            return RemotingCommand.response(0, body=b'{"table": {"commitLogMaxOffset": "1000"}}')
+        return tell(request)
+
+    no_tables: Any = SimpleNamespace(topics=None, groups=None, offsets=None)
+    loop: Any = SimpleNamespace(clock=Clock(), call_soon=lambda call: call())
+    store: Any = SimpleNamespace(paths=SimpleNamespace(root=root), disk=disk, log=log)
+    sync = SlaveSync(lambda: "", lambda: None, no_tables, loop, store)
+    sync._invoke = answer
+    return sync
+
+
+def of_rocketbox(timers):
+    told = SlaveTablesProcessor(
+        bytes,
+        lambda: checkpoint_answer(0, 0, 0),
+        lambda: ":".join(map(str, timers.index.settled())),
+        timers.clock.wall_ms,
+    )
+    return lambda request: told.handle_timers(request, None)
+
+
+def test_a_promoted_plain_slave_delivers_nothing_again_behind_the_oldest_that_waits(under_test, timers, clock):
+    timers.wait(b"long", DAY_MS)
+    timers.wait(b"done", 2000)
+    timers.pass_time(8000)
+    timers.store.log.sync()
+    timers.save()
+    timers.close()
+    root = under_test.store.paths.root
+    copying_slave(root, under_test.disk, SimpleNamespace(durable=1000), of_rocketbox(timers))._take_timers("master")
+    timers = Timers(under_test, clock)
+    timers.pass_time(8000)
+    assert timers.arrived() == [b"done"]
+    timers.pass_time(DAY_MS, 1000 * 3600)
+    assert timers.arrived() == [b"done", b"long"]
+    timers.close()
+
+
+def test_a_plain_slave_notes_as_delivered_what_it_has_itself(tmp_path, timers, monkeypatch):
+    """The log of a slave that lags has no copy yet of a message that the next master would pass over."""
+    monkeypatch.setattr("appliance.engine.broker.slave_sync.RIPE_S", 0.0)
+    (tmp_path / "config").mkdir()
+    timers.rounds()
+    log = SimpleNamespace(durable=999)
+    sync = copying_slave(tmp_path, Disk(), log, of_rocketbox(timers))
+    sync._take_timers("master")
+    assert not checkpoint_path(tmp_path).exists()
+    log.durable = 1000
+    sync._take_timers("master")
+    assert read_checkpoint(Disk(), tmp_path).done == Done(*timers.index.settled())
+
+
+def test_a_plain_slave_keeps_what_it_knows_while_its_master_starts_and_takes_what_an_apache_master_says(tmp_path):
+    (tmp_path / "config").mkdir()
+    fields = {CLOCK_MS: "1", TIMERS_DONE: "9000:9"}
+    sync = copying_slave(
+        tmp_path,
+        Disk(),
+        SimpleNamespace(durable=1000),
+        lambda request: RemotingCommand.response(0, None, fields, body=checkpoint_answer(5000, 7, 1)),
+    )
+    sync._take_timers("master")
+    assert read_checkpoint(Disk(), tmp_path) == Checkpoint(5000, 7, False, Done(9000, 9))
+    fields = {CLOCK_MS: "1"}
+    sync._take_timers("master")
+    assert read_checkpoint(Disk(), tmp_path).done == Done(9000, 9)
+    fields = {}
+    sync._take_timers("an Apache broker")
+    assert read_checkpoint(Disk(), tmp_path) == Checkpoint(5000, 7, False)
