@@ -44,6 +44,13 @@ def test_copies_of_a_message_are_shown_by_the_schema_of_its_own_topic(running):
     assert json.loads(shown(running, "%DLQ%billing").decoded) == {"id": 42}
 
 
+def test_a_message_cannot_choose_the_schema_of_another_topic(running):
+    running.put("Orders", b"\x54")
+    running.window.schemas.put("Orders", kind="avro", data=RECORD)
+    running.put("Other", b"\x54", properties=encode_properties({"REAL_TOPIC": "Orders"}))
+    assert (shown(running, "Other").schema, shown(running, "Other").decoded) == (None, None)
+
+
 def test_a_tail_shows_decoded_bodies_on_one_line(running):
     running.put("Orders", b"\x54")
     running.window.schemas.put("Orders", kind="avro", data=RECORD)
