@@ -156,5 +156,8 @@ def test_a_kept_schema_that_cannot_be_read_is_tried_once(running, caplog):
     schemas._kept = {"Orders": structs.replace(kept, data="e30=")}  # {}
     assert [schemas.reader("Orders") for _ in range(3)] == [None] * 3
     assert sum("cannot be read" in line for line in caplog.messages) == 1
+    schemas._kept = {"Orders": structs.replace(kept, data="e30")}  # as an editor may leave it
+    with pytest.raises(Unavailable, match="cannot be read"):
+        schemas.find("Orders")
     schemas.put("Orders", kind="avro", data=RECORD)
     assert schemas.reader("Orders") is not None

@@ -92,7 +92,10 @@ class TopicSchemas:
         kept = self._table().get(topic)
         if kept is None or self._topics.get(topic) is None:
             return None
-        data = base64.b64decode(kept.data)
+        try:
+            data = base64.b64decode(kept.data)
+        except binascii.Error as error:
+            raise Unavailable(say("schemas_unreadable", reason=str(error))) from None
         return TopicSchema(topic, kept.kind, kept.name, len(data), kept.set_at_ms, kept.by, data)
 
     def get(self, topic: str) -> TopicSchema:
