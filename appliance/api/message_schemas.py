@@ -65,7 +65,8 @@ class SearchOut(PageOut):
 class BodyOut(Out):
     """A message's body. data: its first shown_bytes, after the layers of compression (outermost first) were removed, as
     text, or as base64 where it is not text. schema_name: the schema of its topic; decoded: the whole body as JSON
-    text by it, null if it does not fit, for which `notes` give the reason."""
+    text by it, null if it does not fit, for which `notes` give the reason, and without the right to export if it has
+    more than 65,536 bytes."""
 
     kind: str
     layers: list[str]

@@ -56,7 +56,7 @@ class OpenTelemetryHook(Hook):
         carrier: dict[str, str] = {}
         _PROPAGATOR.inject(carrier, trace.set_span_in_context(span))
         if carrier:
-            call.message = _with_properties(message, carrier)
+            call.message = _with_trace(message, carrier)
         call.state[self] = (span, common, time.perf_counter())
 
     def after_send(self, call: SendCall, result: SendResult | None, error: BaseException | None) -> None:
@@ -123,8 +123,10 @@ def _links(messages: Sequence[ReceivedMessage]) -> list[Link]:
     return [Link(span.get_span_context()) for span in spans if span.get_span_context().is_valid]
 
 
-def _with_properties(message: Message, carrier: dict[str, str]) -> Message:
-    return replace(message, properties={**message.properties, **carrier})
+def _with_trace(message: Message, carrier: dict[str, str]) -> Message:
+    """A message that is passed on may have another trace, of which no part stays."""
+    own = {name: value for name, value in message.properties.items() if name not in _PROPAGATOR.fields}
+    return replace(message, properties=own | carrier)
 
 
 def _ended(span: Span, common: dict[str, Any], error: BaseException | None) -> dict[str, Any]:

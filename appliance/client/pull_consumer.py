@@ -198,7 +198,7 @@ class PullActs:
     def _resuming(self, queues: Iterable[MessageQueue] | None) -> Acts[None]:
         yield from self._starting()
         try:
-            yield self._session.wait(self._core.unpause(self.paused() if queues is None else self._chosen(queues)))
+            yield self._session.wait(self._core.unpause(self._chosen(queues)))
         except KeyError as error:
             raise _not_read(error) from None
 
@@ -208,8 +208,8 @@ class PullActs:
         with self._session.shell.lock:
             return sorted(self._core.paused())
 
-    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue]:
-        return self.assignment() if queues is None else list(map(self._session.placed, queues))
+    def _chosen(self, queues: Iterable[MessageQueue] | None) -> list[MessageQueue] | None:
+        return None if queues is None else list(map(self._session.placed, queues))
 
     # --- the end
 

@@ -155,6 +155,11 @@ def test_bodies_are_decoded_by_the_schema_that_the_topic_was_given(operator, by_
     fits, unfit = (answer_of(reader.get(f"/messages/{topic}/0/{offset}/body")) for offset in (0, 1))
     assert (fits["decoded"], fits["schema_name"], fits["data"]) == ('"tea"', "Avro string", "BnRlYQ==")
     assert (unfit["decoded"], unfit["notes"][-1]["code"]) == (None, "body_unfit")
+    exporter = by_token("viewer", "may_read_bodies", "may_export")
+    running.put(topic, b"\x90\x80\x08" + b"x" * 65_544)
+    large = f"/messages/{topic}/0/2/body"
+    assert answer_of(reader.get(large))["decoded"] is None, "this is an export"
+    assert answer_of(exporter.get(large))["decoded"] == '"' + "x" * 65_544 + '"'
     assert answer_of(operator.delete(address))["applied"]
     problem_of(operator.delete(address), 404, "not_found")
     assert answer_of(reader.get(f"/messages/{topic}/0/0/body"))["schema_name"] is None

@@ -15,6 +15,8 @@ from appliance.client.core.directory import Directory
 from appliance.client.core.steps import CallFailed
 from appliance.client.message import MessageQueue
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
+from appliance.engine.protocol.message_id import encode_host
+from appliance.engine.protocol.record import MAGIC_V1, Record, encode_record
 from tests.support.client_steps import Driver, SetClock, answer, route
 from tests.support.waiting import wait_for
 
@@ -244,6 +246,7 @@ def test_an_id_that_names_no_broker_is_asked_nowhere():
         b"[]",
         b"{",
         b'{"offsetTable":{"x":{}}}',
+        b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:{}}}',
         b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:5}}',
         b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:{"brokerOffset":"x","consumerOffset":1}}}',
         b'{"brokerAddrTable":[]}',
@@ -262,3 +265,17 @@ def test_a_strange_answer_is_an_error_of_the_clients(body):
 def test_a_group_that_has_not_begun_is_behind_by_nothing_it_cannot_read():
     body = b'{"offsetTable":{{"brokerName":"a","queueId":0,"topic":"t"}:{"brokerOffset":5,"consumerOffset":-1}}}'
     assert read_lags(body) == [QueueLag(MessageQueue("t", "a", 0), 0, 5)]
+
+
+def test_messages_are_found_whatever_their_store_times_say():
+    cluster = Cluster(topic_at="a")
+    late, early = (stored(offset, at) for offset, at in ((1, 2**62), (0, 1000)))
+    cluster.answers[RequestCode.QUERY_MESSAGE] = answer(body=late + early)
+    found = cluster.driver.run(cluster.core.by_key("T", "k", 5, 0, 2**63 - 1))
+    assert [one.queue_offset for one in found] == [0, 1]
+
+
+def stored(offset, at_ms):
+    host = ("127.0.0.1", 10911)
+    fields = Record(0, MAGIC_V1, 0, 0, 0, offset, 0, 0, 1, host, at_ms, host, 0, 0, b"x", "T", "KEYS\x01k\x02")
+    return encode_record(fields, encode_host(*host), encode_host(*host))

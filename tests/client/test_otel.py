@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from appliance.client import Hook, InvalidMessage, aio
+from appliance.client import Hook, InvalidMessage, Message, aio
+from appliance.client.hooks import SendCall
 from tests.support.waiting import wait_for
 
 pytest.importorskip("opentelemetry.sdk")
@@ -144,6 +145,16 @@ def test_a_send_that_is_refused_is_an_error(rocketbox, told, rocketmq_topic):
         client.producer().send(rocketmq_topic, "")
     (span,) = told.spans(f"send {rocketmq_topic}")
     assert span.attributes["error.type"] == "InvalidMessage"
+
+
+def test_a_message_that_is_passed_on_has_no_state_of_another_trace(told):
+    others = {"traceparent": "00-" + "a" * 32 + "-" + "b" * 16 + "-01", "tracestate": "stranger=1", "own": "x"}
+    call = SendCall("g", Message("T", b"x", properties=others), "id")
+    told.hook.before_send(call)
+    told.hook.after_send(call, None, None)
+    (span,) = told.spans("send T")
+    assert call.message.properties.keys() == {"traceparent", "own"}
+    assert call.message.properties["traceparent"].split("-")[1] == f"{span.context.trace_id:032x}"
 
 
 def test_nothing_is_imported_without_the_hook():

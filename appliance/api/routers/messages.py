@@ -183,6 +183,8 @@ def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, 
     if max_bytes > _SHOWN_BYTES:
         auth.require_export(request)
     view = runtime.window().messages.body(ref, max_bytes)
+    if view.decoded_bytes > _SHOWN_BYTES and not request.user.may_export:
+        view = replace(view, decoded=None)  # it is of the whole body
     audit(request, "message.read", place)
     return view
 

@@ -258,7 +258,7 @@ class Administration:
         answers = yield Together(asking)
         _raise_first(answers, list(places))
         found = [one for name, answer in zip(places, answers, strict=True) for one in _messages(answer.body, name)]
-        return sorted((one for one in found if one.record.topic == topic), key=lambda one: one.stored_at)
+        return sorted((one for one in found if one.record.topic == topic), key=lambda one: one.record.store_time_ms)
 
     def _ask_reader(self, queue: MessageQueue, request: RemotingCommand, what: str) -> Steps[RemotingCommand]:
         address = self._directory.readable(queue)
@@ -355,7 +355,9 @@ def read_groups(body: bytes) -> list[str]:
 def read_lags(body: bytes) -> list[QueueLag]:
     """Decode the answer to 208. Raises BadAnswer."""
     return [
-        QueueLag(queue, _offset(one["consumerOffset"]), _offset(one["brokerOffset"]), _time(one.get("lastTimestamp")))
+        QueueLag(
+            queue, _offset(one.get("consumerOffset")), _offset(one.get("brokerOffset")), _time(one.get("lastTimestamp"))
+        )
         for queue, one in _by_queue(body, "a group's progress", dict)
     ]
 

@@ -486,6 +486,8 @@ class Group(Generic[HeldQueue]):
         who = f"broker {queue.broker_name} at {address}"
         what = f"offset {offset} of {queue} for group {self.group}"
         request = requests.commit(self.group, queue, offset)
+        # Until it is answered, and without an answer, any offset may be stored: the next commit writes it again.
+        held.committed = None
         answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
         if isinstance(answer, CallFailed):
             raise failure(answer, who, what)

@@ -149,20 +149,27 @@ class PullGroup(Group[PullHeld]):
         queue that this consumer does not hold."""
         yield from self._move(self.held[queue], offset)
 
-    def seek_all(self, queues: Iterable[MessageQueue], what: str | int) -> Steps[None]:
-        """Go on in these queues at "min", "max", or the first message stored at or after a wall time in ms. All places
-        are asked for before any queue moves; one that goes to another member meanwhile is left out.
+    def _of(self, queues: Iterable[MessageQueue] | None) -> list[PullHeld]:
+        """queues: None for all. Raises KeyError for one that this consumer does not hold."""
+        if queues is None:
+            return list(self.held.values())
+        return [self.held[queue] for queue in dict.fromkeys(queues)]
+
+    def seek_all(self, queues: Iterable[MessageQueue] | None, what: str | int) -> Steps[None]:
+        """Go on in these queues, None for all, at "min", "max", or the first message stored at or after a wall time in
+        ms. All places are asked for before any queue moves; one that goes to another member meanwhile, or was moved by
+        a later `seek`, is left out.
 
         Raises KeyError, BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
         """
-        moving = [self.held[queue] for queue in dict.fromkeys(queues)]
-        asking = [ask_offset(self._directory, self._clock, self._timeout, held.queue, what) for held in moving]
+        moving = [(held, held.epoch) for held in self._of(queues)]
+        asking = [ask_offset(self._directory, self._clock, self._timeout, held.queue, what) for held, _ in moving]
         offsets = yield Together(asking)
         error = first_error(offsets)
         if error is not None:
             raise error
-        for held, offset in zip(moving, offsets, strict=True):
-            if not held.dropped:
+        for (held, epoch), offset in zip(moving, offsets, strict=True):
+            if not held.dropped and held.epoch == epoch:
                 yield from self._move(held, offset)
 
     def _move(self, held: PullHeld, offset: int) -> Steps[None]:
@@ -174,14 +181,15 @@ class PullGroup(Group[PullHeld]):
 
     # --- resting
 
-    def pause(self, queues: Iterable[MessageQueue]) -> None:
-        """Neither give nor fetch messages of these queues; fetched ones are kept. Raises KeyError: then none rests."""
-        for held in [self.held[queue] for queue in queues]:
+    def pause(self, queues: Iterable[MessageQueue] | None) -> None:
+        """Neither give nor fetch messages of these queues, None for all; fetched ones are kept. Raises KeyError: then
+        none rests."""
+        for held in self._of(queues):
             held.is_paused = True
 
-    def unpause(self, queues: Iterable[MessageQueue]) -> Steps[None]:
-        """Raises KeyError."""
-        for held in [self.held[queue] for queue in queues]:
+    def unpause(self, queues: Iterable[MessageQueue] | None) -> Steps[None]:
+        """queues: None for all. Raises KeyError."""
+        for held in self._of(queues):
             held.is_paused = False
         self._wake()
         yield from self.resume_all()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from .work import SCHEMA_DEPTH, SCHEMA_PARTS, BadSchema, Unfit, Work, bytes_text, float_of, text_of
 
@@ -28,6 +28,8 @@ _WIRE = {
 }
 _FORMATS = {_DOUBLE: "<d", _FIXED64_TYPE: "<Q", _SFIXED64: "<q", _FLOAT: "<f", _FIXED32_TYPE: "<I", _SFIXED32: "<i"}
 _MOST_NUMBER = (1 << 29) - 1
+
+Data: TypeAlias = bytes | memoryview
 
 
 class Field(NamedTuple):
@@ -76,7 +78,8 @@ class ProtobufSchema:
         """Return the value of a body as what JSON can hold. Raises Unfit, also if the message declares none of its
         fields: nearly any bytes can be read as fields."""
         found: dict[str, Any] = {}
-        known = self._message(self._messages[self.name], data, work, found)
+        # Parts of a view are no copies: 64 nested messages would be as many of most of the body.
+        known = self._message(self._messages[self.name], memoryview(data), work, found)
         if data and not known:
             raise Unfit("it has no field of the message")
         return found
@@ -96,13 +99,13 @@ class ProtobufSchema:
 
     # --- the schema
 
-    def _file(self, data: bytes) -> None:
+    def _file(self, data: Data) -> None:
         package, inner = "", []
         for number, wire, value in _fields(data):
             if wire != _LENGTH:
                 continue
             if number == 2:
-                package = _bytes(value).decode()
+                package = _name(value)
             elif number in (4, 5):
                 inner.append((number == 4, _bytes(value)))
         for is_message, value in inner:
@@ -113,11 +116,11 @@ class ProtobufSchema:
         if self._parts > SCHEMA_PARTS:
             raise BadSchema(f"it has more than {SCHEMA_PARTS} types and fields")
 
-    def _declare(self, is_message: bool, data: bytes, space: str, depth: int) -> None:
+    def _declare(self, is_message: bool, data: Data, space: str, depth: int) -> None:
         self._count()
         if depth > SCHEMA_DEPTH:
             raise BadSchema(f"it is nested more than {SCHEMA_DEPTH} levels deep")
-        own = "".join(_bytes(value).decode() for number, wire, value in _fields(data) if (number, wire) == (1, _LENGTH))
+        own = "".join(_name(value) for number, wire, value in _fields(data) if (number, wire) == (1, _LENGTH))
         name = f"{space}.{own}" if space else own
         if name in self._messages or name in self._enums:
             raise BadSchema(f"the type {name[:200]} is declared twice")
@@ -138,21 +141,23 @@ class ProtobufSchema:
             elif number == 7:
                 message.is_entry = any(one == 7 and bool(flag) for one, _, flag in _fields(inner))
 
-    def _enum_values(self, data: bytes) -> Iterator[tuple[int, str]]:
+    def _enum_values(self, data: Data) -> Iterator[tuple[int, str]]:
         for number, wire, value in _fields(data):
             if (number, wire) == (2, _LENGTH):
                 self._count()
                 parts = {one: inner for one, _, inner in _fields(_bytes(value))}
-                yield _signed(_int(parts.get(2, 0)), 32), _bytes(parts.get(1, b"")).decode()
+                yield _signed(_int(parts.get(2, 0)), 32), _name(parts.get(1, b""))
 
-    def _field(self, message: Message, data: bytes) -> None:
+    def _field(self, message: Message, data: Data) -> None:
         self._count()
         parts = {number: value for number, _, value in _fields(data)}
         number, kind = _int(parts.get(3, 0)), _int(parts.get(5, 0))
         if kind not in _WIRE or not 1 <= number <= _MOST_NUMBER:
             raise BadSchema("a field in it has no number or an unknown type")
-        of = _bytes(parts.get(6, b"")).decode().removeprefix(".")
-        name = _bytes(parts.get(1, b"")).decode()
+        of = _name(parts.get(6, b"")).removeprefix(".")
+        name = _name(parts.get(1, b""))
+        if not (name.isascii() and name.isidentifier()):  # "?7" is a field without a name
+            raise BadSchema(f"the field “{name[:200]}” has no name of Protobuf's")
         if number in message.fields or name in message.names:
             raise BadSchema(f"the field {name[:200]} is declared twice")
         message.names.add(name)
@@ -172,7 +177,7 @@ class ProtobufSchema:
 
     # --- a body
 
-    def _message(self, message: Message, data: bytes, work: Work, found: dict[str, Any]) -> int:
+    def _message(self, message: Message, data: Data, work: Work, found: dict[str, Any]) -> int:
         """Read the fields of a message into `found`; return the number of those that it declares."""
         work.value()
         work.deeper()
@@ -181,7 +186,7 @@ class ProtobufSchema:
             field = message.fields.get(number)
             if field is None:
                 work.value(12)
-                found[f"?{number}"] = bytes_text(value, work) if isinstance(value, bytes) else value
+                found[f"?{number}"] = value if isinstance(value, int) else bytes_text(value, work)
                 continue
             known += 1
             work.chars -= len(field.name)
@@ -201,7 +206,7 @@ class ProtobufSchema:
         work.depth -= 1
         return known
 
-    def _value(self, field: Field, value: int | bytes, work: Work, before: Any) -> Any:
+    def _value(self, field: Field, value: int | Data, work: Work, before: Any) -> Any:
         """Return the value of a field. before: what an earlier one of the same message had; messages are merged."""
         if field.type in (_MESSAGE, _GROUP_TYPE):
             merged = before if isinstance(before, dict) else {}
@@ -214,7 +219,7 @@ class ProtobufSchema:
         work.value(20)
         return self._scalar(field, value, work)
 
-    def _scalar(self, field: Field, value: int | bytes, work: Work) -> Any:
+    def _scalar(self, field: Field, value: int | Data, work: Work) -> Any:
         kind = field.type
         if kind in _FORMATS:
             number = struct.unpack(_FORMATS[kind], _bytes(value))[0]
@@ -233,21 +238,21 @@ class ProtobufSchema:
             return _signed(number, 32 if kind == _INT32 else 64)
         return number & 0xFFFF_FFFF if kind == _UINT32 else number
 
-    def _packed(self, field: Field, data: bytes, work: Work) -> Iterator[Any]:
+    def _packed(self, field: Field, data: Data, work: Work) -> Iterator[Any]:
         size = {_FIXED64: 8, _FIXED32: 4}.get(_WIRE[field.type], 0)
         if size and len(data) % size:
             raise Unfit(f"the numbers of {field.name[:100]} are cut")
         at = 0
         while at < len(data):
             work.value(20)
-            value: int | bytes
+            value: int | Data
             if size:
                 value, at = data[at : at + size], at + size
             else:
                 value, at = _varint(data, at)
             yield self._scalar(field, value, work)
 
-    def _entry(self, entry: Message, data: bytes, work: Work) -> tuple[str, Any]:
+    def _entry(self, entry: Message, data: Data, work: Work) -> tuple[str, Any]:
         """Return (key as text, value) of an entry of a map; what it leaves out has the default."""
         found: dict[str, Any] = {}
         self._message(entry, data, work, found)
@@ -268,9 +273,9 @@ class ProtobufSchema:
         return False if field.type == _BOOL else 0
 
 
-def _fields(data: bytes, work: Work | None = None) -> Iterator[tuple[int, int, int | bytes]]:
-    """Yield (number, wire type, value) of each field: an int, or bytes; of a group the bytes within. work: counts the
-    fields of groups. Raises Unfit."""
+def _fields(data: Data, work: Work | None = None) -> Iterator[tuple[int, int, int | Data]]:
+    """Yield (number, wire type, value) of each field: an int, or a part of `data`, of a group that within. work: counts
+    the fields of groups. Raises Unfit."""
     at = 0
     while at < len(data):
         tag, at = _varint(data, at)
@@ -298,7 +303,7 @@ def _fields(data: bytes, work: Work | None = None) -> Iterator[tuple[int, int, i
         yield number, wire, data[begin:at]
 
 
-def _group(data: bytes, at: int, number: int, work: Work | None) -> tuple[int, int]:
+def _group(data: Data, at: int, number: int, work: Work | None) -> tuple[int, int]:
     """Return (end of the bytes within a group, position behind it). Groups in it are skipped."""
     opened = [number]
     while True:
@@ -327,7 +332,7 @@ def _group(data: bytes, at: int, number: int, work: Work | None) -> tuple[int, i
             raise Unfit(f"it ends too early, at byte {len(data)}")
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
+def _varint(data: Data, at: int) -> tuple[int, int]:
     found = shift = 0
     for place in range(at, min(at + 10, len(data))):
         byte = data[place]
@@ -347,13 +352,17 @@ def _zigzag(number: int) -> int:
     return (number >> 1) ^ -(number & 1)
 
 
-def _int(value: int | bytes) -> int:
+def _int(value: int | Data) -> int:
     if not isinstance(value, int):
         raise Unfit("a number in it is of another type")
     return value
 
 
-def _bytes(value: int | bytes) -> bytes:
+def _bytes(value: int | Data) -> Data:
     if isinstance(value, int):
         raise Unfit("a text in it is of another type")
     return value
+
+
+def _name(value: int | Data) -> str:
+    return str(_bytes(value), "utf-8")

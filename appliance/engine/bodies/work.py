@@ -46,17 +46,17 @@ class Work:
             raise Unfit(f"it is nested more than {MOST_DEPTH} levels deep")
 
 
-def bytes_text(data: bytes, work: Work) -> str:
+def bytes_text(data: bytes | memoryview, work: Work) -> str:
     """Return bytes as base64."""
     work.value(len(data) * 4 // 3)
     return base64.b64encode(data).decode()
 
 
-def text_of(data: bytes, work: Work) -> str:
+def text_of(data: bytes | memoryview, work: Work) -> str:
     """Raises Unfit unless the bytes are UTF-8."""
     work.value(len(data))
     try:
-        return data.decode()
+        return str(data, "utf-8")
     except UnicodeDecodeError:
         raise Unfit("a text in it is not UTF-8") from None
 

@@ -255,3 +255,57 @@ def test_a_queue_that_rests_keeps_what_was_fetched():
     assert group.offsets() == []
     group.driver.run(group.core.unpause([QUEUE]))
     assert group.offsets() == [1, 2]
+
+
+def test_a_later_seek_is_not_undone_by_the_answers_of_an_earlier_one():
+    broker = Broker()
+    group = Group(broker)
+    group.fetch()
+    earlier = group.core.seek_all([QUEUE], "max")
+    (asking,) = next(earlier).procedures
+    group.driver.run(group.core.seek(QUEUE, 1))
+    with pytest.raises(StopIteration):
+        earlier.send([group.driver.run(asking)])
+    group.fetch()
+    assert group.offsets() == [1, 2]
+
+
+def test_a_seek_is_not_undone_by_a_commit_that_was_on_its_way():
+    broker = Broker(offset=0)
+    group = Group(broker)
+    group.fetch()
+    group.offsets()
+    group.core.pass_given()
+    (late,) = next(group.core.commit()).procedures
+    call = next(late)
+    group.driver.run(group.core.seek(QUEUE, 0))  # what was committed before
+    leaving = group.core.leave(True)
+    (last,) = next(leaving).procedures
+    next(last)  # waits for its turn
+    with pytest.raises(StopIteration):
+        late.send(broker(call))
+    group.driver.run(last)
+    assert broker.commits == [3, 0]
+
+
+def test_a_commit_without_an_answer_is_written_again():
+    broker = Broker(offset=0)
+    group = Group(lambda call: (broker(call), CallFailed("timeout", "no answer in time"))[call.request.code == 15])
+    group.fetch()
+    group.offsets()
+    group.core.pass_given()
+    group.commit()
+    group.driver.run(group.core.seek(QUEUE, 0))
+    group.commit()
+    assert broker.commits == [3, 0]
+
+
+def test_all_queues_are_those_of_that_moment():
+    group = Group(Broker())
+    group.fetch()
+    group.core.pause(None)
+    assert group.core.paused() == [QUEUE]
+    group.driver.run(group.core.unpause(None))
+    assert group.core.paused() == []
+    group.driver.run(group.core.seek_all(None, "max"))
+    assert group.core.held[QUEUE].passed == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 
 import pytest
 
@@ -130,3 +131,26 @@ def test_other_bytes_never_raise_anything_else():
                 schema.decode(bytes.fromhex(RECORDED["cases"][1]["body"]))
             except (BadSchema, Unfit):
                 pass
+
+
+def test_nested_messages_are_not_copied_for_each_level():
+    body = b"\x0a\x01a\x0a\xff\xff\x7f" + b"x" * 2_097_151
+    for _ in range(30):
+        body = b"\x12" + _size(body) + body
+        body = b"\x92\x01" + _size(body) + body
+    tracemalloc.start()
+    try:
+        with pytest.raises(Unfit, match="too long"):
+            ProtobufSchema(SHOP, ORDER).decode(body, Work())
+        assert tracemalloc.get_traced_memory()[1] < 2 * len(body)
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_field_has_a_name_that_no_unknown_field_has():
+    """Such a name made a list of what an undeclared field had set to a number."""
+    field = b"\x0a\x02?7\x18\x01\x20\x03\x28\x09"
+    message = b"\x0a\x01M\x12" + _size(field) + field
+    file = b"\x22" + _size(message) + message
+    with pytest.raises(BadSchema, match="no name"):
+        ProtobufSchema(b"\x0a" + _size(file) + file, "M")

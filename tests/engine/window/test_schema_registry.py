@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
@@ -17,18 +19,21 @@ from appliance.engine.errors import InvalidInput
 from appliance.engine.window.topics import registry as registry_module
 from appliance.engine.window.topics.registry import MOST_QUESTIONS, Registry
 from tests.support.engine import RunningEngine
+from tests.support.waiting import wait_for
 
 ORDER = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
 BODY = b"\0\0\0\0\x07\x54"
 
 
 class Registered(BaseHTTPRequestHandler):
-    """Answers like a registry; `answers`: id -> (status, body)."""
+    """Answers like a registry; `answers`: id -> (status, body). before: called first."""
 
     answers: dict[str, tuple[int, bytes]]
     asked: list[tuple[str, str | None]]
+    before = staticmethod(lambda: None)
 
     def do_GET(self) -> None:
+        self.before()
         self.asked.append((self.path, self.headers.get("Authorization")))
         status, body = self.answers.get(self.path.rpartition("/")[2], (404, b"{}"))
         self.send_response(status)
@@ -114,7 +119,91 @@ def test_odd_answers_are_a_reason(served, status, answer, reason):
     assert [path for path, _ in handler.asked] == ["/base/schemas/ids/8"], "no redirect is followed"
 
 
+@contextmanager
+def scripted(*pieces: bytes, rest: bytes) -> Iterator[tuple[str, list[int]]]:
+    """(address, [number of connections]) of a server that sends the pieces, and then `rest` again and again."""
+    connections = [0]
+    ended = threading.Event()
+
+    def serve(listening: socket.socket) -> None:
+        while True:
+            try:
+                sock, _ = listening.accept()
+            except OSError:
+                return
+            connections[0] += 1
+            with sock:
+                try:
+                    for piece in pieces:
+                        sock.sendall(piece)
+                    while not ended.wait(0.02):
+                        sock.sendall(rest)
+                except OSError:
+                    pass
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = threading.Thread(target=serve, args=(listening,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}", connections
+        finally:
+            ended.set()
+            listening.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+@pytest.mark.parametrize(
+    ("begin", "rest"),
+    [
+        (b"HTTP/1.1 200 OK\r\nX: ", b"x"),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5;", b"x"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n", b" "),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" "),
+    ],
+    ids=["head", "chunk", "length", "end"],
+)
+def test_a_registry_that_answers_without_end_is_left_alone_for_a_while(monkeypatch, begin, rest):
+    monkeypatch.setattr(registry_module, "TIMEOUT_S", 0.3)
+    clock = FakeClock()
+    with scripted(begin, rest=rest) as (address, connections):
+        registry = Registry(address, clock=clock)
+        for number in (1, 2, 3):
+            with pytest.raises(Unfit, match=r"does not answer: .+ time"):
+                registry.decode(body(number))
+        assert connections == [1]
+        clock.advance(ms=int(registry_module.AWAY_S * 1000))
+        assert registry.decoded(body(1)) is None
+        assert connections == [2]
+
+
+def test_a_line_of_a_list_waits_for_no_registry(served):
+    address, handler = served
+    goes_on = threading.Event()
+    handler.before = goes_on.wait
+    registry = Registry(address)
+    try:
+        for number in (7, 8, 7):
+            with pytest.raises(Unfit, match="being asked for"):
+                registry.decode(body(number), 500)
+    finally:
+        goes_on.set()
+    wait_for(lambda: registry.decoded(BODY, 500) == b'{"id":42}', "the schema that was asked for")
+    assert handler.asked == [("/base/schemas/ids/7", None)]
+
+
+def test_ids_of_strangers_push_no_schema_out(served, monkeypatch):
+    address, handler = served
+    monkeypatch.setattr(registry_module, "_MOST_KEPT", 1)
+    registry = Registry(address)
+    assert registry.decoded(BODY) == b'{"id":42}'
+    assert registry.decoded(body(1)) is None
+    assert registry.decoded(BODY) == b'{"id":42}'
+    assert [path[-1] for path, _ in handler.asked] == ["7", "1"]
+
+
 def test_a_registry_that_is_not_there_is_a_reason(tmp_path):
+    with pytest.raises(Unfit, match="does not answer"):
+        Registry("http://a..b").decode(BODY)
     with pytest.raises(Unfit, match="does not answer"):
         Registry("http://127.0.0.1:1").decode(BODY)
     with pytest.raises(Unfit, match="does not answer"):

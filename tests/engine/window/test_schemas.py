@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import errno
 import json
 
 import pytest
+from msgspec import structs
 
 from appliance.engine.errors import InvalidInput, NotFound, Unavailable
 from appliance.engine.protocol.properties import encode_properties
@@ -40,6 +42,13 @@ def test_copies_of_a_message_are_shown_by_the_schema_of_its_own_topic(running):
     running.window.schemas.put("Orders", kind="avro", data=RECORD)
     running.put("%DLQ%billing", b"\x54", properties=encode_properties({"RETRY_TOPIC": "Orders"}))
     assert json.loads(shown(running, "%DLQ%billing").decoded) == {"id": 42}
+
+
+def test_a_message_cannot_choose_the_schema_of_another_topic(running):
+    running.put("Orders", b"\x54")
+    running.window.schemas.put("Orders", kind="avro", data=RECORD)
+    running.put("Other", b"\x54", properties=encode_properties({"REAL_TOPIC": "Orders"}))
+    assert (shown(running, "Other").schema, shown(running, "Other").decoded) == (None, None)
 
 
 def test_a_tail_shows_decoded_bodies_on_one_line(running):
@@ -120,3 +129,35 @@ def test_a_protobuf_body_is_shown_by_the_message_that_was_named(running):
     view = shown(running, "Orders")
     assert (json.loads(view.decoded), view.schema) == (recorded["cases"][0]["shown"], "Protobuf shop.v1.Order")
     assert running.window.schemas.get("Orders").data == described
+
+
+def test_a_topic_is_gone_only_with_its_schema(running, monkeypatch):
+    """A new topic of that name had the schema of the one before."""
+    running.put("Orders", b"\x54")
+    running.window.schemas.put("Orders", kind="avro", data=RECORD)
+
+    def full(*_arguments):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(schemas_module, "save_json_atomically", full)
+        answer = running.peers[-1].ask(DELETE_TOPIC, {"topic": "Orders"})
+        assert (answer.code, "try again" in answer.remark) == (1, True)
+    assert running.peers[-1].ask(DELETE_TOPIC, {"topic": "Orders"}).code == 0
+    running.put("Orders", b"\x54")
+    assert running.window.schemas.find("Orders") is None
+
+
+def test_a_kept_schema_that_cannot_be_read_is_tried_once(running, caplog):
+    running.put("Orders", b"\x54")
+    running.window.schemas.put("Orders", kind="avro", data=RECORD)
+    schemas = running.window.schemas
+    kept = schemas._kept["Orders"]
+    schemas._kept = {"Orders": structs.replace(kept, data="e30=")}  # {}
+    assert [schemas.reader("Orders") for _ in range(3)] == [None] * 3
+    assert sum("cannot be read" in line for line in caplog.messages) == 1
+    schemas._kept = {"Orders": structs.replace(kept, data="e30")}  # as an editor may leave it
+    with pytest.raises(Unavailable, match="cannot be read"):
+        schemas.find("Orders")
+    schemas.put("Orders", kind="avro", data=RECORD)
+    assert schemas.reader("Orders") is not None

@@ -1,4 +1,4 @@
-"""POST of JSON to one endpoint over a kept connection, limited in time and size whatever the other side does."""
+"""HTTP calls of one endpoint over a kept connection, limited in time and size whatever the other side does."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import ssl
 import time
 from collections.abc import Mapping
+from typing import Any
 
 from ...host_port import join_host_port
 from .lookup import Lookup
@@ -19,6 +20,10 @@ MAX_ANSWER_BYTES = 4 * 1024 * 1024
 
 class CallFailed(Exception):
     """No answer; the text gives the reason. The request may have been done or not."""
+
+
+class TooLong(CallFailed):
+    """There is an answer, of more bytes than wanted."""
 
 
 class Endpoint:
@@ -57,7 +62,24 @@ class Endpoint:
         self._connection.sock = self._sock
 
     def post(self, path: str, body: bytes, headers: Mapping[str, str], deadline: float) -> tuple[int, bytes]:
+        """Send JSON; return status and body of the answer; connects if needed. Raises CallFailed."""
+        return self._call("POST", path, body, {"Content-Type": "application/json", **headers}, deadline)
+
+    def get(
+        self, path: str, headers: Mapping[str, str], deadline: float, most_bytes: int = MAX_ANSWER_BYTES
+    ) -> tuple[int, bytes]:
         """Return status and body of the answer; connects if needed. Raises CallFailed."""
+        return self._call("GET", path, None, headers, deadline, most_bytes)
+
+    def _call(
+        self,
+        method: str,
+        path: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        deadline: float,
+        most_bytes: int = MAX_ANSWER_BYTES,
+    ) -> tuple[int, bytes]:
         if self._connection is None:
             self.connect(deadline)
         connection, sock = self._connection, self._sock
@@ -65,13 +87,15 @@ class Endpoint:
         assert sock is not None
         sock.deadline = deadline
         try:
-            connection.request("POST", path, body, {"Content-Type": "application/json", **headers})
+            connection.request(method, path, body, dict(headers))
             response = connection.getresponse()
-            answer = response.read(MAX_ANSWER_BYTES + 1)
-            if len(answer) > MAX_ANSWER_BYTES:
-                raise CallFailed(f"{self.address} answers with more than {MAX_ANSWER_BYTES} bytes")
+            answer = response.read(most_bytes + 1)
+            if len(answer) > most_bytes:
+                raise TooLong(f"{self.address} answers with more than {most_bytes} bytes")
             # A response closes itself at its end; the rest of an unfinished one would be read as the next answer.
-            if not response.isclosed() or response.length:
+            # Without a length the connection's end is the answer's.
+            ended = response.isclosed() or (response.length is None and not response.chunked)
+            if not ended or response.length:
                 raise CallFailed(f"{self.address} broke off within its answer")
         except (OSError, http.client.HTTPException, ValueError) as error:
             self.close()
@@ -103,25 +127,31 @@ class _BoundedSocket:
         self._sock.sendall(data)
 
     def makefile(self, mode: str) -> io.BufferedReader:
-        return io.BufferedReader(_Received(self))
+        return io.BufferedReader(_Received(self, self._sock.makefile("rb", buffering=0)))
 
-    def receive_into(self, buffer: memoryview) -> int:
+    def wait_until_deadline(self) -> None:
         self._sock.settimeout(_left(self.deadline))
-        return self._sock.recv_into(buffer)
 
     def close(self) -> None:
+        """Like a socket it stays open for files made of it: http.client closes it before the answer's body is read."""
         self._sock.close()
 
 
 class _Received(io.RawIOBase):
-    def __init__(self, sock: _BoundedSocket) -> None:
+    def __init__(self, sock: _BoundedSocket, raw: io.RawIOBase) -> None:
         self._sock = sock
+        self._raw = raw
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        return self._sock.receive_into(buffer)
+    def readinto(self, buffer: Any) -> int | None:
+        self._sock.wait_until_deadline()
+        return self._raw.readinto(buffer)
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
 
 
 def _left(deadline: float) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...protocol.compression import compression_of
-from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
+from ...protocol.names import DLQ_PREFIX, NO_SEND_TOPICS, RETRY_PREFIX
 from ...protocol.properties import KEYS, REAL_TOPIC, RETRY_TOPIC, SHARDING_KEY, TAGS, decode_properties
 from ...protocol.record import Record
 from .bodies import decompressed
@@ -31,7 +31,8 @@ def draft_of(record: Record, with_body: bool) -> MessageDraft:
 def topic_of(record: Record) -> str:
     """Return the topic that a message was first sent to."""
     properties = decode_properties(record.properties)
-    real = properties.get(REAL_TOPIC, record.topic)
+    # Where messages wait the broker wrote it. Elsewhere it may be a stranger's, who would choose the topic.
+    real = properties.get(REAL_TOPIC, record.topic) if record.topic in NO_SEND_TOPICS else record.topic
     came_back = real.startswith((RETRY_PREFIX, DLQ_PREFIX))
     return properties.get(RETRY_TOPIC, real) if came_back else real
 

@@ -1,18 +1,19 @@
 """Schemas of a registry that speaks Confluent's protocol: bodies are a zero, an id of 4 bytes, and a value in Avro.
 
 Strangers choose the ids, so questions are bounded: one at a time, MOST_QUESTIONS in SPAN_S seconds, and answers and
-failures are kept. The address comes from the configuration alone, and no redirect is followed.
+failures are kept. A registry that does not answer is left alone for a while, and lines of lists never wait for it. The
+address comes from the configuration alone, and no redirect is followed.
 """
 
 from __future__ import annotations
 
 import base64
-import http.client
+import ssl
 import threading
 import time
 from collections import deque
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -21,12 +22,10 @@ from ...bodies.avro import AvroSchema
 from ...bodies.schemas import json_of
 from ...bodies.work import SCHEMA_BYTES, BadSchema, Unfit
 from ...clock import SYSTEM, Clock
+from ...failover.stores.json_calls import CallFailed, Endpoint, TooLong
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-#: A registry that sends nothing for this long, or does not finish in twice the time, has failed.
-TIMEOUT_S = 3.0
+#: Time for one question, with all of its answer; and for how long a registry that did not answer is asked no more.
+TIMEOUT_S, AWAY_S = 3.0, 5.0
 #: The schema is a text in JSON, which may double it.
 _ANSWER_BYTES = 2 * SCHEMA_BYTES + 4096
 #: Schemas and failures that are kept, and for how long a failure is.
@@ -43,7 +42,7 @@ class _Answer(msgspec.Struct):
 
 
 class _Failure(Exception):
-    """There is no schema with this id, or the registry does not answer."""
+    """The registry has no usable schema with this id."""
 
 
 class Registry:
@@ -55,22 +54,31 @@ class Registry:
     def __init__(self, address: str, secret_file: str = "", clock: Clock = SYSTEM) -> None:
         """address: http or https. secret_file: holds user:password."""
         # Constant after construction.
-        self._address = urlsplit(address)
+        of = urlsplit(address)
+        port = of.port or (443 if of.scheme == "https" else 80)
+        context = ssl.create_default_context() if of.scheme == "https" else None
+        self._path = of.path.rstrip("/")
         self._secret_file = secret_file
         self._clock = clock
         # Held while the registry is asked.
         self._asking = threading.Lock()
+        # Guarded by it. _away: why the registry is not asked, and until when.
+        self._endpoint = Endpoint(of.hostname or "", port, context)
+        self._asked: deque[float] = deque(maxlen=MOST_QUESTIONS)
+        self._away: tuple[str, float] = ("", 0.0)
         # Guarded by _lock.
         self._lock = threading.Lock()
         self._kept: dict[int, AvroSchema] = {}
         self._failed: dict[int, tuple[str, float]] = {}
-        self._asked: deque[float] = deque(maxlen=MOST_QUESTIONS)
 
     def decode(self, data: bytes, most_values: int | None = None) -> bytes:
-        """Return a body as JSON. Raises Unfit."""
+        """Return a body as JSON. Raises Unfit. With `most_values`, as for a line of a list, it waits for no registry: a
+        schema that is not known is asked for meanwhile."""
         if data[:1] != b"\0" or len(data) < 5:
             raise Unfit("it does not begin with a zero and a schema's id")
-        return json_of(self._schema(int.from_bytes(data[1:5], "big")), data[5:], most_values)
+        number = int.from_bytes(data[1:5], "big")
+        schema = self._schema(number) if most_values is None else self._schema_at_hand(number)
+        return json_of(schema, data[5:], most_values)
 
     def decoded(self, data: bytes, most_values: int | None = None) -> bytes | None:
         """Return a body as JSON; None if it does not fit."""
@@ -84,15 +92,42 @@ class Registry:
         if found is None:
             if not self._asking.acquire(timeout=TIMEOUT_S):
                 raise Unfit("the schema registry is being asked for others")
-            try:
-                found = self._known(number)  # another thread may have asked meanwhile
-                if found is None:
-                    found = self._ask_and_keep(number)
-            finally:
-                self._asking.release()
+            found = self._ask_in_turn(number)
         if isinstance(found, str):
             raise Unfit(found)
         return found
+
+    def _schema_at_hand(self, number: int) -> AvroSchema:
+        found = self._known(number)
+        if found is None and self._asking.acquire(blocking=False):
+            found = self._not_now()
+            if found is not None:
+                self._asking.release()
+            else:
+                thread = threading.Thread(target=self._ask_in_turn, args=(number,), name="schema-registry", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # there can be no more threads
+                    self._asking.release()
+        if not isinstance(found, AvroSchema):
+            raise Unfit(found or "its schema is being asked for")
+        return found
+
+    def _ask_in_turn(self, number: int) -> AvroSchema | str:
+        """Called with _asking held, and lets it go."""
+        try:  # another thread may have asked meanwhile
+            return self._known(number) or self._not_now() or self._ask_and_keep(number)
+        finally:
+            self._asking.release()
+
+    def _not_now(self) -> str | None:
+        """Return why the registry is not asked now."""
+        now = self._clock.monotonic()
+        if now < self._away[1]:
+            return self._away[0]
+        if len(self._asked) == MOST_QUESTIONS and now - self._asked[0] < SPAN_S:
+            return "the schema registry was asked for too many schemas just now"
+        return None
 
     def _known(self, number: int) -> AvroSchema | str | None:
         with self._lock:
@@ -101,22 +136,20 @@ class Registry:
         return schema or (reason if self._clock.monotonic() < until else None)
 
     def _ask_and_keep(self, number: int) -> AvroSchema | str:
-        now = self._clock.monotonic()
-        if len(self._asked) == MOST_QUESTIONS and now - self._asked[0] < SPAN_S:
-            return "the schema registry was asked for too many schemas just now"
-        self._asked.append(now)
+        self._asked.append(self._clock.monotonic())
         found: AvroSchema | str
         try:
             found = self._ask(number)
         except (_Failure, BadSchema) as error:
             found = f"schema {number} of the registry: {error}"
-        except (OSError, http.client.HTTPException) as error:
-            found = f"the schema registry does not answer: {error or type(error).__name__}"[:200]
+        except CallFailed as error:
+            self._away = f"the schema registry does not answer: {error}"[:200], self._clock.monotonic() + AWAY_S
+            return self._away[0]
         with self._lock:
             # Apart, so that ids which strangers make up push no schema out.
-            for kept in (self._kept, self._failed):
-                while len(kept) >= _MOST_KEPT:
-                    del kept[next(iter(kept))]
+            table: dict[int, Any] = self._failed if isinstance(found, str) else self._kept
+            while len(table) >= _MOST_KEPT:
+                del table[next(iter(table))]
             if isinstance(found, str):
                 self._failed[number] = found, self._clock.monotonic() + FAILURE_S
             else:
@@ -124,25 +157,22 @@ class Registry:
         return found
 
     def _ask(self, number: int) -> AvroSchema:
-        of = self._address
-        make: Callable[..., http.client.HTTPConnection] = (
-            http.client.HTTPSConnection if of.scheme == "https" else http.client.HTTPConnection
-        )
-        connection = make(of.hostname or "", of.port, timeout=TIMEOUT_S)
-        try:
-            headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
-            if self._secret_file:
+        headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
+        if self._secret_file:
+            try:
                 secret = Path(self._secret_file).read_bytes().strip()
-                headers["Authorization"] = "Basic " + base64.b64encode(secret).decode()
-            connection.request("GET", f"{of.path.rstrip('/')}/schemas/ids/{number}", headers=headers)
-            answer = connection.getresponse()
-            if answer.status != 200:
-                raise _Failure(
-                    "there is none" if answer.status == 404 else f"the answer has the status {answer.status}"
-                )
-            data = _read(answer)
+            except OSError as error:
+                raise CallFailed(f"its secret file cannot be read: {error.strerror}") from None
+            headers["Authorization"] = "Basic " + base64.b64encode(secret).decode()
+        path = f"{self._path}/schemas/ids/{number}"
+        try:
+            status, data = self._endpoint.get(path, headers, time.monotonic() + TIMEOUT_S, _ANSWER_BYTES)
+        except TooLong:
+            raise _Failure("the answer is too long") from None
         finally:
-            connection.close()
+            self._endpoint.close()
+        if status != 200:
+            raise _Failure("there is none" if status == 404 else f"the answer has the status {status}")
         try:
             told = msgspec.json.decode(data, type=_Answer)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -153,15 +183,3 @@ class Registry:
         if len(text) > SCHEMA_BYTES:
             raise _Failure("it is too long")
         return AvroSchema(text)
-
-
-def _read(answer: http.client.HTTPResponse) -> bytes:
-    """Return the body of an answer. Raises _Failure if it is too long or too slow."""
-    data, until = b"", time.monotonic() + TIMEOUT_S
-    while piece := answer.read1(_ANSWER_BYTES + 1 - len(data)):
-        data += piece
-        if len(data) > _ANSWER_BYTES:
-            raise _Failure("the answer is too long")
-        if time.monotonic() > until:
-            raise _Failure("the answer comes too slowly")
-    return data

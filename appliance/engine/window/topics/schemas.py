@@ -84,7 +84,7 @@ class TopicSchemas:
         self._lock = threading.Lock()
         # Guarded by _lock. None before the first question. A change replaces the table.
         self._kept: dict[str, _Kept] | None = None
-        self._read: dict[str, tuple[_Kept, BodyReader]] = {}
+        self._read: dict[str, tuple[_Kept, BodyReader | None]] = {}
         self._registry: Registry | None = None
 
     def find(self, topic: str) -> TopicSchema | None:
@@ -92,7 +92,10 @@ class TopicSchemas:
         kept = self._table().get(topic)
         if kept is None or self._topics.get(topic) is None:
             return None
-        data = base64.b64decode(kept.data)
+        try:
+            data = base64.b64decode(kept.data)
+        except binascii.Error as error:
+            raise Unavailable(say("schemas_unreadable", reason=str(error))) from None
         return TopicSchema(topic, kept.kind, kept.name, len(data), kept.set_at_ms, kept.by, data)
 
     def get(self, topic: str) -> TopicSchema:
@@ -133,11 +136,11 @@ class TopicSchemas:
         from ...bodies.schemas import BodySchema  # most servers have no schema
         from ...bodies.work import BadSchema
 
+        schema: BodyReader | None = None
         try:
             schema = BodySchema(kept.kind, base64.b64decode(kept.data), kept.message)
         except (BadSchema, binascii.Error) as error:
             logger.warning("schemas: cannot be read topic=%s reason=%s", topic, error)
-            return None
         with self._lock:
             while len(self._read) >= _MOST_READ:
                 del self._read[next(iter(self._read))]
@@ -205,12 +208,15 @@ class TopicSchemas:
         return replace(change, applied=True)
 
     def forget(self, topic: str) -> None:
-        """Remove the schema of a topic that is being deleted. Raises OSError."""
+        """Remove the schema of a topic that is being deleted: a new one of its name has none. Raises OSError."""
         try:
-            if topic in self._table():
-                self._save(topic, None)
+            known = topic in self._table()
         except Unavailable as error:
             logger.warning("schemas: not removed topic=%s reason=%s", topic, error)
+            return
+        if known:
+            with self._lock:
+                self._write({name: one for name, one in self._loaded().items() if name != topic})
 
     # --- the file
 
@@ -237,11 +243,14 @@ class TopicSchemas:
                 if len(table) > MOST_TOPICS or sum(len(one.data) for one in table.values()) > MOST_BYTES:
                     raise InvalidInput("schema", say("schemas_full", topics=MOST_TOPICS, size=MOST_BYTES))
             try:
-                save_json_atomically(self._path, msgspec.json.encode({"schemas": table}), self._disk)
+                self._write(table)
             except OSError as error:
                 raise Unavailable(say("schemas_unsaved", reason=error.strerror or str(error))) from None
-            self._kept = table
-            self._read.pop(topic, None)
+
+    def _write(self, table: dict[str, _Kept]) -> None:
+        save_json_atomically(self._path, msgspec.json.encode({"schemas": table}), self._disk)
+        self._kept = table
+        self._read = {topic: read for topic, read in self._read.items() if table.get(topic) is read[0]}
 
 
 def _fields(kept: _Kept | None) -> dict[str, str]:
