@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.engine.errors import FrameError, HeaderTextError
@@ -100,6 +100,7 @@ def test_bytes_that_are_no_text_are_refused_alike(request):
         request.getfixturevalue("plain")
 
 
+@settings(deadline=None)
 @given(st.dictionaries(st.text(), st.text()))
 def test_fields_are_written_alike(fields):
     assert plain_json.encode(fields) == header_codecs._json_encode(fields)
