@@ -60,7 +60,7 @@ class Setting(NamedTuple):
             if not isinstance(self.default, int):
                 return self.absent if text is None else str(text)
             # The file of another broker may hold anything.
-            return int(text) if text and text.isascii() and text.isdigit() else self.absent
+            return int(text) if text and len(text) < 20 and text.isascii() and text.isdigit() else self.absent
         value: Value = getattr(config, self.field)
         return bool(int(value) & self.bit) if self.bit else value
 

@@ -80,6 +80,12 @@ def _of_topics(broker: str, topics: dict[str, Any]) -> Iterator[tuple[Place, int
     for topic, queues in topics.items():
         for queue_id, offset in queues.items():
             key = int(queue_id)
-            if not topic or not 0 <= key < 1 << 31 or type(offset) is not int or not EARLIEST <= offset < 1 << 63:
+            if (
+                str(key) != queue_id
+                or not topic
+                or not 0 <= key < 1 << 31
+                or type(offset) is not int
+                or not EARLIEST <= offset < 1 << 63
+            ):
                 raise ValueError
             yield (broker, topic, key), offset

@@ -118,13 +118,22 @@ class Plan:
         if options.starting_offsets.position is not None:
             begin = options.starting_offsets.position
         if (last := options.last_place) is not None:
-            end = last
+            end = self._reached(last)
         if options.starting_offsets.everywhere == LATEST:
             begin = end
         if options.ending_offsets.everywhere == EARLIEST:
             end = begin
         self._check_starts(wanted)
         return self.between(begin, end, wanted)
+
+    def _reached(self, last: int) -> int:
+        """Return that physical offset, or the log's end before it, which is a gap. Where something is written behind
+        the known end, its queue entries come later, and it is read."""
+        end = self._view.end
+        if last <= end or self._view.is_written(end):
+            return last
+        self._ledger.add(GAP, end, last, f"The log ends at {end}, and {last} was asked for")
+        return end
 
     def _check_starts(self, wanted: Wanted) -> None:
         for queue in self._view.queues:

@@ -111,6 +111,10 @@ class StoreView:
         ms = store_time_ms(head)
         return ms if ms < 1 << 63 else ms - (1 << 64)
 
+    def is_written(self, physical: int) -> bool:
+        """True if the log's files have something there; they are zeros where they are allocated ahead."""
+        return any(self._store.raw.read(physical, 8))
+
     def is_within_message(self, physical: int) -> bool:
         """True if a message that a queue names begins before that physical offset and ends behind it."""
         if self.store_ms_at(physical) is not None:

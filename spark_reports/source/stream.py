@@ -75,7 +75,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the end of the next batch. Raises DataLoss if the log ends before `start` and that part is lost."""
         view = self._view()
         try:
-            position, end = start["position"], self._end(view)
+            position, end = start["position"], view.end
             if end < position:
                 if not view.is_open or position > view.files_end:
                     # It was another log, or this one lost its end in a power cut.
@@ -84,8 +84,8 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     self._write(f"plan-back-{end:020d}-{position:020d}", ledger)
                     return {**start, "position": end}
                 end = position  # a broker that has just started: its queues are not written yet
-            if self._target is not None:
-                end = min(end, self._target)
+            lasts = [last for last in (self._options.last_place, self._target) if last is not None]
+            end = min([end, *lasts])
             end = max(position, min(end, self._end_of_wanted(view, start, end)))
             if isinstance(limit, ReadMaxRows):
                 end = self._end_of_rows(view, start, end, limit.max_rows)

@@ -5,7 +5,7 @@ import pytest
 from appliance.engine.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS, Setting, group_fields, topic_fields
 from appliance.engine.broker.group_config import SubscriptionGroupConfig
 from appliance.engine.broker.topic_attributes import alter_attributes, changes_between
-from appliance.engine.broker.topic_config import TopicConfig
+from appliance.engine.broker.topic_config import TopicConfig, reserve_hours_of
 
 TOPIC = {setting.name: setting for setting in TOPIC_SETTINGS}
 GROUP = {setting.name: setting for setting in GROUP_SETTINGS}
@@ -54,9 +54,11 @@ def test_an_attribute_is_left_out_where_it_says_nothing():
     assert TOPIC["reserve_hours"].write(config, 0).attributes == {}
 
 
-@pytest.mark.parametrize("text", ["-1", "", "soon", "\u0663"])
+@pytest.mark.parametrize("text", ["-1", "", "soon", "\u0663", "9" * 5000], ids=range(5))
 def test_hours_that_are_no_number_are_none(text):
-    assert TOPIC["reserve_hours"].read(TopicConfig(attributes={"reserve.time": text})) == 0
+    config = TopicConfig(attributes={"reserve.time": text})
+    assert TOPIC["reserve_hours"].read(config) == 0
+    assert reserve_hours_of(config) is None
 
 
 def test_permission_bits_that_are_no_setting_stay():

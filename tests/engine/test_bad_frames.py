@@ -55,6 +55,21 @@ def test_a_header_with_a_number_outside_32_bits_is_a_bad_frame(engine, code, fie
     peer.close()
 
 
+@pytest.mark.parametrize("language", [b"[]", b"true", b"1.5", b'{"a":[{}]}', b"-1"])
+@pytest.mark.parametrize("code", [*HOT, 34, 36])
+def test_a_language_that_is_no_text_is_another_one(engine, code, language):
+    back = {"offset": 0, "group": "G", "delayLevel": 0}
+    ext, body = HOT.get(code, (back, b'{"clientID":"c","producerDataSet":[{"groupName":"P"}]}'))
+    peer = Peer(engine.broker_address)
+    usual = peer.ask(code, ext, body)
+    whole = encode_command(RemotingCommand(code, opaque=5, ext_fields={name: str(ext[name]) for name in ext}))[8:]
+    peer.send_bytes(framed(whole.replace(b'"JAVA"', language), body))
+    answer = peer.receive()
+    assert (answer.code, answer.opaque, answer.remark) == (usual.code, 5, usual.remark)
+    assert peer.ask(code, ext, body).code == usual.code
+    peer.close()
+
+
 GBK = "订单".encode("gbk")
 
 

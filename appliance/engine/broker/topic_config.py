@@ -52,7 +52,7 @@ def reserve_hours_of(config: TopicConfig) -> int | None:
     """Return the hours of its attribute reserve.time; None without one, and for a value that is no positive number: -1,
     or a text in the file of another broker."""
     text = config.attributes.get(RESERVE_TIME, "")
-    return int(text) if text.isascii() and text.isdigit() and int(text) > 0 else None
+    return int(text) if len(text) < 20 and text.isascii() and text.isdigit() and int(text) > 0 else None
 
 
 def refuse_batch_queues(config: TopicConfig) -> None:

@@ -12,7 +12,7 @@ ROCKETMQ, binary and big-endian. An empty key or value is null, so no field can 
 
 Written strictly, since the Go client accepts only strings in `extFields`. Read tolerantly, since clients differ:
 numbers and booleans as `extFields` values (C++), `"remark":""` (Go, C++), a newline behind the object (C++), unknown
-keys, a language as its ordinal.
+keys, a language as its ordinal. Any other language is OTHER.
 
 Decoding and encoding again gives the same bytes for Java's JSON and for every ROCKETMQ header: the order of `extFields`
 is kept. It gives other bytes, of the same meaning, for JSON with keys in another order, numbers in `extFields`, blanks,
@@ -25,7 +25,7 @@ here and takes the cold way to the same code.
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..errors import FrameError, HeaderTextError
 from ..named_tuple import NamedTuple
@@ -40,16 +40,29 @@ except ImportError:  # in a client's wheel; the server requires it
 else:
     JsonError = msgspec.MsgspecError  # type: ignore[assignment,misc]
 
-    class _JsonHeader(msgspec.Struct, gc=False):
+    class _OddHeader(msgspec.Struct, gc=False):
+        """language: OTHER, since it is neither text nor number; it is passed over, however large it is."""
+
         code: int
         opaque: int = 0
         flag: int = 0
         version: int = 0
-        language: str | int | None = None
         remark: str | None = None
         extFields: dict[str, str | int | float | bool | None] | None = None
 
-    _json_decode = msgspec.json.Decoder(_JsonHeader).decode  # type: ignore[assignment]
+    class _JsonHeader(_OddHeader, gc=False):
+        language: str | int | None = None
+
+    _decode_usual = msgspec.json.Decoder(_JsonHeader).decode
+    _decode_odd = msgspec.json.Decoder(_OddHeader).decode
+
+    def _json_decode(data: memoryview | bytes) -> Any:  # type: ignore[misc]
+        try:
+            return _decode_usual(data)
+        except msgspec.ValidationError:
+            found = msgspec.structs.asdict(_decode_odd(data))
+            return _JsonHeader(**found, language="OTHER")
+
     _json_encode = msgspec.json.encode  # type: ignore[assignment]
 
 if TYPE_CHECKING:
@@ -94,14 +107,14 @@ def _decode_json(data: memoryview | bytes) -> HeaderFields:
         if not _I32_MIN <= value <= _I32_MAX:
             raise FrameError("JSON header: a number is outside 32 bits")
     language = header.language
-    if isinstance(language, int):
-        language = LANGUAGES[language] if 0 <= language < len(LANGUAGES) else "OTHER"
-    elif language is None:
+    if language is None:
         language = "JAVA"
-    else:
+    elif isinstance(language, str) and language.upper() in LANGUAGE_CODES:
         language = language.upper()
-        if language not in LANGUAGE_CODES:
-            language = "OTHER"
+    elif type(language) is int and 0 <= language < len(LANGUAGES):
+        language = LANGUAGES[language]
+    else:
+        language = "OTHER"
     ext = header.extFields
     fields = None
     if ext is not None:

@@ -25,16 +25,15 @@ class PlainHeader(NamedTuple):
     opaque: int = 0
     flag: int = 0
     version: int = 0
-    language: str | int | None = None
+    language: Any = None
     remark: str | None = None
     extFields: dict[str, str | int | float | bool | None] | None = None
 
 
-_NUMBER, _NAME, _TEXT = frozenset((int,)), frozenset((str, int, type(None))), frozenset((str, type(None)))
+_NUMBER, _TEXT = frozenset((int,)), frozenset((str, type(None)))
 #: Field -> the types that its value may have. None among them stands for a field that is left out.
 _KINDS = {
     **dict.fromkeys(("code", "opaque", "flag", "version"), _NUMBER),
-    "language": _NAME,
     "remark": _TEXT,
     "extFields": frozenset((dict, type(None))),
 }
@@ -57,7 +56,7 @@ def decode(data: memoryview | bytes) -> PlainHeader:
     for name, value in (found.get("extFields") or {}).items():
         if type(value) not in _VALUES:
             raise JsonError(f"extFields.{name} is a {type(value).__name__}")
-    return PlainHeader(**{name: found[name] for name in _KINDS if name in found})
+    return PlainHeader(**{name: found[name] for name in PlainHeader._fields if name in found})
 
 
 def encode(value: Any) -> bytes:

@@ -62,7 +62,8 @@ def test_what_other_languages_write_is_read():
     )
     assert cpp.ext_fields == {"AccessKey": "", "e": "3", "m": "true", "big": "1000.0"}
     assert decode_frame(json_frame(b'{"code":1,"language":9,"extra":{"a":[1]}}')).language == "GO"
-    assert decode_frame(json_frame(b'{"code":1,"language":"klingon"}')).language == "OTHER"
+    for odd in (b'"klingon"', b"[]", b"true", b"1.5", b"-1", b"99", b'{"a":{}}'):
+        assert decode_frame(json_frame(b'{"code":1,"language":%b}' % odd)).language == "OTHER"
     assert decode_frame(json_frame(b'{ "opaque" : -7 , "code" : 1, "extFields": null }')).opaque == -7
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_reports.facts.contents import LONGEST, MOST_FREQUENT, MOST_NAMED, Contents, bounds_of, bucket_of
+from appliance.engine.protocol.properties import decode_properties
+from spark_reports.facts.contents import LONGEST, MOST_FREQUENT, MOST_NAMED, Contents, _property, bounds_of, bucket_of
 
 TOPICS = ("orders", "clicks", "ü-名")
 messages = st.lists(
@@ -207,3 +208,10 @@ def test_a_bucket_holds_its_size_and_spans_an_eighth(size: int) -> None:
     assert least <= size <= most
     assert (most - least) * 8 <= least
     assert bucket_of(least) == bucket_of(most) == bucket_of(most + 1) - 1
+
+
+@given(
+    st.lists(st.sampled_from(["\x01", "\x02", "KEYS", "KEYS\x01", "\x02KEYS\x01", "XKEYS\x01", "K", "v"])).map("".join)
+)
+def test_a_property_is_the_one_that_all_others_find(text: str) -> None:
+    assert _property(text, "KEYS") == decode_properties(text).get("KEYS")

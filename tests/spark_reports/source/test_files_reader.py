@@ -337,6 +337,19 @@ def test_a_store_without_queues_is_read_by_its_log(own):
     assert read(own).rows == whole.rows
 
 
+def test_an_end_behind_the_log_is_missing_not_damaged(kept):
+    """The last file is longer than its records."""
+    whole = read(kept)
+    end = max(row["physical_offset"] + row["size"] for row in whole.rows)
+    assert read(kept, until=end).numbers == whole.numbers
+    with pytest.raises(DataLoss, match=f"The log ends at {end}, and {end + 200} was asked for"):
+        read(kept, until=end + 200)
+    found = read(kept, endingOffsets=json.dumps({"position": end + 200}), failOnDataLoss=False)
+    assert (found.numbers, [(one.kind, one.begin, one.end) for one in found.found]) == (
+        whole.numbers, [("gap", end, end + 200)],
+    )  # fmt: skip
+
+
 def test_until_is_where_it_ends(kept):
     whole = read(kept)
     found = read(kept, until=json.dumps({"log_end": whole.rows[500]["physical_offset"]}))

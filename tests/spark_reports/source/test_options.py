@@ -88,6 +88,7 @@ def test_times(text, ms):
         ({"store": "/data", "startingOffsets": '{"a": {"0": -3}}'}, "earliest, latest or JSON"),
         ({"store": "/data", "startingOffsets": '{"a": {"0": true}}'}, "earliest, latest or JSON"),
         ({"store": "/data", "startingOffsets": '{"a": {"x": 1}}'}, "earliest, latest or JSON"),
+        ({"store": "/data", "startingOffsets": '{"a": {"0": 1, "00": 2}}'}, "earliest, latest or JSON"),
         ({"store": "/data", "endingOffsets": "[1]"}, "latest or JSON"),
         ({"store": "/data", "endingOffsets": "[" * 100_000}, "latest or JSON"),
         ({"store": "/data", "topic": "a", "endingOffsets": '{"b": {"0": 1}}'}, "which the option topic does not"),

@@ -210,6 +210,18 @@ def test_it_reads_to_the_time_it_is_given_and_stands_still(tmp_path):
     assert drained(stream(tmp_path / "data", to=to), offset) == ([], offset)
 
 
+@pytest.mark.parametrize("option", ["endingOffsets", "until"])
+def test_behind_the_end_that_it_is_given_it_stands_still(kept, option):
+    """Its checkpoint may be further, from a run without that end: nothing is lost, and nothing is read again."""
+    places = [row["physical_offset"] for row in read(kept, topic="orders").rows]
+    given = json.dumps({"position": places[5]}) if option == "endingOffsets" else places[5]
+    offset = {"position": places[9]}
+    for lossy in ("true", "false"):
+        reader = stream(kept, failOnDataLoss=lossy, **{option: given})
+        reader.prepareForTriggerAvailableNow()
+        assert reader.latestOffset(offset, ReadAllAvailable()) == offset
+
+
 def test_a_batch_takes_the_offsets_of_a_stream_as_its_bounds(kept):
     reader = stream(kept)
     low = reader.latestOffset(reader.initialOffset(), ReadMaxRows(150))
