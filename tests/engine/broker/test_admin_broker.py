@@ -5,6 +5,7 @@ from pathlib import Path
 
 from appliance.engine.protocol.command import decode_frame
 from tests.support.golden import GOLDEN, frames
+from tests.support.option_names import NOT_APACHES
 
 WIRE = GOLDEN / "wire" / "5.3.3"
 
@@ -48,15 +49,7 @@ def test_the_configuration_is_a_sorted_list_of_upstreams_names(open_desk):
 def test_every_name_is_one_of_apaches_or_of_ours(desk):
     theirs = {line.split("=")[0] for line in recorded_body("mqadmin-getBrokerConfig", 26).decode().splitlines()}
     ours = {line.split("=")[0] for line in desk.ask(26).body.decode().splitlines()}
-    # The tools of 4.9 ask for the first two; `haSlaveFallbehindMax` exists in 4.9 only. `haSecretFile` is a path.
-    assert ours - theirs <= {
-        "filterServerNums",
-        "useTLS",
-        "maxDeliveryEventBytes",
-        "haSecretFile",
-        "haSlaveAddresses",
-        "haSlaveFallbehindMax",
-    }
+    assert ours - theirs <= NOT_APACHES
     # The settings that `exportConfigs` reads.
     wanted = "brokerClusterName brokerId brokerName brokerRole fileReservedTime filterServerNums flushDiskType \
         maxMessageSize messageDelayLevel msgTraceTopicName slaveReadEnable traceOn traceTopicEnable useTLS \
