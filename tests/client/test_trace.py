@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from appliance.client import Client, InvalidOption, Message, Retry, aio
+from appliance.client import Client, InvalidOption, Message, Retry, aio, trace
 from appliance.client.core.trace import MOST_CHARACTERS, Traced, handled_to, messages_of
 from appliance.client.trace import Tracer
 from tests.support.waiting import wait_for
@@ -13,6 +13,12 @@ pytest_plugins = ("appliance.pytest_rocketbox",)
 
 PATIENT = 60.0
 TOPIC = "RMQ_SYS_TRACE_TOPIC"
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch):
+    """A busy machine loses no trace: as Java's, one that is not sent within 5 s is lost."""
+    monkeypatch.setattr(trace, "_TIMEOUT_S", PATIENT)
 
 
 def lines(rocketbox, message_id, topic=TOPIC):
