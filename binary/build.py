@@ -33,11 +33,12 @@ STDLIB = Path(sysconfig.get_path("stdlib"))
 MARK = b"rocketbox's places are: "
 LIBRARIES = 8  # launcher.c
 
-#: Parts of the standard library that stay out: build tools, windows, terminals, tests.
+#: Parts of the standard library that stay out: build tools, windows, terminals, tests, and the Python twin of _decimal.
 STDLIB_LEFT_OUT = {
     *("test", "idlelib", "lib2to3", "tkinter", "turtledemo", "turtle", "ensurepip", "distutils", "pydoc_data", "venv"),
     *("site-packages", "dist-packages", "lib-dynload", "__phello__", "msilib", "curses", "dbm", "antigravity", "this"),
     *("_sysconfigdata", "_aix_support", "_bootsubprocess", "_osx_support", "sitecustomize", "xmlrpc"),
+    "_pydecimal",
 }
 #: Extension modules of the standard library that stay out: tests, and what needs libraries that servers do not have.
 EXTENSIONS_LEFT_OUT = re.compile(
