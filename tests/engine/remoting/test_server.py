@@ -218,8 +218,9 @@ def test_one_address_with_all_connections_makes_room_for_others(rig, monkeypatch
     assert is_served(connect("127.0.0.2"))
     assert crowd[5].recv(1) == b""
     assert not is_served(connect("127.0.0.1")), "who has the most gets no more"
-    others = [connect("127.0.0.2") for _ in range(6)]
-    assert [is_served(sock) for sock in others] == [True] * 3 + [False] * 3, "no more than the crowd has"
+    # One after the other: a socket of this side could take the descriptor that becomes free for one.
+    others = [is_served(connect("127.0.0.2")) for _ in range(6)]
+    assert others == [True] * 3 + [False] * 3, "no more than the crowd has"
     assert len(rig.server.connections) == 9
     assert max(rig.server.connections) < rig.server.descriptors_for_peers
     for conn in list(rig.server.connections.values()):
