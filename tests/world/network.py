@@ -315,7 +315,7 @@ def simulated_network(network: Network) -> Iterator[None]:
 
     polls = _InPlaceOf(select, poll=_Poll)
     modules: tuple[ModuleType, ...] = (
-        bound_follower_module, log_copy_module, master_module, slave_link_module,
+        bound_follower_module, log_copy_module, master_module, slave_link_module, wake_pipe_module,
     )  # fmt: skip
     names: list[tuple[object, str, object]] = [(module, "select", polls) for module in modules]
     names += [

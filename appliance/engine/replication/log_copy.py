@@ -139,19 +139,10 @@ class Home(NamedTuple):
 
     def wait_for(self, sock: socket.socket, events: int, seconds: float) -> None:
         """Wait for one of the poll events. Raises TimeoutError, CannotFollow when stopped meanwhile."""
-        poller = select.poll()
-        poller.register(sock, events)
-        poller.register(self.wake, select.POLLIN)
-        until = self.clock.monotonic() + seconds
-        while not self.stopped():
-            left = until - self.clock.monotonic()
-            if left <= 0:
-                raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-            ready = dict(poller.poll(left * 1000))
-            if sock.fileno() in ready:
-                return
-            self.wake.drain()
-        raise CannotFollow(STOPS)
+        if not self.wake.wait_beside(sock, events, seconds, self.clock, self.stopped):
+            if self.stopped():
+                raise CannotFollow(STOPS)
+            raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
 
     def last_record(self) -> int:
         """Return the physical offset of the last record, -1 if there is none: its file may have been deleted."""

@@ -16,19 +16,19 @@ import hmac
 import secrets
 import select
 import socket
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from ..clock import Clock
 from ..errors import FrameError
 from ..protocol.ha_preamble import Challenge, Opening, Preamble, Proof, Prove, Reason, Refusal, pack
 from ..protocol.member_proof import LOG_BROKER, LOG_MEMBER, proof
 
+if TYPE_CHECKING:
+    from ..tls.between_brokers import Wait
+
 #: Longest wait for an answer: a master without this proof may not answer.
 ANSWER_S = 2.0
 _RECEIVE_BYTES = 4096
-
-#: (socket, poll events, seconds): waits. Raises TimeoutError, and others to give up.
-Wait = Callable[[socket.socket, int, float], None]
 
 
 class ProofFailed(Exception):

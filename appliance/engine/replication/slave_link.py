@@ -211,18 +211,10 @@ class SlaveLink(ServiceThread):
 
     def _wait_for(self, sock: socket.socket, events: int, seconds: float) -> None:
         """Wait for one of the poll events. Raises TimeoutError, _Ended when stopped meanwhile."""
-        poller = select.poll()
-        poller.register(sock, events)
-        poller.register(self._wake, select.POLLIN)
-        until = self.clock.monotonic() + seconds
-        while not self.stopped:
-            left = until - self.clock.monotonic()
-            if left <= 0:
-                raise TimeoutError("it sent nothing in time")
-            if any(fd == sock.fileno() for fd, _ in poller.poll(left * 1000)):
-                return
-            self._wake.drain()
-        raise _Ended("this broker stops, or others needed its place")
+        if not self._wake.wait_beside(sock, events, seconds, self.clock, lambda: self.stopped):
+            if self.stopped:
+                raise _Ended("this broker stops, or others needed its place")
+            raise TimeoutError("it sent nothing in time")
 
     def _sleep(self, blocked: bool) -> None:
         """Sleep until the slave sends something, the log grows, the socket takes more, or something is due."""

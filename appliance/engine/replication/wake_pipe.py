@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import select
 import socket
+from collections.abc import Callable
+
+from ..clock import Clock
 
 
 class WakePipe:
@@ -30,6 +34,24 @@ class WakePipe:
             self._in.recv(4096)
         except BlockingIOError:
             pass
+
+    def wait_beside(
+        self, sock: socket.socket, events: int, seconds: float, clock: Clock, stopped: Callable[[], bool]
+    ) -> bool:
+        """Wait for one of the poll events of a socket. False when the time is over, or `stopped` returns True: it is
+        called after each wake."""
+        poller = select.poll()
+        poller.register(sock, events)
+        poller.register(self, select.POLLIN)
+        until = clock.monotonic() + seconds
+        while not stopped():
+            left = until - clock.monotonic()
+            if left <= 0:
+                return False
+            if any(fd == sock.fileno() for fd, _ in poller.poll(left * 1000)):
+                return True
+            self.drain()
+        return False
 
     def close(self) -> None:
         self._in.close()
