@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
@@ -172,35 +173,26 @@ class PullActs:
         yield from self._starting()
         if offset < 0:
             raise InvalidOption(f"An offset is 0 or more, not {offset}.")
-        try:
+        with _reading():
             yield self._session.wait(self._core.seek(self._session.placed(queue), offset))
-        except KeyError as error:
-            raise _not_read(error) from None
 
     def _seeking_all(self, what: str | datetime, queues: Iterable[MessageQueue] | None) -> Acts[None]:
         """what: "min", "max" or a time."""
         yield from self._starting()
         place = what if isinstance(what, str) else round(what.timestamp() * 1000)
-        try:
+        with _reading():
             yield self._session.wait(self._core.seek_all(self._chosen(queues), place))
-        except KeyError as error:
-            raise _not_read(error) from None
 
     def _pausing(self, queues: Iterable[MessageQueue] | None) -> Acts[None]:
         yield from self._starting()
         chosen = self._chosen(queues)
-        try:
-            with self._session.shell.lock:
-                self._core.pause(chosen)
-        except KeyError as error:
-            raise _not_read(error) from None
+        with _reading(), self._session.shell.lock:
+            self._core.pause(chosen)
 
     def _resuming(self, queues: Iterable[MessageQueue] | None) -> Acts[None]:
         yield from self._starting()
-        try:
+        with _reading():
             yield self._session.wait(self._core.unpause(self._chosen(queues)))
-        except KeyError as error:
-            raise _not_read(error) from None
 
     def paused(self) -> list[MessageQueue]:
         """The queues that it reads now, and that rest."""
@@ -253,8 +245,14 @@ class PullActs:
         self._session.check_usable()
 
 
-def _not_read(error: KeyError) -> InvalidOption:
-    return InvalidOption(f"This consumer does not read {error.args[0]} now: assignment() says what it reads.")
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Around what looks for queues that the consumer has to read now. Raises InvalidOption for another one."""
+    try:
+        yield
+    except KeyError as error:
+        queue = error.args[0]
+        raise InvalidOption(f"This consumer does not read {queue} now: assignment() says what it reads.") from None
 
 
 class PullConsumer(PullActs):

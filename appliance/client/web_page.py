@@ -62,23 +62,20 @@ def _prepared(connection: http.client.HTTPConnection, deadline: float) -> http.c
     return connection
 
 
-class _Http(urllib.request.HTTPHandler):
+class _InTime(urllib.request.AbstractHTTPHandler):
+    """Opens connections until a deadline."""
+
     def __init__(self, deadline: float) -> None:
         super().__init__()
         self._deadline = deadline
 
-    def http_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(
-            lambda *at, **how: _prepared(http.client.HTTPConnection(*at, **how), self._deadline), request
-        )
+    def do_open(self, http_class: Any, req: urllib.request.Request, **options: Any) -> Any:
+        return super().do_open(lambda *at, **how: _prepared(http_class(*at, **how), self._deadline), req, **options)
 
 
-class _Https(urllib.request.HTTPSHandler):
-    def __init__(self, deadline: float) -> None:
-        super().__init__()
-        self._deadline = deadline
+class _Http(_InTime, urllib.request.HTTPHandler):
+    pass
 
-    def https_open(self, request: urllib.request.Request) -> Any:
-        return self.do_open(
-            lambda *at, **how: _prepared(http.client.HTTPSConnection(*at, **how), self._deadline), request
-        )
+
+class _Https(_InTime, urllib.request.HTTPSHandler):
+    pass
