@@ -22,6 +22,10 @@ class BodyReader(Protocol):
 
     def decoded(self, data: bytes, most_values: int | None = None) -> bytes | None:
         """Return a body as JSON; None if it does not fit."""
+        try:
+            return self.decode(data, most_values)
+        except Unfit:
+            return None
 
 
 class Schema(Protocol):
@@ -36,7 +40,7 @@ class Schema(Protocol):
         """Return the body behind a header that some serializers put before it; None without one."""
 
 
-class BodySchema:
+class BodySchema(BodyReader):
     """A schema that was read, for many bodies; any thread."""
 
     def __init__(self, kind: str, data: bytes, message: str = "") -> None:
@@ -74,13 +78,6 @@ class BodySchema:
                 except Unfit:
                     pass
             raise
-
-    def decoded(self, data: bytes, most_values: int | None = None) -> bytes | None:
-        """Return a body as JSON; None if it does not fit."""
-        try:
-            return self.decode(data, most_values)
-        except Unfit:
-            return None
 
 
 def json_of(schema: Schema, data: bytes, most_values: int | None) -> bytes:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from ...bodies.avro import AvroSchema
-from ...bodies.schemas import json_of
+from ...bodies.schemas import BodyReader, json_of
 from ...bodies.work import SCHEMA_BYTES, BadSchema, Unfit
 from ...clock import SYSTEM, Clock
 from ...failover.stores.json_calls import CallFailed, Endpoint, TooLong
@@ -45,7 +45,7 @@ class _Failure(Exception):
     """The registry has no usable schema with this id."""
 
 
-class Registry:
+class Registry(BodyReader):
     """Any thread."""
 
     #: For a page, in place of a schema's name.
@@ -79,13 +79,6 @@ class Registry:
         number = int.from_bytes(data[1:5], "big")
         schema = self._schema(number) if most_values is None else self._schema_at_hand(number)
         return json_of(schema, data[5:], most_values)
-
-    def decoded(self, data: bytes, most_values: int | None = None) -> bytes | None:
-        """Return a body as JSON; None if it does not fit."""
-        try:
-            return self.decode(data, most_values)
-        except Unfit:
-            return None
 
     def _schema(self, number: int) -> AvroSchema:
         found = self._known(number)

@@ -56,10 +56,8 @@ class _Kept(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
-    """The schema of a topic. kind: "avro", "protobuf" or "registry". name: full name of the record
-    or message, or the registry's address. size_bytes: of
-    data.
-    data: as it was given: Avro's JSON, or Protobuf's FileDescriptorSet."""
+    """The schema of a topic. kind: "avro", "protobuf" or "registry". name: full name of the record or message, or the
+    registry's address. size_bytes: of data. data: as it was given: Avro's JSON, or Protobuf's FileDescriptorSet."""
 
     topic: str
     kind: str
@@ -100,8 +98,7 @@ class TopicSchemas:
 
     def get(self, topic: str) -> TopicSchema:
         """Return a topic's schema. NotFound without one, or without the topic; Unavailable."""
-        if self._topics.get(topic) is None:
-            raise NotFound("topic", topic)
+        self._check_topic(topic)
         found = self.find(topic)
         if found is None:
             raise NotFound("schema", topic)
@@ -163,15 +160,13 @@ class TopicSchemas:
         """Give a topic a schema, in place of the one it has; durable when it returns.
 
         kind: "avro" (data: the schema in JSON) or "protobuf" (data: a FileDescriptorSet with all imports; message: the
-        full name of a message in it), or "registry": each body names its
-        Avro schema by an id. by: the user. InvalidInput (kind, schema, message),
-        NotFound, Unavailable.
+        full name of a message in it), or "registry": each body names its Avro schema by an id. by: the user.
+        InvalidInput (kind, schema, message), NotFound, Unavailable.
         """
         from ...bodies.schemas import KINDS, BodySchema
         from ...bodies.work import BadSchema
 
-        if self._topics.get(topic) is None:
-            raise NotFound("topic", topic)
+        self._check_topic(topic)
         if kind not in (*KINDS, REGISTRY):
             raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join((*KINDS, REGISTRY))))
         if kind == REGISTRY:
@@ -195,8 +190,7 @@ class TopicSchemas:
 
     def remove(self, topic: str, *, dry_run: bool = False, by: str = "") -> s.Change:
         """Remove a topic's schema. NotFound, Unavailable."""
-        if self._topics.get(topic) is None:
-            raise NotFound("topic", topic)
+        self._check_topic(topic)
         kept = self._table().get(topic)
         if kept is None:
             raise NotFound("schema", topic)
@@ -218,6 +212,10 @@ class TopicSchemas:
             with self._lock:
                 self._write({name: one for name, one in self._loaded().items() if name != topic})
 
+    def _check_topic(self, topic: str) -> None:
+        if self._topics.get(topic) is None:
+            raise NotFound("topic", topic)
+
     # --- the file
 
     def _table(self) -> dict[str, _Kept]:
@@ -237,8 +235,7 @@ class TopicSchemas:
         with self._lock:
             table = {name: one for name, one in self._loaded().items() if name != topic}
             if kept is not None:
-                if self._topics.get(topic) is None:
-                    raise NotFound("topic", topic)
+                self._check_topic(topic)
                 table[topic] = kept
                 if len(table) > MOST_TOPICS or sum(len(one.data) for one in table.values()) > MOST_BYTES:
                     raise InvalidInput("schema", say("schemas_full", topics=MOST_TOPICS, size=MOST_BYTES))
