@@ -128,10 +128,16 @@ class TextBodyIn(In):
     encoding: Literal["text"] = "text"
     data: str
 
+    def content(self) -> bytes:
+        return self.data.encode()
+
 
 class Base64BodyIn(In):
     encoding: Literal["base64"]
     data: Annotated[str, AfterValidator(_check_base64)]
+
+    def content(self) -> bytes:
+        return base64.b64decode(self.data)
 
 
 class MessageIn(In):
@@ -153,10 +159,6 @@ class MessageIn(In):
     sharding_key: str = Field(
         "", max_length=1000, description="Instead of a queue: messages with the same key go to the same queue."
     )
-
-    def body_bytes(self) -> bytes:
-        data = self.body.data
-        return base64.b64decode(data) if self.body.encoding == "base64" else data.encode()
 
 
 class DeliveryIn(In):

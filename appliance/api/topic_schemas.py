@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -202,10 +201,7 @@ class SchemaIn(In):
     message: str = Field("", max_length=1000)
 
     def schema_bytes(self) -> bytes:
-        if self.schema_ is None:
-            return b""
-        data = self.schema_.data
-        return base64.b64decode(data) if self.schema_.encoding == "base64" else data.encode()
+        return b"" if self.schema_ is None else self.schema_.content()
 
 
 class SchemaText(Out):

@@ -95,7 +95,7 @@ def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_
     if body.half_of:
         auth.require_groups(request, body.half_of)
     send = lambda: runtime.window().sender.send(  # noqa: E731
-        topic, body.body_bytes(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
+        topic, body.body.content(), tags=body.tags, keys=body.keys, properties=body.properties, queue_id=body.queue_id,
         delay_level=body.delay_level, deliver_at_ms=body.deliver_at_ms, half_of=body.half_of,
         sharding_key=body.sharding_key, by=by(request),
     )  # fmt: skip
