@@ -26,6 +26,8 @@ LOCK = threading.Lock()
 CLIENTS = {}
 # Stopped clients are kept: what the package does when one is collected frees it under the library's own threads.
 STOPPED = []
+# Producers are kept running, too, until the process ends. All clients without an instance of their own share what the
+# library finds by a table without a lock, and the stop of the last producer frees it under a consumer that just starts.
 # Properties are readable by name only.
 SHOWN = (
     "number", "city", "DELAY", "REAL_TOPIC", "REAL_QID", "RETRY_TOPIC", "ORIGIN_MESSAGE_ID", "UNIQ_KEY",
@@ -168,6 +170,10 @@ def start_pull(name, group, namesrv, **_):
     CLIENTS[name] = consumer
 
 
+def stop_producer(name, **_):
+    STOPPED.append(CLIENTS.pop(name))
+
+
 def stop(name, **_):
     client = CLIENTS.pop(name)
     STOPPED.append(client)
@@ -177,7 +183,7 @@ def stop(name, **_):
 COMMANDS = {
     "producer.start": start_producer,
     "producer.send": send,
-    "producer.stop": stop,
+    "producer.stop": stop_producer,
     "push.start": start_push,
     "push.stop": stop,
     "pull.start": start_pull,
