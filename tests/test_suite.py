@@ -89,6 +89,13 @@ def test_a_green_run_says_where_its_time_went(run):
     assert said.endswith("1 passed, 0 failed\n")
 
 
+def test_a_part_that_does_not_end_is_ended_and_named(run, monkeypatch):
+    monkeypatch.setattr(suite, "MOST_S", 1.0)
+    status, said = run("import threading\n\ndef test_it():\n    threading.Event().wait()\n")
+    assert status == 1
+    assert "made: (the part itself: pytest ended with " in said
+
+
 def test_what_fails_beside_others_and_passes_alone_is_red(run):
     status, said = run(ONCE)
     assert status == 1

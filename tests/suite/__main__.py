@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import threading
@@ -31,6 +32,9 @@ MOST_AGAIN = 12
 _MOST_FOREIGN = 10
 #: After this many seconds in one test the stacks of all threads are printed; it goes on.
 STACKS_AFTER_S = 600
+#: Longest time of a part, and of what it still does when it is told to end.
+MOST_S = 4 * 3600.0
+MOST_LAST_S = 300.0
 
 
 class Run:
@@ -90,7 +94,14 @@ class Run:
         )
         self._processes.add(process)
         try:
-            return process.wait()
+            return process.wait(MOST_S)
+        except subprocess.TimeoutExpired:  # nobody watches a night: the other parts go on, and this one is named
+            process.send_signal(signal.SIGINT)  # pytest still says how far it came
+            try:
+                process.wait(MOST_LAST_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+            return process.wait() or 1
         finally:
             self._processes.discard(process)
 

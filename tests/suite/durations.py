@@ -52,13 +52,15 @@ class Durations:
         processes, processor, began = self._processes, _processor_seconds(), time.perf_counter()
         yield
         figures = self._tests.setdefault(item.nodeid, {})
-        figures["seconds"] = time.perf_counter() - began
-        figures["processor"] = _processor_seconds() - processor
-        figures["processes"] = self._processes - processes
+        # Tests that share a name, as those of one description do, are added up.
+        figures["seconds"] = figures.get("seconds", 0.0) + time.perf_counter() - began
+        figures["processor"] = figures.get("processor", 0.0) + _processor_seconds() - processor
+        figures["processes"] = figures.get("processes", 0) + self._processes - processes
+        figures["runs"] = figures.get("runs", 0) + 1
 
     def pytest_runtest_logreport(self, report):
         figures = self._tests.setdefault(report.nodeid, {})
-        figures[report.when] = report.duration
+        figures[report.when] = figures.get(report.when, 0.0) + report.duration
         if report.failed:
             figures["failed"] = 1
 
@@ -111,7 +113,7 @@ def table(runs: dict[str, dict]) -> list[str]:
                 sums[place].update(
                     seconds=one.get("seconds", 0.0),
                     processor=one.get("processor", 0.0),
-                    tests=1,
+                    tests=one.get("runs", 1),
                     processes=one.get("processes", 0),
                 )
         for place, row in sorted(sums.items(), key=lambda item: -item[1]["seconds"]):
@@ -127,7 +129,7 @@ def outcomes(runs: dict[str, dict]) -> tuple[int, int]:
     """Return the number of tests that passed or were skipped as intended, and the number that failed."""
     tests = [one for run in runs.values() for one in run["tests"].values()]
     failed = sum("failed" in one for one in tests)
-    return len(tests) - failed, failed
+    return int(sum(one.get("runs", 1) for one in tests)) - failed, failed
 
 
 if __name__ == "__main__":
