@@ -44,7 +44,7 @@ def test_all_of_it_comes_out_and_in_again_without_a_difference(admin, broker, to
     assert names == sorted(names)
     page = content(admin.post("/system/definitions/", {"text": first, "step": "preview"}))
     assert 'value="apply"' not in page, "there is nothing to do"
-    assert "refused" not in page
+    assert "chip bad" not in page, "nothing is refused"
 
 
 def _figure() -> str:
