@@ -8,11 +8,13 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from appliance.engine import hotpath
+from tests.support.directories import shared_directory
 from tests.support.peer import Peer
 from tests.support.ports import reserve_port
 from tests.support.server import ROOT, Server, ServerError
@@ -45,6 +47,15 @@ def free_ports(tmp_path: Path) -> list[str]:
 @pytest.fixture(params=["broker,namesrv", "broker,namesrv,console"])
 def roles(request) -> str:
     return request.param
+
+
+@pytest.fixture(scope="module", autouse=True)
+def recording(request) -> Iterator[Server]:
+    """A server that has been up since the first test: the last one looks at what half a minute loads."""
+    with Server(
+        shared_directory(request, "recording") / "data", "--http-port", "0", roles="broker,namesrv,console"
+    ) as server:
+        yield server
 
 
 def accepts(address: str) -> bool:
@@ -97,15 +108,6 @@ def test_the_console_shows_the_engine_of_its_own_process(tmp_path):
     assert "rocketbox_namesrv_brokers 1" in pages["/metrics"][1].splitlines()
     assert pages["/"] == (302, "")  # without a signed-in user
     assert "needs attention" not in pages["/"][1]
-
-
-def test_what_reports_need_is_not_loaded_where_the_broker_runs(tmp_path):
-    """Some libraries import numpy if they find it, e.g. sqlite-utils when the history's file is made."""
-    assert importlib.util.find_spec("numpy"), "requirements/reports.txt is not installed"
-    with Server(tmp_path / "data", "--http-port", "0", roles="broker,namesrv,console") as server:
-        wait_for((tmp_path / "data" / "rocketbox" / "history.sqlite3").exists, "the history's file", seconds=90)
-        time.sleep(0.5)  # nothing loads it afterwards, either
-        assert "numpy" not in Path(f"/proc/{server.pid}/maps").read_text()
 
 
 @pytest.mark.parametrize("option", ["--namesrv-port", "--broker-port", "--http-port"])
@@ -200,3 +202,11 @@ def test_definitions_that_cannot_be_taken_refuse_the_start(tmp_path):
         server.start()
     sentence = refused(*free_ports(tmp_path), "--roles", "broker,namesrv", "--definitions", str(file))
     assert "--definitions needs the console: add it to --roles." in sentence
+
+
+def test_what_reports_need_is_not_loaded_where_the_broker_runs(recording):
+    """Some libraries import numpy if they find it, e.g. sqlite-utils when the history's file is made."""
+    assert importlib.util.find_spec("numpy"), "requirements/reports.txt is not installed"
+    wait_for((recording.data_dir / "rocketbox" / "history.sqlite3").exists, "the history's file", seconds=90)
+    time.sleep(0.5)  # nothing loads it afterwards, either
+    assert "numpy" not in Path(f"/proc/{recording.pid}/maps").read_text()

@@ -1,4 +1,6 @@
-"""Schemathesis: every request gets an answer that the description allows. Bounded: about twenty seconds."""
+"""Schemathesis: every request gets an answer that the description allows.
+
+At night it also sends each value at the bounds of what the description allows, and beyond: thousands of requests."""
 
 from __future__ import annotations
 
@@ -10,15 +12,18 @@ import schemathesis
 from django.core.wsgi import get_wsgi_application
 from hypothesis import HealthCheck, settings
 from schemathesis.checks import CHECKS
+from schemathesis.config import SchemathesisConfig
 
 from appliance.api.api import openapi
 from appliance.console.reports import acts
 from appliance.console.reports.runner import ReportRunner
+from tests.support.effort import NIGHTLY, effort
 
 pytestmark = pytest.mark.django_db
-EXAMPLES = 8
+EXAMPLES = effort(8, 25, 200)
+PHASES = {"coverage": {"enabled": NIGHTLY}}
 
-described = schemathesis.openapi.from_dict(openapi())
+described = schemathesis.openapi.from_dict(openapi(), config=SchemathesisConfig.from_dict({"phases": PHASES}))
 described.app = get_wsgi_application()
 
 

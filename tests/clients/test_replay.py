@@ -13,7 +13,9 @@ from tests.clients.messages import Message, assert_same
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 
-pytestmark = [pytest.mark.own, pytest.mark.parametrize("agent", newest_first(*JAVA, "go"), indirect=True)]
+#: The broker replays, whoever receives it: one client in every run.
+GO = pytest.param("go", marks=pytest.mark.nightly)
+pytestmark = [pytest.mark.own, pytest.mark.parametrize("agent", [*newest_first(*JAVA), GO], indirect=True)]
 
 READY_S = 90
 MESSAGES = [

@@ -75,7 +75,7 @@ def test_no_room_for_the_next_file_while_messages_come_due(engine: EngineProcess
     wait_for(lambda: arrived(engine) == ALL, "they come when there is room")
 
 
-@pytest.mark.parametrize("call", ["sync", "write"])
+@pytest.mark.parametrize("call", ["sync", pytest.param("write", marks=pytest.mark.nightly)])
 def test_a_progress_that_cannot_be_saved_holds_up_nobody(engine: EngineProcess, faults: Faults, call: str) -> None:
     faults.arm(call, error=errno.ENOSPC, path="/delayOffset.json")
     delay(engine, 1)
@@ -105,7 +105,10 @@ def test_a_log_that_broke_delivers_after_a_restart(engine: EngineProcess, faults
     assert max(arrived(engine).values()) <= 2
 
 
-@pytest.mark.parametrize(("call", "path"), [("allocate", "/commitlog/"), ("write", "/replay/"), ("sync", "/replay/")])
+NIGHTLY_SYNC = pytest.param("sync", "/replay/", marks=pytest.mark.nightly)
+
+
+@pytest.mark.parametrize(("call", "path"), [("allocate", "/commitlog/"), ("write", "/replay/"), NIGHTLY_SYNC])
 def test_a_replay_without_room_pauses_and_goes_on(engine: EngineProcess, faults: Faults, call: str, path: str) -> None:
     """It says why, and when it is resumed nothing is sent twice."""
     engine.do("letters", group="G", count=3000, filler="f" * 500)

@@ -41,11 +41,11 @@ class Lives(NamedTuple):
 
 
 LIVES = {
-    "store": Lives(Life, 6, 7_000),
+    "store": Lives(Life, 4, 4_600),
     "store, faulty disk": Lives(Life, 2, 2_000, True),
     "broker": Lives(BrokerLife, 2, 3_000),
     "broker, faulty disk": Lives(BrokerLife, 1, 2_000, True),
-    "hostile sends": Lives(SendLife, 6, 4_000),
+    "hostile sends": Lives(SendLife, 4, 2_600),
     "delays": Lives(DelayLife, 2, 2_000),
     "delays, faulty disk": Lives(DelayLife, 1, 1_000, True),
     "timers": Lives(TimerLife, 1, 1_000),
@@ -84,8 +84,9 @@ SOONEST = {
     "replay-journal_before_sync": (0, False),
     "services-delete_young_files": (15, True),
     "services-unlink_in_any_order": (0, False),
+    "store-leave_no_abort_file": (0, False),
     "timers-forget_undurable_timers": (26, False),
-    "transactions-save_early": (7, False),
+    "transactions-save_early": (1, False),
 }
 
 

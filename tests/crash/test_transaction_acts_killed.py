@@ -17,7 +17,9 @@ COUNT, PART = 120, 5
 WHY = "the order was paid"
 
 
-@pytest.mark.parametrize("delay_s", [0.001, 0.003, 0.006])
+@pytest.mark.parametrize(
+    "delay_s", [pytest.param(0.001, marks=pytest.mark.nightly), 0.003, pytest.param(0.006, marks=pytest.mark.nightly)]
+)
 def test_a_kill_among_decisions(tmp_path: Path, delay_s: float) -> None:
     """Parts are committed and rolled back in turns; in the middle of one the process dies. Producers come too late for
     all of them, and decide a few before."""

@@ -77,6 +77,7 @@ def test_the_store_and_its_readers_hold_on_tmpfs(tmpfs, request):
     for number, share in enumerate(shares()):
         command = [
             *(*prefix, sys.executable, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"),
+            *("-p", "no:schemathesis"),  # which takes longer to import than all the rest
             *("-o", "tmp_path_retention_policy=none", "--basetemp", str(directory / f"share-{number}")),
             *map(str, share),
         ]

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.exchange.both_ways import missing_keys, read_everything
 from tests.support.apache import VERSIONS, ApacheBroker, ApacheRocketMQ
+from tests.support.directories import shared_directory
 from tests.support.engine import Peer, RunningEngine, send_fields
 from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import log_of as log_of_ours
@@ -25,46 +28,25 @@ def log_of(directory: Path, end: int) -> bytes:
     return b"".join(path.read_bytes() for path in sorted((directory / "commitlog").iterdir()))[:end]
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_an_apache_slave_follows_us_byte_for_byte(tmp_path, version):
-    port = reserve_port()
-    store = {"ha_listen_port": port, "mapped_file_size_commit_log": FILE, "max_message_size": 65_536}
-    master = RunningEngine(tmp_path, store=store)
-    try:
-        for n in range(60):
-            master.put("Orders", b"%d " % n * 8000, queue=n % 4)
-        with ApacheBroker(
-            version, master.engine.namesrv_address, broker_id=1, config=SIZES | {"slaveReadEnable": True}
-        ) as slave:
-            replication = master.engine.broker.replication
-            log = master.engine.broker.store.log
-
-            def has_all() -> bool:
-                return any(one.acknowledged == log.written for one in replication.slaves)
-
-            wait_for(has_all, "the slave to have what was there")
-            for n in range(60, 80):
+@pytest.fixture(scope="module", autouse=True)
+def followed(request: pytest.FixtureRequest) -> Iterator[dict[str, tuple[Path, RunningEngine, ApacheBroker]]]:
+    """Apache's version -> directory, master of ours, and the slave of that version. They begin before all tests, and
+    the last tests look at them: the slave's tables come late."""
+    found = {}
+    with ExitStack() as stack:
+        for version in VERSIONS:
+            directory = shared_directory(request, version)
+            store = {"ha_listen_port": reserve_port(), "mapped_file_size_commit_log": FILE, "max_message_size": 65_536}
+            master = RunningEngine(directory, store=store)
+            stack.callback(master.stop)
+            for n in range(60):
                 master.put("Orders", b"%d " % n * 8000, queue=n % 4)
-            wait_for(has_all, "the slave to have what came")
-            assert log.written > FILE
-            assert log_of(slave.store_dir, log.written) == log_of(tmp_path / "store", log.written)
-            topics = {"Orders": 4}
-            wait_for(
-                lambda: read_everything(slave.address, topics) == read_everything(master.engine.broker_address, topics),
-                "the slave to serve what the master serves",
-                TABLES_S,
-                not_yet=(AssertionError,),
+            master.hang_up()  # a connection that is silent for long is closed
+            slave = ApacheBroker(
+                version, master.engine.namesrv_address, broker_id=1, config=SIZES | {"slaveReadEnable": True}
             )
-            # Cut off and back, with records in between.
-            slave.kill()
-            wait_for(lambda: not replication.slaves, "the dead slave to go")
-            master.put("Orders", *[b"meanwhile %d" % n for n in range(50)])
-            slave.launch()
-            slave.wait_until_ready()
-            wait_for(has_all, "the slave to catch up")
-            assert log_of(slave.store_dir, log.written) == log_of(tmp_path / "store", log.written)
-    finally:
-        master.stop()
+            found[version] = directory, master, stack.enter_context(slave)
+        yield found
 
 
 def fill(peer: Peer, count: int, begin: int = 0) -> None:
@@ -142,3 +124,35 @@ def test_an_empty_slave_of_an_apache_master_begins_with_its_last_file(tmp_path):
         finally:
             slave.stop()
             peer.close()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_apache_slave_follows_us_byte_for_byte(followed, version):
+    directory, master, slave = followed[version]
+    replication = master.engine.broker.replication
+    log = master.engine.broker.store.log
+
+    def has_all() -> bool:
+        return any(one.acknowledged == log.written for one in replication.slaves)
+
+    wait_for(has_all, "the slave to have what was there")
+    for n in range(60, 80):
+        master.put("Orders", b"%d " % n * 8000, queue=n % 4)
+    wait_for(has_all, "the slave to have what came")
+    assert log.written > FILE
+    assert log_of(slave.store_dir, log.written) == log_of(directory / "store", log.written)
+    topics = {"Orders": 4}
+    wait_for(
+        lambda: read_everything(slave.address, topics) == read_everything(master.engine.broker_address, topics),
+        "the slave to serve what the master serves",
+        TABLES_S,
+        not_yet=(AssertionError,),
+    )
+    # Cut off and back, with records in between.
+    slave.kill()
+    wait_for(lambda: not replication.slaves, "the dead slave to go")
+    master.put("Orders", *[b"meanwhile %d" % n for n in range(50)])
+    slave.launch()
+    slave.wait_until_ready()
+    wait_for(has_all, "the slave to catch up")
+    assert log_of(slave.store_dir, log.written) == log_of(directory / "store", log.written)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from appliance.engine.hotpath import pick_entries as compiled
 from appliance.engine.store.message_reader import pick_entries as pure
 from appliance.engine.store.queues.consume_queue import ENTRY, HOLE_SIZE
+from tests.support.effort import effort
 
 pytestmark = pytest.mark.skipif(compiled is None, reason="the compiled part is not used")
 
@@ -48,7 +49,7 @@ def queues(draw) -> bytes:
 FILTERS = st.one_of(st.none(), st.frozensets(CODES, max_size=5), st.frozensets(I32, min_size=50, max_size=90))
 
 
-@settings(max_examples=1500, deadline=None, database=None)
+@settings(max_examples=effort(500, 1_500, 20_000), deadline=None, database=None)
 @given(queues(), FILTERS, st.integers(0, 4000), LIMIT_COUNTS, LIMIT_BYTES, st.booleans())
 def test_both_pick_the_same(entries, codes, log_begin, limit_count, limit_bytes, extension):
     asked = []

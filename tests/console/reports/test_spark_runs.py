@@ -15,6 +15,7 @@ from tests.console.conftest import pretend_running
 from tests.spark_reports.run.again import make_again, reports_of
 from tests.support.engine import RunningEngine
 from tests.support.priority import hurry_run
+from tests.support.spark import quick
 
 
 class Seen:
@@ -54,7 +55,9 @@ def running(tmp_path, db):
 SPARK = ReportSettings(engine="spark", driver_mib=768)
 
 
-def test_spark_and_plain_python_make_the_same_bytes(running, runner, request_of, tmp_path):
+def test_spark_and_plain_python_make_the_same_bytes(running, runner, request_of, tmp_path, monkeypatch):
+    for name, value in quick(tmp_path).items():
+        monkeypatch.setenv(name, value)
     for n in range(50):
         running.put("Orders", b"x" * (n + 1), queue=n % 4)
         running.put("Bills", b"y" * 100)

@@ -17,6 +17,7 @@ from appliance.engine.broker.filters import consumer_filters
 from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.command import RemotingCommand, encode_command
 from tests.engine.broker.conftest import BrokerDesk, consumer, subscription
+from tests.support.effort import effort
 from tests.support.fakes import FakeConnection
 
 PEERS = 3
@@ -267,7 +268,7 @@ HEARTBEAT_BODY = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=250, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=effort(100, 250, 3_000), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(
         st.one_of(HEARTBEAT_BODY.map(lambda value: json.dumps(value).encode()), st.binary(max_size=80)), max_size=6

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from appliance.engine.failover.member_files import with_epoch
 from appliance.engine.failover.set_state import EpochStart
 from appliance.engine.failover.truncation import consistent_point
+from tests.support.effort import effort
 
 
 def epochs(*pairs):
@@ -100,7 +101,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=1500, deadline=None)
+@settings(max_examples=effort(400, 1_500, 20_000), deadline=None)
 @given(STEPS)
 def test_it_is_where_the_bytes_part(steps):
     brokers = Set()

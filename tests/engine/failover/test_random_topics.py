@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.effort import effort
 from tests.support.engine import pull_fields, records, send_fields
 from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, SEND, Member, make, send, wait_for_same_log
 from tests.support.waiting import wait_for
@@ -137,7 +138,7 @@ class Story:
         self.leader.stop()
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(effort(2, 10, 100)))
 def test_what_was_acknowledged_is_what_the_next_leader_shows(tmp_path, seed):
     story = Story(tmp_path, seed)
     steps = {

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from appliance.engine.errors import RocketBoxError
+from tests.support.effort import effort
 from tests.support.engine import RunningEngine, send_fields
 from tests.support.engine_process import EngineProcess, Refused
 from tests.support.peer import Peer
@@ -83,12 +84,12 @@ def test_either_side_killed_again_and_again_under_load(rig):
     master.start()
     slave.start()
     acknowledged: list[bytes] = []
-    for round_ in range(6):
+    for round_ in range(effort(4, 12, 100)):
         loads = [Load(master.broker) for _ in range(4)]
         for load in loads:
             load.start()
         wait_for(lambda: sum(len(one.acknowledged) for one in loads) > 40, "acknowledgements")  # noqa: B023
-        time.sleep(0.05 * round_)
+        time.sleep(0.05 * (round_ % 6))
         victim = (master, slave)[round_ % 2]
         victim.kill()
         for load in loads:

@@ -10,6 +10,7 @@ from appliance.engine.filter.sql_filter import sql_filter
 from appliance.engine.protocol.properties import decode_properties
 from tests.support.batches import encode_member
 from tests.support.directories import shared_directory
+from tests.support.effort import effort
 from tests.support.engine import RunningEngine, pull_fields, records, send_fields
 from tests.support.waiting import wait_for
 
@@ -66,7 +67,7 @@ class Consumer:
         return True
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(effort(1, 6, 60)))
 def test_each_message_that_matches_comes_once_and_in_order(running, seed, monkeypatch):
     chance = random.Random(seed)
     monkeypatch.setattr(pull_path, "_JUDGED_A_TICK", chance.choice((0, 3, 64)))

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.support.effort import effort
 from tests.support.sql92.apache_filter import ApacheFilter
 from tests.support.sql92.expressions import questions, verdict
 
 BATCH = 35
-BATCHES = 105
+#: Each has some 110 verdicts.
+BATCHES = effort(35, 105, 1_000)
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +34,6 @@ def test_every_verdict_is_apaches(apache):
             seen[wanted] += 1
 
     compare()
-    assert seen.total() >= 10_000, seen
+    assert seen.total() >= 95 * BATCHES, seen
     # Each kind of verdict must be frequent enough to have been compared.
-    assert min(seen[kind] for kind in ("TRUE", "FALSE", "NULL", "THROWS", "REFUSED")) >= 300, seen
+    assert min(seen[kind] for kind in ("TRUE", "FALSE", "NULL", "THROWS", "REFUSED")) >= 2.8 * BATCHES, seen
