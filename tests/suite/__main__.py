@@ -88,7 +88,7 @@ class Run:
             command += ["-p", "no:schemathesis"]
         environment = {**os.environ, **part.environment}
         if self._nightly:
-            environment["ROCKETBOX_NIGHTLY"] = "1"
+            environment["NIGHTLY"] = "1"
         process = subprocess.Popen(
             command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT
         )
