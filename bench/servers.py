@@ -286,7 +286,7 @@ class ConsoleServer(RocketBoxServer):
         self._launched_at = time.monotonic()
         super()._launch(broker_port)
 
-    def wait_for_page(self, timeout_s: float = 30.0) -> float:
+    def wait_for_page(self, timeout_s: float = 90.0) -> float:
         """Seconds from the start of the process until a page was answered."""
         deadline = time.monotonic() + timeout_s
         while not self._ready_file.exists():
