@@ -35,7 +35,7 @@ from .hostile_frames import BOMBS, GROUPS, STATUS_REPLIES, TOPICS, Frames, Hosti
 
 FRAMES_A_LIFE = effort(20_000, 50_000, 50_000)
 SEEDS = range(effort(1, 2, 20))
-ONE_WAY_FRAMES = effort(2_000, 50_000, 500_000)
+ONE_WAY_FRAMES = effort(2_500, 50_000, 500_000)
 #: Frames that are sent at once; then a valid request must be answered.
 BATCH = 8
 #: Most processor time of the I/O thread for `BATCH` frames of any content; the load of the machine does not count.
