@@ -11,8 +11,8 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent
 PROGRAMS = {
-    "loadgen": ("loadgen.c", "closed_loop.c", "append.c", "long_poll.c", "paced.c", "connection.c", "wire.c"),
-    "calibrate": ("calibrate.c", "reply_server.c", "connection.c", "wire.c"),
+    "loadgen": ("loadgen.c", "closed_loop.c", "append.c", "long_poll.c", "paced.c", "connection.c", "wire.c", "sign.c"),
+    "calibrate": ("calibrate.c", "reply_server.c", "connection.c", "wire.c", "sign.c"),
 }
 
 

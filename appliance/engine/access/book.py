@@ -17,12 +17,14 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ..crc_lines import line_of, text_of
 from ..disk import Disk
 from ..errors import RefusedRequest, StartError
+from ..hotpath import TableState
 from ..journal_file import JournalFile
 from ..protocol.codes import ResponseCode
 from ..protocol.signature import SigningKey
@@ -56,7 +58,7 @@ class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class User:
     """An account with its keys and policies prepared. Frozen."""
 
-    __slots__ = ("account", "keys", "policies")
+    __slots__ = ("account", "keys", "policies", "signer")
 
     def __init__(self, account: Account) -> None:
         """Raises ValueError for an account that no journal may hold."""
@@ -64,6 +66,8 @@ class User:
             raise ValueError(f"a quota of {account.name} that cannot be")
         self.account = account
         self.keys = tuple(map(SigningKey, account.secrets))
+        #: The keys for the compiled twin, made when they are first used.
+        self.signer: Any = None
         self.policies = Policies(account.custom, account.default)
 
 
@@ -107,7 +111,7 @@ class Changes(msgspec.Struct):
     more: bool
 
 
-class Book:
+class Book(TableState):
     """Read by any thread; changed by any but remoting-io, one at a time."""
 
     def __init__(self, path: Path, disk: Disk | None = None) -> None:
