@@ -166,7 +166,7 @@ def compare(columns: Sequence[Column], bench: Bench, rounds: int, scratch: Path,
 
 def _garbage(address: tuple[str, int]) -> None:
     with socket.create_connection(address, timeout=10) as sock, contextlib.suppress(OSError):
-        sock.sendall(b"\x16\x03\x01\x40\x00" + os.urandom(2000))
+        sock.sendall(b"\x16\x03\x01\x07\xd0" + os.urandom(2000))
         sock.recv(1000)
 
 
