@@ -41,13 +41,13 @@ class Answers:
         self.codes.append(outcome.code)
 
 
-def recall(timers, key, due_ms):
+def recall(timers, key, due_ms, max_delay_s=10**9):
     """Send 370 and return the code of its answer."""
     path = RecallPath(
         timers.appends,
         timers.delivery.claims,
         timers.topics.get,
-        lambda: EngineConfig(Path("/data"), store=StoreConfig(timer_max_delay_sec=10**9)),
+        lambda: EngineConfig(Path("/data"), store=StoreConfig(timer_max_delay_sec=max_delay_s)),
         timers.clock.wall_ms,
         timers.delivery,
     )
@@ -136,6 +136,21 @@ def test_what_waits_can_be_recalled_after_the_clock_was_set_back(timers, clock):
     assert recall(timers, "delivered", delivered_due_ms) != 0
     timers.pass_time(15 * MINUTE_MS, MINUTE_MS)
     assert timers.arrived() == [b"delivered", b"stays"]
+
+
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_waits_as_long_as_allowed_can_be_recalled_after_the_clock_was_set_back(timers, clock, monkeypatch, saved):
+    monkeypatch.setattr(schedule, "MOST_INLINE", 1)  # a save makes a file
+    due_ms = timers.wait(b"waits", DAY_MS - 1000)
+    timers.rounds()
+    if saved:
+        timers.save()
+    step(timers, -HOUR_MS)
+    day_s = DAY_MS // 1000
+    assert recall(timers, "waits", due_ms + 2 * HOUR_MS, day_s) != 0  # no timer that waits can have this time
+    assert recall(timers, "waits", due_ms, day_s) == 0
+    timers.pass_time(2 * DAY_MS, HOUR_MS)
+    assert timers.arrived() == []
 
 
 def test_what_was_stored_a_moment_ago_waits_though_the_queue_is_half_in_its_file(timers):
