@@ -194,6 +194,22 @@ def test_what_was_sent_just_after_a_step_is_not_late_by_it_in_the_next_life(time
     following.close()
 
 
+@pytest.mark.parametrize("ms", [-HOUR_MS, -3000, -300, 300, 3000, HOUR_MS])
+@pytest.mark.parametrize("idle_ms", [1000, 2 * HOUR_MS])
+def test_two_steps_that_cancel_out_between_two_looks_make_no_delay_shorter_or_longer(timers, clock, ms, idle_ms):
+    timers.wait(b"before", 1)
+    timers.pass_time(idle_ms, max(100, idle_ms // 100))
+    clock.advance(60)
+    clock.jump(ms)
+    timers.wait(b"x", 5000)
+    clock.advance(60)
+    clock.jump(-ms)
+    timers.pass_time(4800)
+    assert timers.arrived() == [b"before"]
+    timers.pass_time(1300)
+    assert timers.arrived() == [b"before", b"x"]
+
+
 def test_merging_leaves_out_nothing_that_is_due_soon_after_the_clock_was_set_back(timers, clock, monkeypatch):
     """The messages look as if they were due tomorrow, and some of them are taken meanwhile."""
     monkeypatch.setattr(schedule, "MOST_INLINE", 1)
