@@ -117,8 +117,8 @@ class ReceivedMessage:
     """A message as a broker stored it. Properties and body are decoded on first use.
 
     topic: the one it was sent to, also of a copy that comes from its group's retry topic. queue, queue_offset: its
-    place. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC; of a time outside of the years 1
-    to 9999, which producers may say, their first or last moment.
+    place. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC; of a time outside of years 1 to
+    9999, which producers may say, their first or last moment.
     """
 
     __slots__ = ("_body", "_properties", "_record", "handled_before", "namespace", "queue")
