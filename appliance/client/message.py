@@ -102,11 +102,23 @@ class TopicStats:
     failed: int = 0
 
 
+_EARLIEST, _LATEST = datetime.min.replace(tzinfo=UTC), datetime.max.replace(tzinfo=UTC)
+_EPOCH = datetime.fromtimestamp(0, UTC)
+
+
+def _time_of(ms: int) -> datetime:
+    try:
+        return _EPOCH + timedelta(milliseconds=ms)
+    except OverflowError:
+        return _LATEST if ms > 0 else _EARLIEST
+
+
 class ReceivedMessage:
     """A message as a broker stored it. Properties and body are decoded on first use.
 
     topic: the one it was sent to, also of a copy that comes from its group's retry topic. queue, queue_offset: its
-    place. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC.
+    place. attempt: 1 at the first delivery. born_at, stored_at: with the time zone UTC; of a time outside of years 1 to
+    9999, which producers may say, their first or last moment.
     """
 
     __slots__ = ("_body", "_properties", "_record", "handled_before", "namespace", "queue")
@@ -153,11 +165,11 @@ class ReceivedMessage:
 
     @property
     def born_at(self) -> datetime:
-        return datetime.fromtimestamp(self._record.born_time_ms / 1000, UTC)
+        return _time_of(self._record.born_time_ms)
 
     @property
     def stored_at(self) -> datetime:
-        return datetime.fromtimestamp(self._record.store_time_ms / 1000, UTC)
+        return _time_of(self._record.store_time_ms)
 
     @property
     def properties(self) -> dict[str, str]:

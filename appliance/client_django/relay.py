@@ -1,10 +1,11 @@
 """Sends what the outbox holds. Any number of relays may work at once.
 
-A relay takes one lane after the other, for a time: it writes its name and the end of that time into the lane's row. It
-sends before it deletes, so a message is sent again if the relay dies in between, and its row waits for the lane's time
-to end. Of one key there is one message on its way, and the next one follows when that is confirmed; so the order
-remains when a send fails. A message that cannot be sent is tried for ever, later and later, and holds up its own key
-only.
+A relay takes one lane after the other, for a time: it writes its name and the end of that time into the lane's row.
+One that is there renews that long before, so a lane whose row stands still for this time is free, too: the database's
+clock was set back. It sends before it deletes, so a message is sent again if the relay dies in between, and its row
+waits for the lane's time to end. Of one key there is one message on its way, and the next one follows when that is
+confirmed; so the order remains when a send fails. A message that cannot be sent is tried for ever, later and later,
+and holds up its own key only.
 """
 
 from __future__ import annotations
@@ -56,6 +57,8 @@ class Relay:
         self._is_ending = is_ending
         self._lease_s = lease_s
         self._renew_at = 0.0
+        #: Lane of another relay -> (its row, when that was first seen).
+        self._seen: dict[int, tuple[object, float]] = {}
 
     def prepare(self) -> None:
         """Make the lanes that are missing."""
@@ -93,7 +96,17 @@ class Relay:
                 taken = bool(list(free.select_for_update(skip_locked=True))) and self._hold(free)
         else:
             taken = self._hold(free)
-        return taken
+        return taken or self._take_left(lane)
+
+    def _take_left(self, lane: int) -> bool:
+        """Take a lane whose relay has not renewed its lease for as long as it lasts."""
+        row = self._lane(lane).values_list("relay", "until").first()
+        seen, since = self._seen.get(lane, (None, 0.0))
+        now = self._monotonic()
+        if row is None or row != seen:
+            self._seen[lane] = row, now
+            return False
+        return now - since >= self._lease_s and self._hold(self._lane(lane).filter(relay=row[0], until=row[1]))
 
     def _hold(self, rows: models.QuerySet[OutboxLane]) -> bool:
         began = self._monotonic()

@@ -42,6 +42,15 @@ def handled(handler):
         return finish(consumer._handling(Batch(PushHeld(QUEUE), [message], 0.0))), message
 
 
+@pytest.mark.parametrize(("ms", "year"), [(7, 1970), (-62135596800001, 1), (1 << 62, 9999), (-(1 << 63), 1)])
+def test_whatever_time_a_producer_says_a_handler_can_read_it(ms: int, year: int) -> None:
+    host = encode_host(*HOST)
+    fields = Record(0, MAGIC_V1, 0, 0, 0, 7, 700, 0, ms, HOST, 1, HOST, 0, 0, b"x", "T", "")
+    message = ReceivedMessage(decode_record(encode_record(fields, host, host)), QUEUE)
+    assert message.born_at.year == year
+    assert message.stored_at.timestamp() == 0.001
+
+
 class SaysNothing(Retry):
     def __init__(self):
         """Leaves out what Retry sets."""

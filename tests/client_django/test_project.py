@@ -47,6 +47,15 @@ from django.db.models import QuerySet
 QuerySet.delete = lambda self: os.kill(os.getpid(), signal.SIGKILL)
 call_command("relay_outbox", "--lease", "1")
 """
+#: As if the database's clock had been set back by a day.
+A_DAY_BACK = """
+import django
+django.setup()
+from datetime import timedelta
+from django.db.models import F
+from appliance.client_django.models import OutboxLane
+assert OutboxLane.objects.exclude(until=None).update(until=F("until") + timedelta(days=1)) == 1
+"""
 LOOKS = """
 import django, json, sys
 django.setup()
@@ -238,12 +247,17 @@ def test_several_relays_send_each_message_once_and_keep_the_order_of_a_shard(
     assert project.look() == ([], 0)
 
 
-def test_a_relay_that_is_killed_between_send_and_mark_loses_nothing(project: Project, consumed, rocketmq_topic) -> None:
+@pytest.mark.parametrize("is_set_back", [False, True])
+def test_a_relay_that_is_killed_between_send_and_mark_loses_nothing(
+    project: Project, consumed, rocketmq_topic, is_set_back: bool
+) -> None:
     project.finish("-c", WRITES, rocketmq_topic, "1", "10")
     killed = project.launch("-c", DIES_BETWEEN_SEND_AND_MARK)
     assert killed.wait(120) == -signal.SIGKILL, project.said(killed)
     assert project.look()[1] == 10
-    project.finish("manage.py", "relay_outbox", "--until-empty")
+    if is_set_back:
+        project.finish("-c", A_DAY_BACK)
+    project.finish("manage.py", "relay_outbox", "--until-empty", "--lease", "1")
     found = consumed(rocketmq_topic, 11, timeout=60)
     assert [message.text for message in found] == ["0 0", *(f"0 {number}" for number in range(10))]
     assert found[0].properties["OUTBOX_ID"] == found[1].properties["OUTBOX_ID"], "a double can be known"

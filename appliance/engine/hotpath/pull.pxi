@@ -236,7 +236,7 @@ cdef bint pull_of(Header* header, PullAsk* ask) noexcept nogil:
     cdef int64_t low = -(<int64_t>1 << 62), high = <int64_t>1 << 62
     cdef Field* field
     memset(ask, 0, sizeof(PullAsk))
-    ask.opaque = header.opaque
+    ask.opaque, ask.commit_offset = header.opaque, -1
     for index in range(header.count):
         field = &header.fields[index]
         if is_name(field, b"consumerGroup", 13):

@@ -228,6 +228,8 @@ class MessageStore(Appender):
         self.files.checkpoint.limit(found.last_time_ms)
         self.publication.begin(found.end, found.last_offset)
         self.store_ms = found.last_time_ms
+        if found.last_offset >= 0:
+            self.cleaner.seen_ms = found.last_time_ms + self.clock_steps.ahead_ms(found.last_offset)
         for queue in found.touched:
             self.queues.touch(queue)
             self._tail_bytes += len(queue.tail)

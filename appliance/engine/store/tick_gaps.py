@@ -11,6 +11,8 @@ come after one reading of the clock, so the ticks around a step are kept here:
 
 from __future__ import annotations
 
+import math
+
 from ..named_tuple import NamedTuple
 
 #: A tick that begins later than this after the one before, or earlier than that one, is kept.
@@ -45,6 +47,10 @@ class TickGaps:
         self._began, self._end, self._wall_ms = begin, end, wall_ms
         if not 0 <= wall_ms - before_ms <= GAP_MS:
             self.gaps = (*self.gaps[1 - MOST_GAPS :], TickGap(began, begin, before_ms, wall_ms))
+
+    def earliest_ms(self, looked: int, written: int) -> float:
+        """Return the earliest reading of the clock that shows for records in [looked, written); inf if none does."""
+        return min((gap.after_ms for gap in self.gaps if looked <= gap.begin < written), default=math.inf)
 
     def narrowed(self, ms: int, looked: int, written: int, old_ms: float) -> tuple[int, int]:
         """Return a part of [looked, written), records that were stored while the clock was set by `ms`: those before it

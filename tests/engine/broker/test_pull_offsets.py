@@ -48,6 +48,18 @@ def total_in_flight(peer):
     return fastjson.loads(peer.ask(317, {"isOrder": "false"}).body)["totalInflightDiff"]
 
 
+@pytest.mark.parametrize("code", [11, 361])
+@pytest.mark.parametrize("said", [None, "", "-1", "1"])
+def test_a_pull_that_says_no_offset_to_commit_moves_the_group_nowhere(filled, code, said):
+    """Twice: the compiled twin takes pulls like one that was admitted before."""
+    fields = pull_fields(TOPIC, 0, 2, sysFlag=5, commitOffset=said)
+    if said is None:
+        del fields["commitOffset"]
+    for _ in range(2):
+        filled.ask(code, fields)
+        assert row(filled)[0] == (1 if said == "1" else 2)
+
+
 def test_what_was_pulled_and_not_committed_is_in_flight(filled):
     assert row(filled) == (2, 2)
     assert total_in_flight(filled) == 0

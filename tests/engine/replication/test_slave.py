@@ -13,7 +13,7 @@ from appliance.engine.broker.offsets import LATELY_MOVED
 from appliance.engine.errors import Unavailable
 from appliance.engine.fastjson import loads
 from tests.exchange.both_ways import missing_keys, read_everything
-from tests.support.engine import send_fields
+from tests.support.engine import pull_fields, send_fields
 from tests.support.members_of_set import DELETE_TOPIC, make, send
 from tests.support.peer import Peer
 from tests.support.ports import reserve_port
@@ -230,6 +230,29 @@ def test_no_acknowledged_message_of_a_topic_made_again_with_more_queues_is_missi
     content = read_everything(master.engine.broker_address, topics)
     assert len(content.records) == 16
     assert read_everything(slave.engine.broker_address, topics) == content
+
+
+def test_a_queue_of_a_topic_made_again_as_it_was_begins_where_the_masters_does(pair):
+    """The slave hears of the deletion when the topic is there again, and so sees no change of its table."""
+    master = pair[0]()
+    fill(master, 8)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
+    with closing(master.peer()) as peer:
+        assert peer.ask(DELETE_TOPIC, {"topic": "Orders"}).code == 0
+        make(peer, "Orders", 4)
+    wait_for(lambda: slave.engine.broker.store.queues.begins_of("Orders"), "the deletion")
+    wait_for(lambda: slave.engine.broker.store.offset_range("Orders", 0) == (2, 2), "the beginning")
+
+    def pulled(server, offset):
+        with closing(server.peer()) as peer:
+            answer = peer.ask(11, pull_fields("Orders", 0, offset))
+            return answer.code, {name: answer.ext_fields[name] for name in ("nextBeginOffset", "minOffset")}
+
+    for offset in (0, 1):
+        assert pulled(master, offset) == (21, {"nextBeginOffset": "2", "minOffset": "2"})
+        wait_for(lambda offset=offset: pulled(slave, offset) == pulled(master, offset), "the same answer")
 
 
 def test_a_slave_that_people_make_the_master_has_the_topics_of_the_last_moment(pair, tmp_path):

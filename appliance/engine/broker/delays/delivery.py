@@ -164,7 +164,12 @@ class DeliverDelayed(ServiceThread):
         progress.on_saved = self._settled.trim
         # Owned by the thread; numbers may be read by anyone.
         self._time = WaitingTime(
-            clock, lambda: store.log.written, lambda: store.store_ms, store.clock_steps, self._clock_was_set
+            clock,
+            lambda: store.log.written,
+            lambda: store.store_ms,
+            store.clock_steps,
+            store.tick_gaps,
+            self._clock_was_set,
         )
         self._files = store.queues.new_files(_DESCRIPTORS)
         self._levels: dict[int, _Level] = {}

@@ -28,6 +28,7 @@ from collections.abc import Callable
 from ...clock import Clock
 from ...named_tuple import NamedTuple
 from ...store.clock_steps import ClockSteps, ahead_of, is_step, slewed_ms
+from ...store.tick_gaps import TickGaps
 
 logger = logging.getLogger(__name__)
 
@@ -63,14 +64,16 @@ class WaitingTime:
         written: Callable[[], int],
         stamped_ms: Callable[[], int],
         steps: ClockSteps,
+        gaps: TickGaps,
         on_step: Callable[[int, int, int, float], None] = lambda ms, looked, written, old_ms: None,
     ) -> None:
-        """written: up to where records have been put into the log. stamped_ms: the newest store time. steps: of the
-        store. on_step: called with the ms by which the clock was set, the log's end at the looks before and after that,
-        and a reading that the clock could not have reached by then if it had not been set."""
+        """written: up to where records have been put into the log. stamped_ms: the newest store time. steps, gaps: of
+        the store. on_step: called with the ms by which the clock was set, the log's end at the looks before and after
+        that, and a reading that the clock could not have reached by then if it had not been set."""
         self._clock = clock
         self._written = written
         self._stamped_ms = stamped_ms
+        self._gaps = gaps
         self._on_step = on_step
         # The spans at the start; later ones are in `_spans` below.
         self._earlier = steps.spans
@@ -131,13 +134,19 @@ class WaitingTime:
             logger.warning(
                 "delays: the clock was set %s by %.3f s", "back" if jump < 0 else "forward", abs(jump) / 1000
             )
+        # A clock that was set back and forward again shows in the ticks in between, if they stored anything.
+        least = self._jumps
+        earliest = self._gaps.earliest_ms(self._checked, written)
+        if earliest < min(self._wall, wall - passed) - SETTLE_S * 1000:
+            least -= math.ceil(wall - earliest)
+            self._unsure_until = steady + SETTLE_S
         if stamped > wall + AHEAD_MS:  # store times stand still until the clock has caught up
             self._unsure_until = max(self._unsure_until, steady + SETTLE_S)
         self._wall, self._steady, self._looked = wall, steady, steady
         unsure = steady < self._unsure_until
         if unsure or self._unsure:
             if written > self._checked:
-                least = min([self._jumps, *(jumps for _, jumps in self._former)])
+                least = min([least, *(jumps for _, jumps in self._former)])
                 self._add(_Span(self._checked, None, self.now_ms(), least))
             if not unsure:
                 self._add(_Span(written, self._jumps))

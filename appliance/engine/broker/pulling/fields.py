@@ -39,7 +39,7 @@ class PullFields(
     offset: int
     max_count: int
     sys_flag: int
-    commit_offset: int = 0
+    commit_offset: int = -1  # no offset that a queue can have
     suspend_ms: int = 0
     sub_version: int = 0
     subscription: Annotated[str, msgspec.Meta(max_length=MOST_EXPRESSION_CHARS)] | None = None

@@ -162,7 +162,9 @@ class DeliverTimers(ServiceThread):
         queue = store.find_queue(TIMER_TOPIC, 0)
         self._end_at_start = 0 if queue is None else queue.max_offset
         # Owned by the thread; numbers may be read by anyone.
-        self._time = WaitingTime(clock, lambda: store.log.written, lambda: store.store_ms, store.clock_steps)
+        self._time = WaitingTime(
+            clock, lambda: store.log.written, lambda: store.store_ms, store.clock_steps, store.tick_gaps
+        )
         self._files = store.queues.new_files(_DESCRIPTORS)
         self._spans = SpanReader(store.log)
         self._loaded = False

@@ -154,8 +154,8 @@ class RecallPath:
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != options.broker.broker_name:
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, _NOT_AVAILABLE)
-        most_late_ms = self._delivery.index.most_late_ms if self._delivery else 0
-        if not -most_late_ms < handle.at_ms - now_ms < options.store.timer_max_delay_sec * 1000:
+        late_ms, early_ms = self._delivery.index.drift_ms if self._delivery else (0, 0)
+        if not -late_ms < handle.at_ms - now_ms < options.store.timer_max_delay_sec * 1000 + early_ms:
             raise RefusedRequest(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle
 

@@ -431,10 +431,11 @@ class TimerIndex:
         return None
 
     @property
-    def most_late_ms(self) -> int:
-        """Longest time by which a waiting message may be overdue by the wall clock, which was set. Any thread."""
+    def drift_ms(self) -> tuple[int, int]:
+        """Longest times by which waiting messages may look too late, and too early, by the wall clock, which was set.
+        Any thread."""
         shifts = [self._shift_ms, *(run.shift_ms for run in self._runs)]
-        return max(0, self._jumps_ms - min(shifts))
+        return max(0, self._jumps_ms - min(shifts)), max(0, max(shifts) - self._jumps_ms)
 
     def _some_lanes(self, lane: int) -> list[_Lane]:
         """Return a topic's lane and lane 0, where the entries of older versions are, as far as they have entries."""

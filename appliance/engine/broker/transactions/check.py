@@ -159,7 +159,7 @@ class CheckTransactions(ServiceThread):
         #: (end of the log, half, op): offsets that may be saved once the log is durable to that end.
         self._progress: tuple[int, int, int] | None = None
         #: Clock for ages. It follows a wall clock that is set forward only after a while.
-        self._ages = AgeClock(clock)
+        self._ages = AgeClock(clock, store.cleaner.seen_ms)
         self._began_ms = self.now_ms()
         self._reviewed_ms = self._began_ms
         #: Number of questions sent since the start.

@@ -58,20 +58,24 @@ class AgeClock:
     """The time that ages are measured by. Belongs to one thread.
 
     A clock set back is followed at once, since that keeps more. One set forward is followed only after
-    BELIEVED_AFTER_S; until then time passes at the steady clock's pace, so that a wrong year deletes nothing.
+    BELIEVED_AFTER_S; until then time passes at the steady clock's pace, so that a wrong year deletes nothing. The same
+    holds for a clock that was set while no broker ran, which looks like a long stop and is not told of.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, seen_ms: int = 0) -> None:
+        """seen_ms: newest time that an earlier process left here, by this clock; 0 if there is none."""
         self._clock = clock
         self._wall_ms = clock.wall_ms()
-        self._steady = clock.steady()
+        self._steady = self._jumped_at = clock.steady()
         self._ahead_ms = 0
-        self._jumped_at = 0.0
+        self._is_seen = True
+        if 0 < seen_ms < self._wall_ms - JUMP_MS:
+            self._ahead_ms, self._wall_ms, self._is_seen = self._wall_ms - seen_ms, seen_ms, False
 
     @property
     def ahead_ms(self) -> int:
-        """Distance of the wall clock ahead of the time used; 0 while it is trusted."""
-        return self._ahead_ms
+        """Distance of the wall clock ahead of the time used, if it was seen to be set; 0 while it is trusted."""
+        return self._ahead_ms if self._is_seen else 0
 
     def now_ms(self) -> int:
         """Return milliseconds since the epoch. To be called regularly, so that drift is not taken for a jump."""
@@ -85,9 +89,10 @@ class AgeClock:
                     ahead_ms // 1000,
                     BELIEVED_AFTER_S,
                 )
-                self._ahead_ms, self._jumped_at = ahead_ms, steady
+                self._ahead_ms, self._jumped_at, self._is_seen = ahead_ms, steady, True
             if steady - self._jumped_at < BELIEVED_AFTER_S:
                 return expected_ms
-            logger.warning("cleaner: the clock is believed from now on")
+            if self._is_seen:
+                logger.warning("cleaner: the clock is believed from now on")
         self._wall_ms, self._steady, self._ahead_ms = wall_ms, steady, 0
         return wall_ms

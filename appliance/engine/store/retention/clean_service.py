@@ -113,6 +113,8 @@ class CleanService(ServiceThread):
         self._scheduler = scheduler
         # Set by the owner before start(); values are read at each use.
         self.options = StoreConfig()
+        #: Newest store time of an earlier process, by this broker's clock; 0 if there is none.
+        self.seen_ms = 0
         #: Called by this thread with the end of files to delete; each returns why they must stay for now, None if they
         #: may go. A keeper with a reason has the messages that wait in them stored again, and is called again.
         self.keepers: list[Callable[[int], str | None]] = []
@@ -153,7 +155,7 @@ class CleanService(ServiceThread):
         super().start()
 
     def _prepare(self) -> None:
-        self._ages = AgeClock(self.clock)
+        self._ages = AgeClock(self.clock, self.seen_ms)
         self._trimmer = QueueTrimmer(self._log, self._queues, self._records, self._writer, self._pause)
         self._log_begin = self._told_begin = self._log.min_offset
         self._started = self.clock.monotonic()

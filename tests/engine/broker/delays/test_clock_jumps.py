@@ -8,6 +8,7 @@ from appliance.engine.broker.delays.waiting_time import MOST_SPANS, WaitingTime
 from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.store.clock_steps import NAME, ClockSteps
+from appliance.engine.store.tick_gaps import TickGaps
 from tests.support.delays import LEVELS_MS, Delays
 from tests.support.store import StoreUnderTest
 
@@ -68,6 +69,19 @@ class Sent:
 @pytest.fixture
 def sent(under_test, clock):
     return Sent(Delays(under_test, clock), clock)
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS, 3000, -3000, 500, -500])
+def test_two_jumps_that_cancel_out_between_two_looks_change_nothing(sent, clock, jump_ms):
+    sent.send(1)
+    sent.pass_time(600)
+    clock.advance(20)
+    clock.jump(jump_ms)
+    sent.send(2)
+    clock.advance(20)
+    clock.jump(-jump_ms)
+    sent.pass_time(7000)
+    sent.judge()
 
 
 @pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS, 3000, -3000, 500, -500])
@@ -191,7 +205,7 @@ def test_a_sent_message_after_a_start_with_a_clock_behind_the_store_waits_its_ti
 def test_the_spans_of_a_clock_that_stands_still_for_long_are_bounded(tmp_path):
     clock, log = FakeClock(), [0]
     stamped = clock.wall_ms() + 24 * HOUR_MS
-    time = WaitingTime(clock, lambda: log[0], lambda: stamped, ClockSteps(tmp_path / NAME, Disk()))
+    time = WaitingTime(clock, lambda: log[0], lambda: stamped, ClockSteps(tmp_path / NAME, Disk()), TickGaps())
     stored = []
     for _ in range(3 * MOST_SPANS):
         stored.append((log[0], clock.monotonic() * 1000))

@@ -41,13 +41,13 @@ class Answers:
         self.codes.append(outcome.code)
 
 
-def recall(timers, key, due_ms):
+def recall(timers, key, due_ms, max_delay_s=10**9):
     """Send 370 and return the code of its answer."""
     path = RecallPath(
         timers.appends,
         timers.delivery.claims,
         timers.topics.get,
-        lambda: EngineConfig(Path("/data"), store=StoreConfig(timer_max_delay_sec=10**9)),
+        lambda: EngineConfig(Path("/data"), store=StoreConfig(timer_max_delay_sec=max_delay_s)),
         timers.clock.wall_ms,
         timers.delivery,
     )
@@ -138,6 +138,21 @@ def test_what_waits_can_be_recalled_after_the_clock_was_set_back(timers, clock):
     assert timers.arrived() == [b"delivered", b"stays"]
 
 
+@pytest.mark.parametrize("saved", [False, True])
+def test_what_waits_as_long_as_allowed_can_be_recalled_after_the_clock_was_set_back(timers, clock, monkeypatch, saved):
+    monkeypatch.setattr(schedule, "MOST_INLINE", 1)  # a save makes a file
+    due_ms = timers.wait(b"waits", DAY_MS - 1000)
+    timers.rounds()
+    if saved:
+        timers.save()
+    step(timers, -HOUR_MS)
+    day_s = DAY_MS // 1000
+    assert recall(timers, "waits", due_ms + 2 * HOUR_MS, day_s) != 0  # no timer that waits can have this time
+    assert recall(timers, "waits", due_ms, day_s) == 0
+    timers.pass_time(2 * DAY_MS, HOUR_MS)
+    assert timers.arrived() == []
+
+
 def test_what_was_stored_a_moment_ago_waits_though_the_queue_is_half_in_its_file(timers):
     """Entries in a file and entries in memory are read in two steps."""
     timers.wait(b"in the file", DAY_MS)
@@ -177,6 +192,22 @@ def test_what_was_sent_just_after_a_step_is_not_late_by_it_in_the_next_life(time
     following.pass_time(200)
     assert b"after %d" % HOUR_MS in following.arrived()
     following.close()
+
+
+@pytest.mark.parametrize("ms", [-HOUR_MS, -3000, -300, 300, 3000, HOUR_MS])
+@pytest.mark.parametrize("idle_ms", [1000, 2 * HOUR_MS])
+def test_two_steps_that_cancel_out_between_two_looks_make_no_delay_shorter_or_longer(timers, clock, ms, idle_ms):
+    timers.wait(b"before", 1)
+    timers.pass_time(idle_ms, max(100, idle_ms // 100))
+    clock.advance(60)
+    clock.jump(ms)
+    timers.wait(b"x", 5000)
+    clock.advance(60)
+    clock.jump(-ms)
+    timers.pass_time(4800)
+    assert timers.arrived() == [b"before"]
+    timers.pass_time(1300)
+    assert timers.arrived() == [b"before", b"x"]
 
 
 def test_merging_leaves_out_nothing_that_is_due_soon_after_the_clock_was_set_back(timers, clock, monkeypatch):

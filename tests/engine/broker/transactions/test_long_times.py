@@ -124,6 +124,26 @@ def test_a_clock_that_is_set_forward_sets_nothing_aside(running: Moved, clock: S
     assert end(producer, half, COMMIT).code == 0
 
 
+def test_a_start_with_a_clock_that_is_years_ahead_sets_nothing_aside_at_once(
+    running: Moved, clock: SkippingClock
+) -> None:
+    half = send_half(running.peer(), "K")
+    running.stop()
+    clock.set_by_ms += 20_000 * H
+    running.begin()
+    producer = running.fresh_producer()
+    clock.skipped_ms += REVIEW_MS
+    assert times(question(producer)) == "1"
+    assert stored(running.peer(), ASIDE) == []
+    assert end(producer, half, COMMIT).code == 0
+    send_half(running.peer(), "K2")
+    running.stop()
+    clock.set_by_ms += 20_000 * H
+    running.begin()
+    clock.skipped_ms += 1 * H + REVIEW_MS  # by now that clock is believed
+    assert wait_for(lambda: stored(running.peer(), ASIDE), "it is set aside")
+
+
 @pytest.mark.parametrize(
     ("asks", "immunity_s", "after_ms"), [("_act_on", 5, 6 * S), ("_act_on_oldest", 600, REVIEW_MS)]
 )

@@ -537,6 +537,22 @@ def test_a_clock_that_was_set_forward_deletes_nothing_at_once(store):
     assert store.look().log_files_deleted == 0
 
 
+def test_a_clock_that_was_set_forward_while_nothing_ran_deletes_nothing_at_once(store):
+    """It looks like a long stop, and no check complains about it."""
+    store.fill(2)
+    store.flushed()
+    store.clock.jump(365 * 24 * HOUR_MS)
+    store = reopened(store)
+    store.pass_time(59 * 60_000)
+    store.store.cleaner.request()
+    status = store.look()
+    assert (status.log_files_deleted, status.clock_ahead_ms) == (0, 0)
+    store.pass_time(61_000)
+    store.store.cleaner.request()
+    assert store.look().log_files_deleted == 2
+    store.stop()
+
+
 def test_a_clock_that_stays_where_it_was_set_is_believed(clock):
     ages = AgeClock(clock)
     clock.jump(HOUR_MS)
