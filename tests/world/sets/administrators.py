@@ -1,0 +1,121 @@
+"""Administrators of a set: topics, and what retention takes by hand or with time."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+from appliance.engine.errors import AdminError
+from tests.world.actors.administrators import CREATE_TOPIC, DELETE_TOPIC, topic_fields
+from tests.world.actors.purges import purges_of
+from tests.world.disk import CAPACITY
+from tests.world.oracle import RESERVED_S
+from tests.world.sets.kind import QUEUES, Act, Kind, new_topic, someone
+
+if TYPE_CHECKING:
+    from tests.world.sets.member import Member
+    from tests.world.sets.world import SetWorld
+
+CLEAN_LOG = 329
+#: Longer than messages are kept.
+AWAY_S = RESERVED_S + 1800.0
+
+
+def _make(world: SetWorld, act: Act) -> str:
+    leader = world.leader()
+    if leader is None:
+        return "nobody leads"
+    answer = world.ask(leader, CREATE_TOPIC, topic_fields(act["topic"], QUEUES))
+    if answer is not None and answer.code == 0:
+        if not world.oracle.is_async:
+            world.oracle.topics[act["topic"]] = QUEUES
+        return f"{leader.name} made it"
+    return "no answer" if answer is None else f"refused with {answer.code} {answer.remark}"
+
+
+def _delete(world: SetWorld, act: Act) -> str:
+    leader = world.leader()
+    if leader is None:
+        return "nobody leads"
+    answer = world.ask(leader, DELETE_TOPIC, {"topic": act["topic"]})
+    sure = answer is not None and answer.code == 0
+    world.oracle.removed(act["topic"], sure)
+    if sure:
+        _then(world, leader, act)
+    return f"{leader.name} deleted it" if sure else "no answer" if answer is None else f"refused with {answer.code}"
+
+
+def _purge(world: SetWorld, act: Act) -> str:
+    leader, topic = world.leader(), act["topic"]
+    if leader is None:
+        return "nobody leads"
+    if not all(world.read(leader, topic, queue) for queue in range(QUEUES)) or not leader.serves:
+        return "it does not serve"
+    broker = leader.broker
+    ends = {queue: broker.store.max_offset(topic, queue) for queue in range(QUEUES)}
+    purges = purges_of(broker, leader.pools)
+    answer = world.act_on(leader, lambda: purges.purge(topic, force=True))
+    if answer is None or isinstance(answer, AdminError):
+        world.oracle.removed(topic, False, dict.fromkeys(range(QUEUES), 1 << 60))
+        return "no answer" if answer is None else f"refused: {answer}"
+    world.oracle.removed(topic, True, ends)
+    _then(world, leader, act)
+    return f"{leader.name} purged it: {ends}"
+
+
+def _then(world: SetWorld, leader: Member, act: Act) -> None:
+    """The leader dies as soon as it has answered."""
+    if act.get("then") and leader.running:
+        world.hurt(leader)
+        leader.kill(act["then"], world.chance)
+
+
+# --- retention
+
+
+def _clean(world: SetWorld, act: Act) -> str:
+    """Have a member delete old files at once. away: all members are down for hours before."""
+    if act["away"]:
+        for member in world.members:
+            world.hurt(member)
+            if member.running:
+                member.stop()
+        world.scheduler.now += AWAY_S
+        for member in world.members:
+            if not member.running:
+                world.start(member)
+        for message in world.oracle.sent.values():
+            if message.kind == "half" and message.end == "":
+                message.fate = "doubtful"  # it may be too old to be asked about
+        world.run(lambda: world.leader() is not None, 30.0)
+    member = world.who(act["who"])
+    answer = world.ask(member, CLEAN_LOG, {})
+    world.pass_time(3.0)
+    begin = member.broker.store.log.min_offset if member.role and member.seat.broker is not None else -1
+    return f"{member.name} {answer and answer.code}, its log begins at {begin}"
+
+
+def _fill(world: SetWorld, act: Act) -> str:
+    """The disk of one member is so full for a while that log files go before their time."""
+    member = world.who(act["who"])
+    if not member.running:
+        return "it is down"
+    world.oracle.were_full.add(member.name)
+    member.disk.used = int(CAPACITY * 0.93)
+    world.pass_time(act["for"])
+    member.disk.used = CAPACITY // 10
+    begin = member.broker.store.log.min_offset if member.role and member.seat.broker is not None else -1
+    return f"{member.name}, its log begins at {begin}"
+
+
+def _new_removal(chance: random.Random) -> Act:
+    return new_topic(chance) | {"then": chance.choice(("", "", "all", "none"))}
+
+
+KINDS = [
+    Kind("make", 1, new_topic, _make),
+    Kind("delete", 1.5, _new_removal, _delete),
+    Kind("purge", 1.5, _new_removal, _purge),
+    Kind("clean", 0.5, lambda chance: {"who": someone(chance), "away": chance.random() < 0.6}, _clean),
+    Kind("fill", 0.5, lambda chance: {"who": someone(chance), "for": chance.choice((3.0, 8.0))}, _fill),
+]
