@@ -10,7 +10,8 @@ from tests.world.actors.administrators import CREATE_TOPIC, DELETE_TOPIC, topic_
 from tests.world.actors.purges import purges_of
 from tests.world.disk import CAPACITY
 from tests.world.oracle import RESERVED_S
-from tests.world.sets.kind import QUEUES, Act, Kind, new_topic, someone
+from tests.world.sets import clients
+from tests.world.sets.kind import MOST_QUEUES, QUEUES, Act, Kind, new_topic, someone
 
 if TYPE_CHECKING:
     from tests.world.sets.member import Member
@@ -25,11 +26,17 @@ def _make(world: SetWorld, act: Act) -> str:
     leader = world.leader()
     if leader is None:
         return "nobody leads"
-    answer = world.ask(leader, CREATE_TOPIC, topic_fields(act["topic"], QUEUES))
+    there = leader.broker.topics.get(act["topic"])
+    count = max(act.get("queues", QUEUES), there.read_queue_nums if there is not None else 0)
+    answer = world.ask(leader, CREATE_TOPIC, topic_fields(act["topic"], count))
     if answer is not None and answer.code == 0:
         if not world.oracle.is_async:
-            world.oracle.topics[act["topic"]] = QUEUES
-        return f"{leader.name} made it"
+            world.oracle.topics[act["topic"]] = count
+        if act.get("send") and leader.serves:
+            message = {"topic": act["topic"], "queue": count - 1, "n": act["n"], "pick": act["pick"]}
+            clients.send_to(world, leader, message, b"%d " % act["n"])
+        _then(world, leader, act)
+        return f"{leader.name} made it, with {count} queues"
     return "no answer" if answer is None else f"refused with {answer.code} {answer.remark}"
 
 
@@ -49,14 +56,14 @@ def _purge(world: SetWorld, act: Act) -> str:
     leader, topic = world.leader(), act["topic"]
     if leader is None:
         return "nobody leads"
-    if not all(world.read(leader, topic, queue) for queue in range(QUEUES)) or not leader.serves:
+    if not all(world.read(leader, topic, queue) for queue in range(MOST_QUEUES)) or not leader.serves:
         return "it does not serve"
     broker = leader.broker
-    ends = {queue: broker.store.max_offset(topic, queue) for queue in range(QUEUES)}
+    ends = {queue: broker.store.max_offset(topic, queue) for queue in range(MOST_QUEUES)}
     purges = purges_of(broker, leader.pools)
     answer = world.act_on(leader, lambda: purges.purge(topic, force=True))
     if answer is None or isinstance(answer, AdminError):
-        world.oracle.removed(topic, False, dict.fromkeys(range(QUEUES), 1 << 60))
+        world.oracle.removed(topic, False, dict.fromkeys(range(MOST_QUEUES), 1 << 60))
         return "no answer" if answer is None else f"refused: {answer}"
     world.oracle.removed(topic, True, ends)
     _then(world, leader, act)
@@ -108,12 +115,18 @@ def _fill(world: SetWorld, act: Act) -> str:
     return f"{member.name}, its log begins at {begin}"
 
 
+def _new_make(chance: random.Random) -> Act:
+    return _new_removal(chance) | {
+        "queues": chance.choice((QUEUES, QUEUES, MOST_QUEUES)), "send": chance.random() < 0.5,
+    }  # fmt: skip
+
+
 def _new_removal(chance: random.Random) -> Act:
     return new_topic(chance) | {"then": chance.choice(("", "", "all", "none"))}
 
 
 KINDS = [
-    Kind("make", 1, new_topic, _make),
+    Kind("make", 1, _new_make, _make),
     Kind("delete", 1.5, _new_removal, _delete),
     Kind("purge", 1.5, _new_removal, _purge),
     Kind("clean", 0.5, lambda chance: {"who": someone(chance), "away": chance.random() < 0.6}, _clean),

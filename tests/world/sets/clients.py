@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.support.peer import send_fields
 from tests.world.oracle import Place, Violation
-from tests.world.sets.kind import QUEUES, TOPICS, Act, Kind, new_topic
+from tests.world.sets.kind import MOST_QUEUES, QUEUES, TOPICS, Act, Kind, new_topic
 from tests.world.sets.oracle import Sent
 
 if TYPE_CHECKING:
@@ -33,10 +33,10 @@ def _send(world: SetWorld, act: Act) -> str:
     if leader is None:
         world.pass_time(1.0)
         return "nobody leads"
-    return _send_to(world, leader, act, b"%d " % act["n"])
+    return send_to(world, leader, act, b"%d " % act["n"])
 
 
-def _send_to(world: SetWorld, leader: Member, act: Act, name: bytes) -> str:
+def send_to(world: SetWorld, leader: Member, act: Act, name: bytes) -> str:
     body = name + b"x" * act.get("size", 0)
     kind, delay, text = "plain", 0.0, ""
     if "level" in act:
@@ -68,7 +68,7 @@ def _burst(world: SetWorld, act: Act) -> str:
         leader = world.leader()
         if leader is None:
             return f"{outcome} nobody leads"
-        outcome = _send_to(world, leader, act, b"%d.%d " % (act["n"], number))
+        outcome = send_to(world, leader, act, b"%d.%d " % (act["n"], number))
     return outcome
 
 
@@ -76,7 +76,7 @@ def _look(world: SetWorld, act: Act) -> str:
     leader = world.leader()
     if leader is None:
         return "nobody leads"
-    return f"{leader.name} {sum(world.read(leader, act['topic'], queue) for queue in range(QUEUES))}"
+    return f"{leader.name} {sum(world.read(leader, act['topic'], queue) for queue in range(MOST_QUEUES))}"
 
 
 # --- what waits
@@ -103,7 +103,7 @@ def _recall(world: SetWorld, act: Act) -> str:
             message.end = before
         return f"act {message.act} refused with {answer.code} {answer.remark}"
     # It may have come before, unseen.
-    if all(world.read(leader, message.topic, queue) for queue in range(QUEUES)) and not message.arrived:
+    if all(world.read(leader, message.topic, queue) for queue in range(MOST_QUEUES)) and not message.arrived:
         message.end = "taken back"
     return f"act {message.act} taken back at {leader.name}"
 
@@ -177,8 +177,12 @@ def ask_offset(world: SetWorld, leader: Member, topic: str, queue: int) -> int |
 # --- thinking up
 
 
+def _queue(chance: random.Random) -> int:
+    return chance.randrange(QUEUES if chance.random() < 0.9 else MOST_QUEUES)
+
+
 def _new_send(chance: random.Random) -> Act:
-    act: Act = {"topic": chance.choice(TOPICS), "queue": chance.randrange(QUEUES), "pick": chance.randrange(2)}
+    act: Act = {"topic": chance.choice(TOPICS), "queue": _queue(chance), "pick": chance.randrange(2)}
     kind = chance.random()
     if kind < 0.15:
         act["level"] = chance.randint(1, len(LEVELS_S))

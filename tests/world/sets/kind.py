@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 Act = dict[str, Any]
 TOPICS = ("A", "B")
-QUEUES = 4
+#: Of a topic that a send makes; an administrator may add some, up to the other number.
+QUEUES, MOST_QUEUES = 4, 6
 
 
 class Kind(NamedTuple):

@@ -28,13 +28,14 @@ KINDS: dict[str, Kind] = {
 
 
 def script_of(seed: int, steps: int) -> list[Act]:
-    """The acts of a seed; the first one says how many members there are, how many have to be in sync, and whether an
-    acknowledgement waits for them."""
+    """The acts of a seed; the first one says how many members there are, how many have to be in sync, whether an
+    acknowledgement waits for them, and how wrong their clocks are."""
     chance = random.Random(f"set {seed}")
     script: list[Act] = [
         {
             "n": 0, "act": "begin", "members": chance.choice((2, 3, 3)), "min": chance.choice((1, 1, 2)),
             "async": chance.random() < 0.2,
+            "skew": [0, *chance.choice(((0, 0), (0, 0), (3_600_000, -3_600_000), (-3_600_000, 3_600_000)))],
         }
     ]  # fmt: skip
     weights = [kind.weight * chance.choice((0.3, 1.0, 1.0, 3.0)) for kind in KINDS.values()]
@@ -66,7 +67,7 @@ def play(seed: int, script: list[Act], told: Callable[[Done], None] | None = Non
     state = random.getstate()
     random.seed(f"{seed} start")
     said = script[0] if script and script[0]["act"] == "begin" else {"members": 3, "min": 1}
-    is_async = said.get("async", False)
+    is_async, skew = said.get("async", False), said.get("skew", (0, 0, 0))
     store = STORE | {
         "flush_disk_type": "SYNC_FLUSH", "broker_role": "ASYNC_MASTER" if is_async else "SYNC_MASTER",
         "disk_max_used_space_ratio": 90,
@@ -75,7 +76,11 @@ def play(seed: int, script: list[Act], told: Callable[[Done], None] | None = Non
 
     def make() -> Member:
         number = len(made)
-        made.append(Member(scheduler, number, store, network, etcd, said["min"], number == 0, BEGIN_MS, not is_async))
+        made.append(
+            Member(
+                scheduler, number, store, network, etcd, said["min"], number == 0, BEGIN_MS + skew[number], not is_async
+            )
+        )
         return made[-1]
 
     failure = None
@@ -87,6 +92,7 @@ def play(seed: int, script: list[Act], told: Callable[[Done], None] | None = Non
             make()
         world = SetWorld(seed, scheduler, network, etcd, made, NameServerMachine(scheduler, network), KINDS)
         world.oracle.is_async = is_async
+        world.oracle.age_off_s = 2 * max(map(abs, skew)) / 1000
         try:
             _begin(world)
             for act in script:

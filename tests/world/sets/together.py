@@ -8,7 +8,7 @@ from tests.world.machine import LOG_FILE_BYTES
 from tests.world.oracle import Violation
 from tests.world.sets.clients import LONGEST_S, ask_offset
 from tests.world.sets.faults import adopt, waits_for_operator
-from tests.world.sets.kind import QUEUES, TOPICS, Act, Kind
+from tests.world.sets.kind import MOST_QUEUES, TOPICS, Act, Kind
 
 if TYPE_CHECKING:
     from tests.world.sets.member import Member
@@ -64,7 +64,7 @@ def _settle(world: SetWorld, act: Act) -> str:
 def _read_all(world: SetWorld, leader: Member) -> bool:
     """All messages, and where the group is: from now on an older offset would be a wrong one."""
     for topic in TOPICS:
-        for queue in range(QUEUES):
+        for queue in range(MOST_QUEUES):
             if not world.read(leader, topic, queue):
                 return False
             if (topic, queue) in world.oracle.offsets:
@@ -110,7 +110,7 @@ def _compare(world: SetWorld, leader: Member) -> None:
         for topic in TOPICS:
             if (leader.broker.topics.get(topic) is None) != (member.broker.topics.get(topic) is None):
                 raise Violation("a member has other topics", f"{member.name}: {topic}")
-            for queue in range(QUEUES):
+            for queue in range(MOST_QUEUES):
                 ours, other = store.offset_range(topic, queue), theirs.offset_range(topic, queue)
                 same = ours == other or (store.log.min_offset != theirs.log.min_offset and ours[1] == other[1])
                 if not same and ours[0] < ours[1]:

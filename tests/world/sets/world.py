@@ -22,7 +22,7 @@ from tests.world.threads import Scheduler
 from tests.world.world import Done
 
 PULL = 11
-FOUND, NO_MORE = 0, (19, 20, 21)
+FOUND, NO_SUCH_QUEUE, NO_MORE = 0, 1, (19, 20, 21)
 #: Longest that a client waits for an answer.
 ANSWER_S = 10.0
 #: A member that nothing happened to for so long is well.
@@ -213,6 +213,10 @@ class SetWorld:
                 for record in records(answer.body):
                     self.oracle.record(topic, queue, record, self.now)
                     found.add(record.queue_offset)
+            elif answer.code == NO_SUCH_QUEUE and member.serves:
+                raise Violation(
+                    "a queue with messages cannot be read", f"{topic}-{queue} of {member.name}: {answer.remark}"
+                )
             elif answer.code not in NO_MORE:
                 return False
             after = int(answer.ext_fields["nextBeginOffset"])
