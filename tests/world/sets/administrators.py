@@ -65,7 +65,8 @@ def _purge(world: SetWorld, act: Act) -> str:
     if answer is None or isinstance(answer, AdminError):
         world.oracle.removed(topic, False, dict.fromkeys(range(MOST_QUEUES), 1 << 60))
         return "no answer" if answer is None else f"refused: {answer}"
-    world.oracle.removed(topic, True, ends)
+    # A member that deleted more of its log keeps no note of what was purged there, and others get it from there.
+    world.oracle.removed(topic, not world.oracle.were_full, ends)
     _then(world, leader, act)
     return f"{leader.name} purged it: {ends}"
 
@@ -81,7 +82,7 @@ def _then(world: SetWorld, leader: Member, act: Act) -> None:
 
 
 def _clean(world: SetWorld, act: Act) -> str:
-    """Have a member delete old files at once. away: all members are down for hours before."""
+    """Have all members delete old files at once. away: they are down for hours before."""
     if act["away"]:
         for member in world.members:
             world.hurt(member)
@@ -95,11 +96,11 @@ def _clean(world: SetWorld, act: Act) -> str:
             if message.kind == "half" and message.end == "":
                 message.fate = "doubtful"  # it may be too old to be asked about
         world.run(lambda: world.leader() is not None, 30.0)
-    member = world.who(act["who"])
-    answer = world.ask(member, CLEAN_LOG, {})
+    for member in world.members:
+        world.ask(member, CLEAN_LOG, {})
     world.pass_time(3.0)
-    begin = member.broker.store.log.min_offset if member.role and member.seat.broker is not None else -1
-    return f"{member.name} {answer and answer.code}, its log begins at {begin}"
+    there = [one for one in world.members if one.role and one.seat.broker is not None]
+    return str({one.name: one.broker.store.log.min_offset for one in there})
 
 
 def _fill(world: SetWorld, act: Act) -> str:
@@ -129,6 +130,6 @@ KINDS = [
     Kind("make", 1, _new_make, _make),
     Kind("delete", 1.5, _new_removal, _delete),
     Kind("purge", 1.5, _new_removal, _purge),
-    Kind("clean", 0.5, lambda chance: {"who": someone(chance), "away": chance.random() < 0.6}, _clean),
+    Kind("clean", 0.5, lambda chance: {"away": chance.random() < 0.6}, _clean),
     Kind("fill", 0.5, lambda chance: {"who": someone(chance), "for": chance.choice((3.0, 8.0))}, _fill),
 ]
