@@ -342,29 +342,6 @@ PLANTED = (
         "Role(Kind.LEADER, self._files.slot, epoch,",
         of_set=True,
     ),
-    Planted(
-        "a follower does not copy offsets of groups",
-        ENGINE + "broker/slave_sync.py",
-        "        self._in_turns(found, lambda some: self._offsets.take_copies(some, by_hand))",
-        "        assert found is not None",
-        of_set=True,
-    ),
-    Planted(
-        "of members in sync the one that deleted most is elected",
-        ENGINE + "failover/machine.py",
-        "return -one.begin, one.end, uuid",
-        "return one.begin, one.end, uuid",
-        150,
-        of_set=True,
-    ),
-    Planted(
-        "queues that were added just before a fail-over are not there",
-        ENGINE + "broker/promotion.py",
-        "if known is None or queue.queue_id >= min(known.read_queue_nums, known.write_queue_nums):",
-        "if known is None:",
-        150,
-        of_set=True,
-    ),
     *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )
 

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from greenlet import GreenletExit
+
 from appliance.engine.errors import AdminError
 from appliance.engine.protocol.command import RemotingCommand
 from tests.support.engine import ROOMY
@@ -66,6 +68,10 @@ class Failure(NamedTuple):
     done: list[Done]
 
 
+#: A process ends there.
+_ENDS = (Killed, GreenletExit)
+
+
 class _Errors(logging.Handler):
     """Exceptions that the broker logs."""
 
@@ -74,7 +80,7 @@ class _Errors(logging.Handler):
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and not isinstance(record.exc_info[1], Killed):  # the process ends there
+        if record.exc_info and not isinstance(record.exc_info[1], _ENDS):
             self.found.append(f"{record.getMessage()}: {record.exc_info[1]!r}\n{_traceback(record)}")
 
 
