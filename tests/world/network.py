@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+import appliance.engine.broker.registration as registration_module
 import appliance.engine.broker.slave_sync as slave_sync_module
 import appliance.engine.replication.bound_follower as bound_follower_module
 import appliance.engine.replication.follower as follower_module
@@ -155,6 +156,8 @@ class Network:
         self.numbers = 0
         #: Threads that wait for sockets.
         self.waiters: deque[Task] = deque()
+        #: Machine -> its connections to others.
+        self.clients: dict[object, list[_Client]] = {}
         self._ways: list[_Way] = []
         self._sockets: list[socket.socket] = []
 
@@ -248,10 +251,13 @@ class _Client:
         """There are neither secrets nor TLS here."""
         self.address = address
         self._peer: Peer | None = None
+        self._ways = self.network.ways_to(address)
+        task = self.network.scheduler.current
+        self.network.clients.setdefault(None if task is None else task.owner, []).append(self)
 
     def invoke_sync(self, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
         network, scheduler = self.network, self.network.scheduler
-        there, back = network.ways_to(self.address)
+        there, back = self._ways
         scheduler.block(None, network.delay_of(there))
         if there in network.cuts or back in network.cuts:
             scheduler.block(None, timeout_ms / 1000)
@@ -271,8 +277,14 @@ class _Client:
         return answers.command
 
     def close(self) -> None:
-        """Its end of the connection goes with the machine."""
-        self._peer = None
+        peer, self._peer = self._peer, None
+        machine = self.network.machines.get(self.address)
+        if peer is not None and machine is not None and peer in machine.peers and not self._is_cut():
+            machine.hang_up(peer)
+
+    def _is_cut(self) -> bool:
+        """True if the other end does not hear that this one closes."""
+        return bool(self.network.cuts & set(self._ways))
 
     hang_up = close
 
@@ -323,6 +335,7 @@ def simulated_network(network: Network) -> Iterator[None]:
         (log_copy_module.Home, "connect", connect),
         (slave_sync_module, "RemotingClient", _Client),
         (follower_module, "RemotingClient", _Client),
+        (registration_module, "RemotingClient", _Client),
     ]
     try:
         with replaced(names):

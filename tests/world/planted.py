@@ -335,6 +335,13 @@ PLANTED = (
         150,
         of_set=True,
     ),
+    Planted(
+        "a new leader keeps its number at the name servers",
+        ENGINE + "failover/brokers.py",
+        "Role(Kind.LEADER, 0, epoch,",
+        "Role(Kind.LEADER, self._files.slot, epoch,",
+        of_set=True,
+    ),
     *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )
 

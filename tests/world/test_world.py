@@ -19,7 +19,7 @@ from tests.world.actors.faults import PLACES
 from tests.world.actors.replicas import CUTS
 from tests.world.disk import WorldDisk
 from tests.world.planted import PLANTED, ROOT, planted_text
-from tests.world.sets import story
+from tests.world.sets import administrators, clients, story, together
 from tests.world.shrink import told
 from tests.world.threads import Killed
 from tests.world.world import play, script_of
@@ -162,18 +162,26 @@ def test_the_matrix_is_whole():
     """Each act and each kind of fault has its place in docs/world.md, and no cell is empty or has a reason that is
     missing."""
     text = (ROOT / "docs/world.md").read_text()
-    names = {*ACTORS, *(call for call, _ in PLACES), *MODES, *(cut for cuts in CUTS for cut in cuts)}
+    names = {*ACTORS, *(call for call, _ in PLACES), *MODES, *(cut for cuts in CUTS for cut in cuts), *story.KINDS}
     assert [name for name in sorted(names) if f"`{name}`" not in text] == []
-    _, _, matrix = text.partition("| feature | acts |")
-    rows = [line.strip("|").split("|") for line in matrix.splitlines()[2:] if line.startswith("|")]
-    reasons = set(re.findall(r"^(\d+)\. ", matrix, re.M))
-    assert len(rows) > 15
+    _, of_one, of_sets = text.split("| feature | acts |")
     used = set()
-    for feature, acts, *cells in rows:
-        assert set(re.findall("`([^`]+)`", acts)) <= ACTORS.keys(), feature
-        assert len(cells) == 6, feature
-        used |= {cell.strip() for cell in cells}
-    assert used - {"yes"} == reasons
+    for matrix, kinds, columns, least in ((of_one, ACTORS, 6, 15), (of_sets, story.KINDS, 5, 8)):
+        rows = [line.strip("|").split("|") for line in matrix.splitlines()[2:] if line.startswith("|")]
+        assert len(rows) > least
+        for feature, acts, *cells in rows:
+            assert set(re.findall("`([^`]+)`", acts)) <= kinds.keys(), feature
+            assert len(cells) == columns, feature
+            used |= {cell.strip() for cell in cells}
+    assert used - {"yes"} == set(re.findall(r"^(\d+)\. ", of_one + of_sets, re.M))
+
+
+def test_each_act_of_a_set_has_its_row():
+    """Faults are columns."""
+    text = (ROOT / "docs/world.md").read_text().split("| feature | acts |")[2]
+    rows = "".join(line.split("|")[2] for line in text.splitlines() if line.startswith("|"))
+    kinds = [kind.name for module in (clients, administrators, together) for kind in module.KINDS]
+    assert [name for name in kinds if f"`{name}`" not in rows] == []
 
 
 def test_each_planted_fault_can_be_planted():

@@ -16,6 +16,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from greenlet import GreenletExit
+
 from appliance.engine.errors import AdminError
 from appliance.engine.protocol.command import RemotingCommand
 from tests.support.engine import ROOMY
@@ -23,7 +25,7 @@ from tests.support.peer import pull_fields, records
 from tests.world.actors import ACTORS, GROUPS, Kind
 from tests.world.machine import LOG_FILE_BYTES, Machine, Peer, simulated_machine
 from tests.world.oracle import RESERVED_S, Oracle, Violation
-from tests.world.threads import Scheduler
+from tests.world.threads import Killed, Scheduler
 
 Act = dict[str, Any]
 PULL, MAKE_GROUP = 11, 200
@@ -66,6 +68,10 @@ class Failure(NamedTuple):
     done: list[Done]
 
 
+#: A process ends there.
+_ENDS = (Killed, GreenletExit)
+
+
 class _Errors(logging.Handler):
     """Exceptions that the broker logs."""
 
@@ -74,7 +80,7 @@ class _Errors(logging.Handler):
         self.found: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info:
+        if record.exc_info and not isinstance(record.exc_info[1], _ENDS):
             self.found.append(f"{record.getMessage()}: {record.exc_info[1]!r}\n{_traceback(record)}")
 
 

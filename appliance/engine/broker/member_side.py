@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..protocol.command import RemotingCommand
 from ..remoting.event_loop import EventLoop
@@ -42,10 +42,11 @@ class LeadersTopics(_FromLeader):
         leader: Callable[[], str],
         loop: EventLoop,
         on_taken: Callable[[int], None],
-        on_not_deleted: Callable[[list[str]], None],
+        on_not_deleted: Callable[[Mapping[str, Mapping[int, int]]], None],
     ) -> None:
         """on_taken: called with the number of topic changes that are durable here. on_not_deleted: called with topics
-        that were deleted here, but not at the leader. Both on this thread."""
+        that were deleted or purged here, but not at the leader, and its notes on their queues that were purged there.
+        Both on this thread."""
         super().__init__("sync-topics", broker, leader, loop)
         self._on_taken = on_taken
         self._on_not_deleted = on_not_deleted
@@ -65,7 +66,7 @@ class LeadersTopics(_FromLeader):
     def on_taken(self, changes: int) -> None:
         self._on_taken(changes)
 
-    def on_not_deleted(self, topics: list[str]) -> None:
+    def on_not_deleted(self, topics: Mapping[str, Mapping[int, int]]) -> None:
         super().on_not_deleted(topics)
         self._on_not_deleted(topics)
 

@@ -40,6 +40,7 @@ from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places,
 
 if TYPE_CHECKING:
     from ..store.retention.purged_queues import Places
+    from .topic_places import TopicPlaces
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -119,7 +120,7 @@ class SlaveSync(ServiceThread):
         self._ends: tuple[int, list[Deletion]] | None = None
         self._ends_taken = False
         #: Topics that were deleted here, but not at the master.
-        self.not_deleted: list[str] = []
+        self.not_deleted: dict[str, Mapping[int, int]] = {}
         #: The failure of the last round; None if it had none. Read by any thread.
         self.failure: str | None = None
         #: End of the master's log when it was last asked for, None before that; and the ends seen, with times.
@@ -207,7 +208,7 @@ class SlaveSync(ServiceThread):
         below, ends = deleted.load_all() if first or told.deletions else ({}, {})
         late = deleted.load_late() if told.deletions else {}
         if first:
-            self.not_deleted = not_deleted(told, below, ends, store.log.min_offset)
+            self.not_deleted = self._not_removed(told, not_deleted(told, below, ends, store.log.min_offset))
             if self.not_deleted:
                 self.on_not_deleted(self.not_deleted)
         news = differences(told, {**below, **{topic: deleted.below(topic) for topic in late}}, ends)
@@ -244,6 +245,18 @@ class SlaveSync(ServiceThread):
             for queue in self._store.queues.of_topic(deletion.topic)
             if (begin := deletion.ends.get(queue.queue_id)) is not None
         )
+
+    def _not_removed(self, told: TopicPlaces, topics: list[str]) -> dict[str, Mapping[int, int]]:
+        """Return topics that were deleted here and not at the master, and those that were purged here and not there,
+        with the master's notes on purged queues."""
+        files, log = self._store.files, self._store.log
+        if told.purged is None or not files.has_purged():
+            return {topic: {} for topic in topics}
+        from ..store.retention.purged_queues import not_purged
+
+        theirs = told.purged[1]
+        found = not_purged(theirs, files.purged_queues.places, max(told.log_begin, log.min_offset))
+        return found | {topic: theirs.get(topic, {}) for topic in topics}
 
     def _take_purged(self, told: tuple[int, Places] | None) -> bool:
         """Purge what the master has purged. True if none of that is missing.
@@ -303,9 +316,10 @@ class SlaveSync(ServiceThread):
     def on_taken(self, changes: int) -> None:
         """Called when this many changes of topics by administrators are here."""
 
-    def on_not_deleted(self, topics: list[str]) -> None:
-        """Called with topics that were deleted here, but not at the master."""
-        logger.warning("replication: deleted here, and at the master not: %s", topics[:20])
+    def on_not_deleted(self, topics: Mapping[str, Mapping[int, int]]) -> None:
+        """Called with topics that were deleted or purged here, but not at the master. topics: with the master's notes
+        on their queues that were purged there."""
+        logger.warning("replication: deleted or purged here, and at the master not: %s", list(topics)[:20])
 
     def _take_ends(self, address: str, topics: list[str]) -> bool:
         """Take over where queues go on whose messages had all left the master's log before this one began. True if

@@ -13,7 +13,7 @@ import gc
 import logging
 import math
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from ..broker.broker import Broker
 from ..broker.master_side import link_settings
@@ -95,8 +95,8 @@ class OwnBrokers:
         self._followed: BoundFollower | None = None
         self._topics: LeadersTopics | None = None
         self._tables: LeadersTables | None = None
-        #: Topics that were deleted here but not at the leader; appended by the thread `sync-topics`.
-        self._not_deleted: list[str] = []
+        #: Topics that were deleted or purged here but not at the leader, with its notes; added by `sync-topics`.
+        self._not_deleted: dict[str, Mapping[int, int]] = {}
         self._followed_as: tuple[Leader, int] | None = None
         #: Offsets of records that this store could not take, and because of which it was set aside and copied anew.
         self._unplaced: set[int] = set()
@@ -191,15 +191,15 @@ class OwnBrokers:
         return status
 
     def _undo_deletions(self) -> None:
-        """Bring back topics that were deleted here but that the leader still has, because it did not learn of the
-        deletion before it led: clients may still use them there. Their queues are made again from the log."""
-        topics, following = sorted(set(self._not_deleted)), self._followed_as
+        """Bring back topics and messages that were deleted or purged here but that the leader still has, because it did
+        not learn of that before it led: clients may still use them there. Their queues are made again from the log."""
+        topics, following = dict(self._not_deleted), self._followed_as
         if not topics or following is None or self._followed is None:
             return
         self._not_deleted.clear()
         leader, epoch = following
         self._stop_following()
-        logger.warning("failover: deletions that the leader does not know are undone: %s", topics[:20])
+        logger.warning("failover: deletions that the leader does not know are undone: %s", list(topics)[:20])
         self._become_follower(epoch, lambda: self._cut.undo_deletions(topics))
         self._begin_following(leader, epoch)
 
@@ -258,7 +258,7 @@ class OwnBrokers:
             followed.taken = changes
             followed.log_kept()
 
-        topics = LeadersTopics(broker, address, self._loop, taken, self._not_deleted.extend)
+        topics = LeadersTopics(broker, address, self._loop, taken, self._not_deleted.update)
         tables = LeadersTables(broker, address, self._loop, self._settings.synchronous, self._epoch_start)
         followed.on_changes = lambda changes: topics.wakeup()
 

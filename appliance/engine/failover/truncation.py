@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -158,14 +158,17 @@ class StoreCut:
                 f"What has to be cut off the log cannot be kept in {self._paths.quarantine}: {error.strerror or error}."
             ) from error
 
-    def undo_deletions(self, topics: Sequence[str]) -> None:
-        """Have the queues of these topics made again from the log. Raises StartError, OSError."""
+    def undo_deletions(self, topics: Mapping[str, Mapping[int, int]]) -> None:
+        """Have the queues of these topics made again from the log. topics: with the notes on purged queues that stay.
+        Raises StartError, OSError."""
         self.finish()
         with self._store() as store:
             saved = store.files.recovery_position
             if saved.durable >= 0:
                 saved.withdraw(saved.durable)
-            store.files.deleted_topics.undo(topics)
+            store.files.deleted_topics.undo(list(topics))
+            if store.files.has_purged():
+                store.files.purged_queues.undo(topics)
 
     def set_aside(self, why: str) -> Path:
         """Rename the store's directory, begin an empty one as a new member; return the new name. Raises CannotCut,

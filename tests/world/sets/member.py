@@ -31,8 +31,10 @@ from appliance.engine.seat import Seat
 from appliance.engine.store.dispatch import parse_delay_levels
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.window.options import Options
+from tests.world.disk import WorldDisk
 from tests.world.machine import ROOT, Machine, WorldLoop
 from tests.world.sets.etcd import Client, Etcd
+from tests.world.sets.name_server import PORT as NAMESRV_PORT
 from tests.world.threads import Scheduler, WallClock, WorldClock, replaced
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ SET, KEYS = "set-a", "/rocketbox/set-a"
 ELECT_AFTER_S, BEAT_S, STORE_TIMEOUT_S, BEHIND_S = 5.0, 1.0, 1.0, 5.0
 #: Bytes of one log file; a fail-over cuts less.
 _MAX_LAG = 1 << 20
+NAMESRV = f"127.0.0.1:{NAMESRV_PORT}"
 
 
 class Member(Machine):
@@ -59,11 +62,15 @@ class Member(Machine):
         min_in_sync: int,
         bootstrap: bool,
         wall_ms: int,
+        synchronous: bool,
     ) -> None:
         self.name = f"m{number}"
         self.wall = WallClock(scheduler, wall_ms)
         self._etcd, self._min_in_sync, self._bootstrap = etcd, min_in_sync, bootstrap
         self._number = number
+        self._synchronous = synchronous
+        #: Machines that had its name before.
+        self._before = 0
         #: Counts how often the machine lost its power.
         self._boots = 0
         self._listens = False
@@ -102,7 +109,16 @@ class Member(Machine):
     def kill(self, mode: str, chance: random.Random) -> None:
         if mode != "all":
             self._boots += 1
+        else:
+            self.network.hang_up_all(self)
         super().kill(mode, chance)
+
+    def be_new(self) -> None:
+        """Another machine takes its place, with an empty disk."""
+        self._before += 1
+        self.disk.close_all()
+        self.disk = WorldDisk(lambda: self.scheduler.wall_ms, self._pause)
+        self.disk.make_directory(ROOT)
 
     def _end(self) -> None:
         self._listens, self.service = False, None
@@ -120,14 +136,16 @@ class Member(Machine):
         server.keep_descriptors(4096)
         options = Options(config)
         options.load()
-        files = MemberFiles(paths, disk, SET, Place(self.name, str(ROOT), self._number, f"boot {self._boots}"))
+        files = MemberFiles(
+            paths, disk, SET, Place(self.name, str(ROOT), self._number + 10 * self._before, f"boot {self._boots}")
+        )
         levels = parse_delay_levels(config.store.message_delay_level)
         cut = StoreCut(paths, disk, store_settings(config.broker, config.store, levels, 64), files, clock.wall_ms)
         cut.finish()
         self.pools: dict[str, Any] = {}
         ha_socket: Any = self.network.listen(self.ha_address)
         self._listens = True
-        addresses = Addresses(self.address, self.ha_address, (), ha_socket)
+        addresses = Addresses(self.address, self.ha_address, (NAMESRV,), ha_socket)
         self.seat = Seat(
             options, loop, server, self.pools, addresses, lambda acts: Dispatcher(self.pools, (), clock),
             lambda broker: None,
@@ -140,8 +158,8 @@ class Member(Machine):
             pool.start()
         self.broker.start()
         settings = MemberSettings(
-            SET, True, ELECT_AFTER_S, BEAT_S, STORE_TIMEOUT_S, BEHIND_S, self._min_in_sync, _MAX_LAG, 5.0, (), 0.0,
-            self._bootstrap,
+            SET, self._synchronous, ELECT_AFTER_S, BEAT_S, STORE_TIMEOUT_S, BEHIND_S, self._min_in_sync, _MAX_LAG, 5.0,
+            (), 0.0, self._bootstrap,
         )  # fmt: skip
         self.brokers = brokers = OwnBrokers(self.seat, ha_socket, files, cut, settings, lambda: config)
         self.service = service = FailoverService(

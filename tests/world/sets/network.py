@@ -21,6 +21,11 @@ class SetNetwork(Network):
 
     lates: frozenset[str] = frozenset()
 
+    def hang_up_all(self, member: Member) -> None:
+        """A process ends: its connections do, too. Those of a machine without power stay at the other end."""
+        for client in self.clients.pop(member, ()):
+            client.close()
+
     def heal(self) -> None:
         super().heal()
         self.lates = frozenset()

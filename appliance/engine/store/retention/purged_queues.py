@@ -66,6 +66,11 @@ class PurgedQueues:
             if (left := {queue_id: place for queue_id, place in queues.items() if place > log_begin})
         })  # fmt: skip
 
+    def undo(self, topics: Mapping[str, Mapping[int, int]]) -> None:
+        """Replace the notes of these topics, since their set continued without the purges noted here. topics: with the
+        notes that stay. Their queues show more once they were made again from the log."""
+        self._save({topic: left for topic, left in {**self.places, **topics}.items() if left})
+
     def limit(self, end: int) -> None:
         """Limit all notes to the log's end, as recovery found it: records that are written behind it are shown."""
         if any(place > end for queues in self.places.values() for place in queues.values()):
@@ -80,6 +85,16 @@ class PurgedQueues:
 
     def _take(self, places: Places) -> None:
         self.state = (crc32(encode(places)) if places else 0, places)
+
+
+def not_purged(theirs: Places, own: Places, begin: int) -> dict[str, Mapping[int, int]]:
+    """Return topic -> the leader's notes, of topics with a purge that is noted here, but not there: another broker
+    became leader before it had the note. begin: of both logs; messages before it are gone in any case."""
+    return {
+        topic: theirs.get(topic, {})
+        for topic, queues in own.items()
+        if any(place > max(begin, theirs.get(topic, {}).get(queue_id, 0)) for queue_id, place in queues.items())
+    }
 
 
 def together(places: Places, news: Places) -> dict[str, dict[int, int]]:

@@ -13,7 +13,14 @@ from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.queues.consume_queue import ENTRY, HOLE_SIZE
 from appliance.engine.store.results import GetStatus
 from appliance.engine.store.retention.clean_service import CleanService
-from appliance.engine.store.retention.purged_queues import NAME, PurgedQueues, behind_place, decode, encode
+from appliance.engine.store.retention.purged_queues import (
+    NAME,
+    PurgedQueues,
+    behind_place,
+    decode,
+    encode,
+    not_purged,
+)
 from appliance.engine.store_tools.offline_store import find_store
 from appliance.engine.store_tools.problems import Problems
 from appliance.engine.store_tools.verification import verify
@@ -211,3 +218,28 @@ def test_an_entry_that_is_missing_hides_nothing_behind_it():
     assert behind_place(entries.__getitem__, 2, 5, 150) == 2
     assert behind_place(entries.__getitem__, 0, 5, 301) == 5
     assert behind_place(entries.__getitem__, 0, 5, 0) in (0, 1)
+
+
+def test_a_purge_that_was_undone_is_shown_again_once_queues_were_made_from_the_log(store):
+    purge(store[0], 3)
+    stays = store[0].store.files.purged_queues.places["T"]
+    purge(store[0], 7)
+    purge(store[0], 1, "U")
+    store[0].store.files.purged_queues.undo({"T": stays, "U": {}})
+    reopened = again(store, "without a position")
+    assert reopened.store.find_queue("T", 0).min_offset == 3
+    assert reopened.store.find_queue("U", 0).min_offset == 0
+
+
+@pytest.mark.parametrize(
+    ("theirs", "own", "begin", "found"),
+    [
+        ({}, {"T": {0: 50}}, 0, {"T": {}}),
+        ({"T": {0: 20}}, {"T": {0: 50}}, 0, {"T": {0: 20}}),
+        ({"T": {0: 50}}, {"T": {0: 50}}, 0, {}),
+        ({"T": {0: 60, 1: 10}}, {"T": {0: 50}}, 0, {}),
+        ({}, {"T": {0: 50}}, 50, {}),  # all of it has left the log
+    ],
+)
+def test_a_purge_that_the_leader_does_not_know_is_found(theirs, own, begin, found):
+    assert not_purged(theirs, own, begin) == found
