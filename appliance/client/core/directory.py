@@ -64,6 +64,10 @@ class Directory:
         """Return the route of a topic; None if it was not looked up, or did not exist then."""
         return None if topic in self._borrowed else self._routes.get(topic)
 
+    def route_to_publish(self, topic: str) -> Route | None:
+        """Return the route that sends to a topic use now; None if it was not looked up."""
+        return self._routes.get(topic)
+
     def look_up(self, topic: str, deadline: float) -> Steps[Route | None]:
         """Read and keep the name server's route of a topic; None if it has none, and a route that was kept stays.
 
