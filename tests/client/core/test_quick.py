@@ -68,10 +68,12 @@ def test_an_answer_lands_with_its_place(fields):
     assert connection.feed(answer(1, **fields)) == ([], [])
     ((landed, answered),) = connection.take_landed()
     place = place_of(landed, answered)
-    assert landed is flight and connection.take_landed() == []
+    assert landed is flight
+    assert connection.take_landed() == []
     assert (place.message_id, place.queue, place.queue_offset, place.offset_id) == (KEY, flight.queue, 17, "0A")
     assert place.transaction_id == fields.get("transactionId")
-    assert place.is_traced == (fields.get("TRACE_ON") != "false") and place.region == fields.get("MSG_REGION", "r")
+    assert place.is_traced == (fields.get("TRACE_ON") != "false")
+    assert place.region == fields.get("MSG_REGION", "r")
 
 
 @pytest.mark.parametrize(
@@ -81,7 +83,8 @@ def test_an_answer_lands_with_its_place(fields):
 def test_an_odd_answer_takes_the_long_way(odd):
     _, connection, flight = launched()
     ((waiting, command),) = connection.feed(answer(1, **odd))[0]
-    assert waiting is flight and command.ext_fields.items() >= odd.items()
+    assert waiting is flight
+    assert command.ext_fields.items() >= odd.items()
     assert connection.take_landed() == []
 
 
@@ -89,7 +92,8 @@ def test_refusals_and_answers_with_a_body_take_the_long_way():
     for frame in (answer(1, b"x"), encode_command(RemotingCommand(14, 1, 1, remark="full"))):
         _, connection, flight = launched()
         ((waiting, _),) = connection.feed(frame)[0]
-        assert waiting is flight and not connection.take_landed()
+        assert waiting is flight
+        assert not connection.take_landed()
 
 
 def test_a_form_that_changes_is_learned_again():
@@ -104,9 +108,11 @@ def test_a_form_that_changes_is_learned_again():
 
 def test_an_answer_to_nothing_or_after_the_deadline_lands_nowhere():
     fleet, connection, flight = launched(deadline=10.0)
-    assert connection.feed(answer(77)) == ([], []) and not connection.take_landed()
+    assert connection.feed(answer(77)) == ([], [])
+    assert not connection.take_landed()
     assert connection.expire(10.0) == [flight]
-    assert connection.feed(answer(1)) == ([], []) and not connection.take_landed()
+    assert connection.feed(answer(1)) == ([], [])
+    assert not connection.take_landed()
     flight(CallFailed("timeout", "no answer in time"))
     assert fleet.diverted_to[0][0] is flight
 
@@ -115,4 +121,5 @@ def test_an_answer_to_nothing_or_after_the_deadline_lands_nowhere():
 def test_whatever_a_header_is_it_has_a_form_or_none(data):
     form_of(data)
     form = form_of(answer(1)[8:])
-    assert form is not None and form.match(data) is None
+    assert form is not None
+    assert form.match(data) is None
