@@ -419,3 +419,11 @@ def test_a_condition_chooses_what_a_pull_consumer_gets(client, rocketmq_topic, r
     wrong.close()
     with pytest.raises(InvalidOption, match="sql"):
         client.pull_consumer(rocketmq_group).subscribe(rocketmq_topic, "paid", sql="price > 10")
+
+
+def test_what_is_verified_is_received(rocketbox, rocketmq_topic, rocketmq_group, produce):
+    produce(rocketmq_topic, "small")
+    produce(rocketmq_topic, "large" * 10_000)
+    with rocketbox.client(timeout=PATIENT, verify=True) as client:
+        consumer = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+        assert sorted(len(message.body) for message in taken(consumer, 2)) == [5, 50_000]

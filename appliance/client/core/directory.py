@@ -41,6 +41,8 @@ class Directory:
     ) -> None:
         """name_servers: "host:port" each, in the order in which they are tried. timeout: seconds for one request.
         fetch: reads their list where it is kept; returns (addresses, ""), or ((), why there are none)."""
+        #: True if messages from its brokers are checked against their CRC.
+        self.verifies = False
         self._fetch = fetch
         self._fetched_at = 0.0
         self._no_list = ""

@@ -82,7 +82,9 @@ def pull_by(
         raise failure(answer, who, f"a pull of {queue.topic}")
     if answer.code not in _ANSWERED:
         raise refusal(answer, who, f"a pull of {queue.topic}")
-    found = read_messages(answer.body, queue, tag_set) if answer.code == ResponseCode.SUCCESS else []
+    found = (
+        read_messages(answer.body, queue, tag_set, directory.verifies) if answer.code == ResponseCode.SUCCESS else []
+    )
     return Pulled(
         [message for message in found if message.queue_offset >= offset],
         number(answer, "nextBeginOffset", who),
