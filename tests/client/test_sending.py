@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from appliance.client import (
     SendResult,
     SendTimeout,
 )
+from appliance.client.shells.threads import links_of
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
@@ -57,7 +59,10 @@ def test_many_do_not_wait_for_messages_that_are_not_there_yet(client, rocketmq_t
     def messages():
         for number in range(5):
             yield Message(rocketmq_topic, str(number))
-        # With its messages in no full write, and none that is waited for.
+        # With its messages in no full write, and none that is waited for; what the I/O thread does soon.
+        for link in links_of(client._session.shell):
+            link.expire(time.monotonic() + 1)
+            assert link.writes_at is None
         seen.extend(consumed(rocketmq_topic, 6, timeout=PATIENT))
 
     assert all(isinstance(outcome, SendResult) for outcome in producer.send_many(messages()))

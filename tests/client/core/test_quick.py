@@ -4,9 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from appliance.client import Message
 from appliance.client.core import requests
 from appliance.client.core.connection import Connection
-from appliance.client.core.quick import Flight, Stop, form_of, header, plain_text
+from appliance.client.core.quick import Flight, Stop, form_of, header, place_of, plain_text
 from appliance.client.core.steps import CallFailed
 from appliance.client.message import MessageQueue
 from appliance.client.packing import properties_of, text_of
@@ -53,8 +54,6 @@ def test_a_header_is_that_of_the_long_way(group, topic, broker, text, opaque, bo
 
 
 def test_properties_are_those_of_the_long_way():
-    from appliance.client import Message
-
     tail = text_of({"TAGS": "paid"})
     assert plain_text(KEY, tail) == text_of(properties_of(Message("orders", "x", tags="paid"), KEY))
     assert plain_text(KEY, "") == text_of(properties_of(Message("orders", "x"), KEY))
@@ -62,8 +61,6 @@ def test_properties_are_those_of_the_long_way():
 
 @pytest.mark.parametrize("fields", [{}, {"transactionId": KEY}, {"TRACE_ON": "false", "MSG_REGION": "größer+.*"}])
 def test_an_answer_lands_with_its_place(fields):
-    from appliance.client.core.quick import place_of
-
     _, connection, flight = launched()
     assert connection.feed(answer(1, **fields)) == ([], [])
     ((landed, answered),) = connection.take_landed()
@@ -94,6 +91,17 @@ def test_refusals_and_answers_with_a_body_take_the_long_way():
         ((waiting, _),) = connection.feed(frame)[0]
         assert waiting is flight
         assert not connection.take_landed()
+
+
+def test_an_answer_tells_the_queue_and_that_of_another_call_goes_there():
+    _, connection, flight = launched()
+    other = RemotingCommand(310)
+    connection.call(other, 10.0, "another")
+    ((waiting, _),) = connection.feed(answer(2) + answer(1, queueId="5"))[0]
+    assert waiting == "another"
+    ((landed, answered),) = connection.take_landed()
+    assert landed is flight
+    assert place_of(landed, answered).queue == MessageQueue("orders", "broker-a", 5)
 
 
 def test_a_form_that_changes_is_learned_again():
