@@ -145,14 +145,15 @@ class ProducerActs:
         return None
 
     def _have_landed(self, flights: list[Flight], places: list[SendResult]) -> None:
-        size = 0
-        for flight, place in zip(flights, places, strict=True):
-            size += len(flight.body)
-            flight.complete(place, None)
+        # First, or a caller that sees its results would send more beside these.
         with self._room.lock:
+            size = 0
             for flight in flights:
+                size += len(flight.body)
                 self._counts.setdefault(flight.queue.topic, [0, 0])[0] += 1
             self._leave(len(flights), size)
+        for flight, place in zip(flights, places, strict=True):
+            flight.complete(place, None)
 
     def _diverted(self, flight: Flight, outcome: CallFailed | RemotingCommand) -> None:
         """Have a send go on whose first attempt came to something else than a plain "stored"."""
