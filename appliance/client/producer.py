@@ -160,8 +160,8 @@ class ProducerActs:
 
         def done(result: Any, error: BaseException | None) -> None:
             self._count(flight.queue.topic, 1, error)
-            flight.complete(result, error)
             self._landed(len(flight.body))
+            flight.complete(result, error)
 
         first = (flight.queue, flight.began, outcome)
         self._session.shell.run(self._sending.send(flight.envelope(self.group), flight.until, first), done)
@@ -245,10 +245,11 @@ class ProducerActs:
 
         def done(result: Any, error: BaseException | None) -> None:
             self._count(envelope.topic, messages, error)
-            complete(result, error)
             if callback is None and call is None:
                 landed()
+                complete(result, error)
                 return
+            complete(result, error)
 
             def tell() -> None:
                 try:
