@@ -559,7 +559,7 @@ class Producer(ProducerActs):
                     # For some more than the first, or each answer would have one message leave alone.
                     write_now()
                     _outcome(pending[window // 4])
-                while pending and _is_done(pending[0]):
+                while pending and (len(pending) >= window or _is_done(pending[0])):
                     yield _outcome(pending.popleft())
             write_now()
             while pending:
