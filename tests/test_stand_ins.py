@@ -159,6 +159,7 @@ NAMESAKES = {
     "engine/namesrv/conftest.py:LiveNamesrv": "a real name server",
     "support/web_socket.py:WebSocket": "a client of a real server",
     "engine/namesrv/test_with_apache.py:OurBroker": "a real broker",
+    "client/test_dedup.py:Redis": "a client of Redis",
     "fuzz/test_hostile_frames.py:Honest": "a client",
     "fuzz/test_hostile_frames.py:Stranger": "a client",
 }

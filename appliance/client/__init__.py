@@ -9,6 +9,7 @@ from .client import Client
 from .core.pulling import Pulled
 from .core.transactions import Decision
 from .credentials import Credentials
+from .dedup import MemoryStore, RedisStore, once
 from .errors import (
     AdminError,
     BadAnswer,
@@ -59,6 +60,7 @@ __all__ = [
     "Hook",
     "InvalidMessage",
     "InvalidOption",
+    "MemoryStore",
     "Message",
     "MessageQueue",
     "NoNameServer",
@@ -72,6 +74,7 @@ __all__ = [
     "PushConsumer",
     "Reader",
     "ReceivedMessage",
+    "RedisStore",
     "Refused",
     "Reject",
     "RequestRefused",
@@ -89,4 +92,5 @@ __all__ = [
     "Transaction",
     "TransactionalProducer",
     "Unsupported",
+    "once",
 ]

@@ -307,6 +307,8 @@ class PullConsumer(PullActs):
     ) -> None:
         if kind is None:
             self.done_with_current()
+        else:
+            self._has_handled(error)
         await self.close()
 
 

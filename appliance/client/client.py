@@ -61,6 +61,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         timeout: float = 3.0,
         hooks: Sequence[Hook] = (),
         trace: bool | str = False,
+        verify: bool = False,
         client_ip: str | None = None,
         instance_name: str | None = None,
     ) -> None:
@@ -86,6 +87,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         self._session = self._make_session(
             _addresses(given), timeout, client_ip, instance_name, begun, security, given_hooks, fetch, namespace
         )
+        self._session.core.directory.verifies = verify
         if self._tracer is not None:
             self._tracer.bind(self._session)
         # Guarded by the session's lock.
@@ -318,8 +320,9 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
     `Credentials.from_environment()`. tls: True, `Tls(...)` or an `ssl.SSLContext`: all connections are encrypted, and
     servers' certificates checked. namespace: put before the names of topics and groups. timeout: seconds for a send
     with all its attempts, and for each other request. hooks: called around sends and handlers. trace: True to have each
-    of them told to RocketMQ's topic of traces, or the name of another topic. client_ip, instance_name: parts of the
-    client id, which brokers show.
+    of them told to RocketMQ's topic of traces, or the name of another topic. verify: received bodies are checked
+    against the CRC that their broker stored; what does not match is pulled again. client_ip, instance_name: parts of
+    the client id, which brokers show.
 
     Threads may share it. A forked process has to make its own. Raises InvalidOption.
     """

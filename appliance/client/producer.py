@@ -12,8 +12,10 @@ from typing import Any, Unpack
 from .acts import Acts, finish
 from .core.batches import by_size, encode_member, places
 from .core.names import INSTANCE_ID
+from .core.quick import Fleet, Flight, plain_text
 from .core.request_reply import Question, of_request, reply_to
-from .core.send_plan import Envelope, Sending
+from .core.send_plan import Envelope, Sending, attempt_deadline
+from .core.steps import CallFailed
 from .errors import (
     ClientError,
     Closed,
@@ -41,8 +43,10 @@ from .packing import (
 )
 from .session import Session
 from .shells.threads import Pending
-from .wire import UNIQUE_KEY, WAIT_STORE, RequestCode
+from .wire import TAGS, UNIQUE_KEY, WAIT_STORE, RemotingCommand, RequestCode
 
+#: Own limit of tags whose properties are kept.
+_MOST_TAGS = 1000
 _BATCH = RequestCode.SEND_BATCH_MESSAGE
 
 
@@ -69,6 +73,12 @@ class ProducerActs:
         self._compress_over = compress_over
         core = session.core
         self._sending = Sending(core.directory, session.clock, core.faults, id(self) >> 4, retries, core.beat)
+        #: None if something else looks at each message, or at each request.
+        self._fleet: Fleet | None = None
+        if not session.hooks and not session.namespace and session.security.sign is None:
+            self._fleet = Fleet(group, self._sending, self._have_landed, self._diverted, self._was_slow)
+        #: Properties of tags that were sent before.
+        self._tails: dict[str | None, str] = {None: "", "": ""}
         #: Topics of requests, whose brokers know this producer.
         self._asked: set[str] = set()
         self._callbacks = session.worker("rocketbox-callbacks")
@@ -87,6 +97,79 @@ class ProducerActs:
         """Number of messages that are neither confirmed nor failed, or whose callback has not returned."""
         return self._in_flight
 
+    # --- sends in their usual form
+
+    def quickly(self, message: Message, seconds: float, may_wait: bool = False) -> Any:
+        """Begin a send; return its promise, or None if it has to take the long way: nothing has happened then.
+        may_wait: as of `Link.launch`. Raises as `send`."""
+        session, fleet = self._session, self._fleet
+        body = message.body
+        if type(body) is str:
+            body = body.encode() if body.isascii() else body_of(message)
+        if fleet is None or type(body) is not bytes or message.delay is not None or message.at is not None:
+            return None
+        size = len(body)
+        if not 0 < size <= MAX_MESSAGE_BYTES or size >= self._compress_over > 0:
+            return None
+        session.check_usable()
+        clock, shell = session.clock, session.shell
+        now, born_ms = clock.monotonic(), clock.wall_ms()
+        shard = message.shard
+        with shell.lock:
+            stop = fleet.stop(message.topic, shard, now) if self.group in session.core.producers else None
+            if stop is None:
+                return None
+            key = session.keys.next(born_ms)
+        link = shell.open_link(stop.address)
+        if link is None:
+            return None
+        tail = self._tails.get(message.tags)
+        is_plain = tail is not None and not message.keys and not message.properties and message.delay_level is None
+        if is_plain and shard is None:
+            text = plain_text(key, tail or "")
+        else:
+            text = text_of(properties_of(message, key))
+            if tail is None and len(self._tails) < _MOST_TAGS:
+                self._tails[message.tags] = text_of({TAGS: message.tags or ""})
+        with self._room.lock:
+            if not self._enters(size):
+                return None
+        until = now + seconds
+        others = stop.has_others and shard is None and self._sending.retries > 0
+        promised, complete = session.promise()
+        deadline = attempt_deadline(now, until, others)
+        flight = Flight(fleet, stop.queue, key, text, body, shard, now, deadline, until, complete)
+        if link.launch(flight, stop, born_ms, may_wait):
+            return promised
+        self._landed(size)
+        return None
+
+    def _have_landed(self, flights: list[Flight], places: list[SendResult]) -> None:
+        # First, or a caller that sees its results would send more beside these.
+        with self._room.lock:
+            size = 0
+            for flight in flights:
+                size += len(flight.body)
+                self._counts.setdefault(flight.queue.topic, [0, 0])[0] += 1
+            self._leave(len(flights), size)
+        for flight, place in zip(flights, places, strict=True):
+            flight.complete(place, None)
+
+    def _diverted(self, flight: Flight, outcome: CallFailed | RemotingCommand) -> None:
+        """Have a send go on whose first attempt came to something else than a plain "stored"."""
+
+        def done(result: Any, error: BaseException | None) -> None:
+            self._count(flight.queue.topic, 1, error)
+            self._landed(len(flight.body))
+            flight.complete(result, error)
+
+        first = (flight.queue, flight.began, outcome)
+        self._session.shell.run(self._sending.send(flight.envelope(self.group), flight.until, first), done)
+
+    def _was_slow(self, broker: str, latency: float, now: float) -> None:
+        with self._session.shell.lock:
+            self._sending.faults.answered(broker, latency, now)
+
     # --- sends
 
     def _submitting(
@@ -99,6 +182,10 @@ class ProducerActs:
         """Begin a send; return the promise of its result. packing: further arguments for `envelope_of`."""
         self._session.check_usable()
         seconds = where.timeout or self._session.timeout
+        if callback is None and not packing and where.queue is None and where.select is None:
+            quick = self.quickly(message, seconds)
+            if quick is not None:
+                return quick
         deadline = self._session.clock.monotonic() + seconds
         key = self._new_key()
         call = self._begins(message, key, packing.get("half", False))
@@ -158,10 +245,11 @@ class ProducerActs:
 
         def done(result: Any, error: BaseException | None) -> None:
             self._count(envelope.topic, messages, error)
-            complete(result, error)
             if callback is None and call is None:
                 landed()
+                complete(result, error)
                 return
+            complete(result, error)
 
             def tell() -> None:
                 try:
@@ -199,11 +287,15 @@ class ProducerActs:
 
     def _landed(self, size: int) -> None:
         with self._room.lock:
-            self._in_flight -= 1
-            self._in_flight_bytes -= size
-            self._room.ring()
-            if not self._in_flight:
-                self._nothing_left.ring()
+            self._leave(1, size)
+
+    def _leave(self, messages: int, size: int) -> None:
+        """Count messages of some bytes as no longer in flight. Called with the bell's lock."""
+        self._in_flight -= messages
+        self._in_flight_bytes -= size
+        self._room.ring()
+        if not self._in_flight:
+            self._nothing_left.ring()
 
     def _choosing(self, message: Message, where: Where, deadline: float) -> Acts[MessageQueue]:
         """Return the queue that the caller's function chooses, in the caller's thread or task."""
@@ -450,14 +542,30 @@ class Producer(ProducerActs):
 
     def _send_many(self, messages: Iterable[Message], window: int) -> Iterator[SendResult | ClientError]:
         pending: deque[Pending[SendResult] | ClientError] = deque()
+        seconds, write_now = self._session.timeout, self._session.shell.write_now
+        quickly, attempting = self.quickly, self._attempting
         try:
             for message in messages:
-                pending.append(finish(self._attempting(message)))
-                if len(pending) >= window:
+                try:
+                    one: Any = quickly(message, seconds, True) or finish(attempting(message))
+                except (Closed, ForkedError):
+                    raise
+                except ClientError as error:
+                    one = error
+                pending.append(one)
+                if len(pending) < window:
+                    continue
+                if not _is_done(pending[0]):
+                    # For some more than the first, or each answer would have one message leave alone.
+                    write_now()
+                    _outcome(pending[window // 4])
+                while pending and (len(pending) >= window or _is_done(pending[0])):
                     yield _outcome(pending.popleft())
+            write_now()
             while pending:
                 yield _outcome(pending.popleft())
         finally:
+            write_now()
             for one in pending:
                 _outcome(one)
 
@@ -509,6 +617,10 @@ class Producer(ProducerActs):
         """Wait until nothing is in flight; return how many messages still are after `timeout` seconds. Raises
         ForkedError: they are the parent's."""
         return finish(self._flushing(timeout))
+
+
+def _is_done(pending: Pending[SendResult] | ClientError) -> bool:
+    return isinstance(pending, ClientError) or pending.done()
 
 
 def _outcome(pending: Pending[SendResult] | ClientError) -> SendResult | ClientError:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Self
 from .acts import Acts, finish
 from .core.group import Begin, check_begin
 from .core.pull_group import PullGroup
-from .core.requests import Subscription
 from .errors import ClientError, Closed, InvalidOption
+from .hooks import ConsumeCall, after_consume, before_consume
 from .message import MessageQueue, ReceivedMessage
+from .notes import logger
 from .session import Session
 from .shells.shell import log_error
-from .wire import topic_name_error
+from .subscribing import subscription_of
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,6 +52,8 @@ class PullActs:
         #: Promise of the membership, once it was begun.
         self._beginning: Any = None
         self._iterates = False
+        #: The messages given last, until they are done, as hooks know them; one at most.
+        self._calls: list[ConsumeCall] = []
 
     @property
     def is_closed(self) -> bool:
@@ -63,26 +66,23 @@ class PullActs:
 
     # --- what to read
 
-    def subscribe(self, topic: str, tags: str = "*") -> Self:
+    def subscribe(self, topic: str, tags: str = "*", *, sql: str | None = None) -> Self:
         """Share the topic's queues with the other members of the group; call it before the first message is taken.
 
-        tags: "paid", "paid || refunded", or "*" for all. All members have to subscribe alike. Returns the consumer.
-        Raises InvalidOption.
+        tags: "paid", "paid || refunded", or "*" for all. sql: in their place a condition on properties, as "region =
+        'EU' AND price > 10", if brokers have `enablePropertyFilter`; the first message that is taken raises
+        RequestRefused if a broker does not take it. All members have to subscribe alike. Returns the consumer. Raises
+        InvalidOption.
         """
         self._check_open()
         topic = self._session.named(topic)
-        why = topic_name_error(topic)
-        if why is not None:
-            raise InvalidOption(f"There can be no topic {topic[:300]!r}: {why}")
-        tags = tags.strip() or "*"
-        if tags != "*" and not all(part.strip() for part in tags.split("||")):
-            raise InvalidOption(f'Tags are "*", or tags with || between them, not {tags!r}.')
+        subscription = subscription_of(topic, tags, sql, self._session.clock.wall_ms())
         if self._beginning is not None or self._assigned:
             raise InvalidOption(
                 "subscribe() comes before the first message is taken, and not beside assign(): make another consumer."
             )
         with self._session.shell.lock:
-            self._core.subscriptions[topic] = Subscription(topic, tags, self._session.clock.wall_ms())
+            self._core.subscriptions[topic] = subscription
         return self
 
     def assign(self, queues: Iterable[MessageQueue]) -> None:
@@ -111,6 +111,7 @@ class PullActs:
     def _polling(self, timeout: float | None, most: int, iterates: bool) -> Acts[list[ReceivedMessage]]:
         self._iterates = self._iterates and iterates
         yield from self._starting()
+        self._has_handled(None)
         found: list[ReceivedMessage] = []
         trouble: ClientError | None = None
 
@@ -127,7 +128,24 @@ class PullActs:
         if trouble is not None:
             raise trouble
         self._session.shown(found)
+        if found and self._session.hooks:
+            self._begins(found)
         return found
+
+    def _begins(self, messages: list[ReceivedMessage]) -> None:
+        """Tell hooks that the user begins with messages. They are given, so an error is logged."""
+        call = ConsumeCall(self.group, tuple(messages))
+        try:
+            before_consume(self._session.hooks, call)
+        except Exception:
+            logger.exception("client: a hook failed")
+        else:
+            self._calls.append(call)
+
+    def _has_handled(self, error: BaseException | None) -> None:
+        """Tell hooks that the user is done with the messages given last, or why not."""
+        while self._calls:
+            after_consume(self._session.hooks, self._calls.pop(), error)
 
     def _iterating(self) -> Acts[ReceivedMessage | None]:
         """Return the next message, None once the consumer is closed."""
@@ -162,6 +180,7 @@ class PullActs:
         self._check_open()
         with self._session.shell.lock:
             self._core.pass_given()
+        self._has_handled(None)
         for error in (yield self._session.wait(self._core.commit())):
             raise error
 
@@ -210,6 +229,7 @@ class PullActs:
         if self._iterates and not self._session.is_parents:
             with self._session.shell.lock:
                 self._core.pass_given()
+            self._has_handled(None)
 
     def _closing(self) -> Acts[int]:
         return self.leaving(self._session.clock.monotonic() + 3 * self._session.timeout)
@@ -220,6 +240,7 @@ class PullActs:
         session, core = self._session, self._core
         if session.is_parents:
             return 0
+        self._has_handled(Closed("The consumer was closed before they were done: they come again."))
         with self._ready.lock:
             begins, core.is_closed = not core.is_closed, True
             if self._beginning is None:
@@ -338,4 +359,6 @@ class PullConsumer(PullActs):
     ) -> None:
         if kind is None:
             self.done_with_current()
+        else:
+            self._has_handled(error)
         self.close()

@@ -17,14 +17,14 @@ from .core.handling import DONE, Outcome, outcome_of
 from .core.inspection import directly
 from .core.ordered_group import OrderedGroup
 from .core.push_group import Batch, Direct, PushGroup, PushHeld
-from .core.requests import Subscription
 from .ending import SIGNALS, ended_by
 from .errors import Closed, InvalidOption, Reject, Retry, Suspend
 from .hooks import ConsumeCall, after_consume, before_consume
 from .message import CloseReport, ReceivedMessage, TopicStats
 from .notes import logger
 from .session import Session
-from .wire import RETRY_PREFIX, topic_name_error
+from .subscribing import subscription_of
+from .wire import RETRY_PREFIX
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -144,20 +144,13 @@ class PushActs:
     def _subscribe(self, topic: str, tags: str, sql: str | None, handler: GivenHandler) -> GivenHandler:
         self._check_open()
         topic = self._session.named(topic)
-        why = topic_name_error(topic)
-        if why is not None:
-            raise InvalidOption(f"There can be no topic {topic[:300]!r}: {why}")
-        tags = tags.strip() or "*"
-        if tags != "*" and (sql is not None or not all(part.strip() for part in tags.split("||"))):
-            raise InvalidOption(f'Tags are "*", or tags with || between them, or sql in their place; not {tags!r}.')
-        if sql is not None and not sql.strip():
-            raise InvalidOption("sql is a condition, and this one is empty.")
+        subscription = subscription_of(topic, tags, sql, self._session.clock.wall_ms())
         if not callable(handler) or (is_async(handler) and not self._session.takes_coroutines):
             raise InvalidOption(f"A handler is a plain function, not {handler!r}.")
         if self._beginning is not None:
             raise InvalidOption("subscribe() comes before start(): make another consumer.")
         with self._session.shell.lock:
-            self._core.subscriptions[topic] = Subscription(topic, tags, self._session.clock.wall_ms(), sql)
+            self._core.subscriptions[topic] = subscription
         self._handlers[topic] = handler
         return handler
 

@@ -184,3 +184,69 @@ def test_around_handlers_and_sends_of_asyncio(rocketbox, rocketmq_topic, rocketm
 def test_what_is_no_hook_is_refused():
     with pytest.raises(InvalidOption, match="instances of Hook"):
         Client("127.0.0.1:1", hooks=[print])
+
+
+# --- pull consumers
+
+
+def test_a_pull_consumers_hooks_see_what_is_taken_until_it_is_done(rocketbox, rocketmq_topic, rocketmq_group, produce):
+    for text in ("0", "1", "2"):
+        produce(rocketmq_topic, text, shard="one")
+    audit = Audit()
+    with rocketbox.client(timeout=PATIENT, hooks=[audit]) as client:
+        consumer = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+        assert next(iter(consumer)).text == "0"
+        assert audit.log == [("audit", "handles", ["0"])]
+        assert next(iter(consumer)).text == "1"
+        assert audit.log[1:] == [("audit", "NoneType", ["0"]), ("audit", "handles", ["1"])]
+        consumer.commit()
+        assert audit.log[3:] == [("audit", "NoneType", ["1"])]
+        found = []
+        wait_for(lambda: found.extend(consumer.poll(1.0)) or found, "the last message")
+        consumer.close()
+        assert audit.log[4:] == [("audit", "handles", ["2"]), ("audit", "Closed", ["2"])]
+
+
+def test_what_ends_a_block_ends_a_pull_consumers_call(rocketbox, rocketmq_topic, rocketmq_group, produce):
+    produce(rocketmq_topic, "0")
+    audit = Audit()
+    with rocketbox.client(timeout=PATIENT, hooks=[audit]) as client:
+
+        def fail():
+            with client.pull_consumer(rocketmq_group, start="first") as consumer:
+                for _ in consumer.subscribe(rocketmq_topic):
+                    raise Forbidden
+
+        with pytest.raises(Forbidden):
+            fail()
+        with client.pull_consumer(rocketmq_group, start="first") as consumer:
+            for _ in consumer.subscribe(rocketmq_topic):
+                break
+    assert [what for _, what, _ in audit.log] == ["handles", "Forbidden", "handles", "NoneType"]
+
+
+def test_a_pull_consumers_hooks_by_asyncio(rocketbox, rocketmq_topic, rocketmq_group, produce):
+    produce(rocketmq_topic, "0")
+    audit = Audit()
+
+    async def act():
+        async with aio.Client(rocketbox.namesrv, hooks=[Refusing(), audit], timeout=PATIENT) as client:
+            async for _ in client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic):
+                break
+
+    asyncio.run(act())
+    assert audit.log == []  # the first hook's error is logged, and the message is given all the same
+
+    async def again():
+        async with aio.Client(rocketbox.namesrv, hooks=[audit], timeout=PATIENT) as client:
+            consumer = client.pull_consumer(f"{rocketmq_group}-2", start="first")
+            async for _ in consumer.subscribe(rocketmq_topic):
+                break
+
+    asyncio.run(again())
+    assert [what for _, what, _ in audit.log] == ["handles", "NoneType"]
+
+
+class Refusing(Hook):
+    def before_consume(self, call):
+        raise Forbidden

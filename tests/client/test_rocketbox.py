@@ -19,6 +19,7 @@ from appliance.client import (
     NoRoute,
     NotConnected,
     NotPermitted,
+    RequestRefused,
     SendError,
     SendTimeout,
 )
@@ -402,3 +403,27 @@ def test_a_fork_is_told_to_make_its_own_client(client, rocketmq_topic):
             os._exit(7)
         os._exit(1)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+
+
+def test_a_condition_chooses_what_a_pull_consumer_gets(client, rocketmq_topic, rocketmq_group, produce):
+    for region, price in (("EU", "9"), ("EU", "11"), ("US", "12")):
+        produce(rocketmq_topic, f"{region} {price}", properties={"region": region, "price": price})
+    consumer = client.pull_consumer(rocketmq_group, start="first")
+    consumer.subscribe(rocketmq_topic, sql="region = 'EU' AND price > 10")
+    assert [message.text for message in taken(consumer, 1)] == ["EU 11"]
+    assert consumer.poll(0.2) == []
+    consumer.close()
+    wrong = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic, sql="region = = 'EU'")
+    with pytest.raises(RequestRefused):
+        wrong.poll(1.0)
+    wrong.close()
+    with pytest.raises(InvalidOption, match="sql"):
+        client.pull_consumer(rocketmq_group).subscribe(rocketmq_topic, "paid", sql="price > 10")
+
+
+def test_what_is_verified_is_received(rocketbox, rocketmq_topic, rocketmq_group, produce):
+    produce(rocketmq_topic, "small")
+    produce(rocketmq_topic, "large" * 10_000)
+    with rocketbox.client(timeout=PATIENT, verify=True) as client:
+        consumer = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+        assert sorted(len(message.body) for message in taken(consumer, 2)) == [5, 50_000]

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -17,6 +18,7 @@ from appliance.client import (
     SendResult,
     SendTimeout,
 )
+from appliance.client.shells.threads import links_of
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
@@ -47,6 +49,51 @@ def test_many_are_sent_in_a_window_and_come_back_in_order(client, rocketmq_topic
     assert most <= 8
     stored = {message.message_id: int(message.text) for message in consumed(rocketmq_topic, 99, timeout=PATIENT)}
     assert [stored[outcome.message_id] for outcome in outcomes] == [*range(50), *range(51, 100)]
+
+
+def test_many_do_not_wait_for_messages_that_are_not_there_yet(client, rocketmq_topic, consumed):
+    producer = client.producer()
+    producer.send(rocketmq_topic, "first")  # from now on sends are quick ones
+    seen = []
+
+    def messages():
+        for number in range(5):
+            yield Message(rocketmq_topic, str(number))
+        # With its messages in no full write, and none that is waited for; what the I/O thread does soon.
+        for link in links_of(client._session.shell):
+            link.expire(time.monotonic() + 1)
+            assert link.writes_at is None
+        seen.extend(consumed(rocketmq_topic, 6, timeout=PATIENT))
+
+    assert all(isinstance(outcome, SendResult) for outcome in producer.send_many(messages()))
+    assert {message.text for message in seen} == {"first", *"01234"}
+
+
+def test_quick_sends_have_all_that_a_message_may_have(client, rocketmq_topic, consumed):
+    producer = client.producer()
+    producer.send(rocketmq_topic, "first")
+    sent = [
+        Message(rocketmq_topic, "plain"),
+        Message(rocketmq_topic, "große \U0001f680"),
+        Message(rocketmq_topic, bytes(range(256)) * 8, tags="paid"),
+        Message(rocketmq_topic, "again", tags="paid"),
+        Message(rocketmq_topic, "all", tags='ta"g', keys=["a\\b", "ключ"], properties={"region": '"EU"'}, shard="7"),
+        Message(rocketmq_topic, "compressed" * 1000),
+    ]
+    outcomes = list(producer.send_many(sent))
+    found = {message.message_id: message for message in consumed(rocketmq_topic, 1 + len(sent), timeout=PATIENT)}
+    for message, outcome in zip(sent, outcomes, strict=True):
+        copy = found[outcome.message_id]
+        body = message.body.encode() if isinstance(message.body, str) else message.body
+        assert (copy.body, copy.tags, copy.keys) == (body, message.tags, list(message.keys))
+        assert message.properties.items() <= copy.properties.items()
+        assert (copy.queue, copy.queue_offset, copy.offset_id) == (
+            outcome.queue,
+            outcome.queue_offset,
+            outcome.offset_id,
+        )
+    assert producer.in_flight == 0
+    assert client.stats()[0].sent == 1 + len(sent)
 
 
 def test_many_that_are_not_taken_to_the_end_wait_for_what_is_in_flight(rocketbox_fresh, rocketmq_topic):

@@ -7,6 +7,7 @@ others. So each costs little, and `next_deadline` may be too early, never too la
 from __future__ import annotations
 
 import heapq
+import struct
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
@@ -20,6 +21,15 @@ from ..wire import (
     decode_frame,
     encode_command,
 )
+from .quick import Answered, Flight, Form, Stop, form_of, header
+
+_LENGTH = struct.Struct(">i")
+#: Length of the rest, and with the encoding JSON, which is 0, the header's.
+_PREFIX = struct.Struct(">iI")
+
+_GROUPS = ("queueId", "queueOffset", "msgId", "transactionId", "opaque")
+#: Own limit of forms that are made for a connection: a broker's settings may change, and its answers with them.
+_MOST_FORMS = 20
 
 #: The waiter for an answer, any object: the connection only keeps and returns it.
 Waiting = TypeVar("Waiting")
@@ -38,7 +48,13 @@ class Connection(Generic[Waiting]):
         self._sign = sign
         self._received = bytearray()
         self._output: list[bytes] = []
+        self._output_bytes = 0
         self._waiting: dict[int, tuple[float, Waiting]] = {}
+        #: Number of flights among the waiters, and the form of their answers.
+        self._flying = 0
+        self._landed: list[tuple[Flight, Answered]] = []
+        self._form: Form | None = None
+        self._forms_left = _MOST_FORMS
         self._deadlines: list[tuple[float, int]] = []
         self._opaque = 0
         #: True once a whole frame has arrived.
@@ -51,12 +67,25 @@ class Connection(Generic[Waiting]):
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         request.opaque = opaque
         self._output.append(self._encode(request))
+        self._await(opaque, deadline, waiting)
+        return opaque
+
+    def _await(self, opaque: int, deadline: float, waiting: Waiting) -> None:
         self._waiting[opaque] = (deadline, waiting)
         heapq.heappush(self._deadlines, (deadline, opaque))
         if len(self._deadlines) > 2 * len(self._waiting) + _STALE:
             self._deadlines = [(until, number) for number, (until, _) in self._waiting.items()]
             heapq.heapify(self._deadlines)
-        return opaque
+
+    def launch(self, flight: Flight, stop: Stop, born_ms: int) -> int:
+        """Put a message into the output, whose answer or error its flight gets; return how many bytes wait there."""
+        self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
+        head, body = header(stop, born_ms, flight.text, opaque), flight.body
+        self._output += (_PREFIX.pack(4 + len(head) + len(body), len(head)), head, body)
+        self._output_bytes += len(body) + len(head)
+        self._flying += 1
+        self._await(opaque, flight.deadline, flight)  # type: ignore[arg-type]
+        return self._output_bytes
 
     def tell(self, request: RemotingCommand) -> None:
         """Put a one-way request into the output, which gets no answer. Raises as `call`."""
@@ -84,10 +113,12 @@ class Connection(Generic[Waiting]):
     def take_output(self) -> bytes:
         """Return the bytes to send, each only once."""
         output, self._output = b"".join(self._output), []
+        self._output_bytes = 0
         return output
 
     def feed(self, data: bytes) -> tuple[list[tuple[Waiting, RemotingCommand]], list[RemotingCommand]]:
-        """Take received bytes; return (answers with their waiters, requests of the server).
+        """Take received bytes; return (answers with their waiters, requests of the server). Those of flights that have
+        landed are for `take_landed`.
 
         Answers without a waiter, for instance after the deadline, are dropped. Bytes that are no frame set `broken`;
         the frames before them are still returned, since their waiters are no longer kept here.
@@ -97,12 +128,16 @@ class Connection(Generic[Waiting]):
         answers, requests = [], []
         at, end = 0, len(received)
         while end - at >= 4:
-            length = int.from_bytes(received[at : at + 4], "big", signed=True)
+            (length,) = _LENGTH.unpack_from(received, at)
             if not _LEAST_BYTES <= length <= MAX_FRAME_BYTES:
                 self.broken = BadAnswer(self._no_frame(bytes(received[at : at + 24])))
                 break
             if end - at < 4 + length:
                 break
+            if self._flying and self._lands(received, at, at + 4 + length):
+                self.has_spoken = True
+                at += 4 + length
+                continue
             try:
                 command = decode_frame(received[at : at + 4 + length])
             except FrameError as error:
@@ -113,9 +148,40 @@ class Connection(Generic[Waiting]):
             if not command.is_response:
                 requests.append(command)
             elif (found := self._waiting.pop(command.opaque, None)) is not None:
+                self._flying -= isinstance(found[1], Flight)
                 answers.append((found[1], command))
         del received[:at]
         return answers, requests
+
+    def take_landed(self) -> list[tuple[Flight, Answered]]:
+        """Return the flights that have landed, each only once, with their answers."""
+        landed, self._landed = self._landed, []
+        return landed
+
+    def _lands(self, received: bytearray, begin: int, end: int) -> bool:
+        """True if a frame is the usual answer to a flight; that is no longer a waiter then."""
+        if end - begin < 8 or _LENGTH.unpack_from(received, begin + 4)[0] != end - begin - 8:
+            return False  # it has a body, or a header that is no JSON
+        form, begin = self._form, begin + 8
+        match = None if form is None else form.match(received, begin, end)
+        if match is None:
+            if self._forms_left:
+                form = form_of(bytes(received[begin:end]))
+                if form is not None:
+                    self._form = form
+                    self._forms_left -= 1
+                    match = form.match(received, begin, end)
+            if match is None:
+                return False
+        assert form is not None, "it has matched"
+        number, offset, offset_id, transaction_id, opaque = match.group(*_GROUPS)
+        waiter = self._waiting.get(int(opaque))
+        if waiter is None or not isinstance(waiter[1], Flight):
+            return False
+        del self._waiting[int(opaque)]
+        self._flying -= 1
+        self._landed.append((waiter[1], (form, number, offset, offset_id, transaction_id)))
+        return True
 
     def _no_frame(self, begin: bytes) -> str:
         if self.has_spoken:
@@ -134,6 +200,7 @@ class Connection(Generic[Waiting]):
             found = self._waiting.get(opaque)
             if found is not None and found[0] <= now:
                 del self._waiting[opaque]
+                self._flying -= isinstance(found[1], Flight)
                 expired.append(found[1])
         return expired
 
@@ -141,6 +208,7 @@ class Connection(Generic[Waiting]):
         """Remove and return all waiters, since the connection is gone. Unsent bytes are dropped."""
         waiting = [one for _, one in self._waiting.values()]
         self._waiting.clear()
+        self._flying = 0
         self._deadlines.clear()
         self._output.clear()
         return waiting

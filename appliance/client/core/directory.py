@@ -41,6 +41,8 @@ class Directory:
     ) -> None:
         """name_servers: "host:port" each, in the order in which they are tried. timeout: seconds for one request.
         fetch: reads their list where it is kept; returns (addresses, ""), or ((), why there are none)."""
+        #: True if messages from its brokers are checked against their CRC.
+        self.verifies = False
         self._fetch = fetch
         self._fetched_at = 0.0
         self._no_list = ""
@@ -63,6 +65,10 @@ class Directory:
     def known(self, topic: str) -> Route | None:
         """Return the route of a topic; None if it was not looked up, or did not exist then."""
         return None if topic in self._borrowed else self._routes.get(topic)
+
+    def route_to_publish(self, topic: str) -> Route | None:
+        """Return the route that sends to a topic use now; None if it was not looked up."""
+        return self._routes.get(topic)
 
     def look_up(self, topic: str, deadline: float) -> Steps[Route | None]:
         """Read and keep the name server's route of a topic; None if it has none, and a route that was kept stays.

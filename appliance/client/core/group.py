@@ -171,10 +171,6 @@ class Group(Generic[HeldQueue]):
         """Forget the messages of a queue that was given up."""
         raise NotImplementedError
 
-    def _before_joining(self) -> Steps[None]:
-        """Do what comes before the first heartbeat. An error ends the start."""
-        yield from ()
-
     def _before_leaving(self) -> Steps[None]:
         """Do what comes between the last commit and the end of the membership."""
         yield from ()
@@ -189,16 +185,36 @@ class Group(Generic[HeldQueue]):
     # --- beginning
 
     def start(self) -> Steps[None]:
-        """Subscribe at all brokers and take the first queues. Raises NoNameServer; a topic that does not exist yet is
-        looked up again from then on."""
+        """Subscribe at all brokers and take the first queues. A topic that does not exist yet is looked up again from
+        then on.
+
+        Raises NoNameServer; RequestRefused if a broker does not take a condition of SQL92, and BrokerAway or
+        RequestTimeout if it cannot be asked.
+        """
         self.settings["PROP_CONSUMER_START_TIMESTAMP"] = str(self._clock.wall_ms())
         deadline = self._clock.monotonic() + self._timeout
         for topic in self.subscriptions:
             yield from self._directory.look_up(topic, deadline)
-        yield from self._before_joining()
+        yield from self._check_conditions()
         yield from self._beat_all()
         yield from self.rebalance()
         yield Start(self._keep_balanced())
+
+    def _check_conditions(self) -> Steps[None]:
+        for subscription in self.subscriptions.values():
+            route = self._directory.known(subscription.topic)
+            # A topic that was just made may not have reached the name server; any broker knows conditions.
+            addresses = route.addresses() if route else iter(self._directory.addresses(masters_only=True))
+            address = next(addresses, None)
+            if subscription.sql is None or address is None:
+                continue
+            who, what = f"broker at {address}", f"the condition {subscription.sql[:200]!r}"
+            request = requests.check_filter(self._client_id, self.group, subscription)
+            answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
+            if isinstance(answer, CallFailed):
+                raise failure(answer, who, what)
+            if answer.code != ResponseCode.SUCCESS:
+                raise refusal(answer, who, what)
 
     def _beat_all(self) -> Steps[None]:
         yield Together([self._beat(address) for address in self._directory.addresses()])

@@ -92,8 +92,7 @@ class PullGroup(Group[PullHeld]):
                 offset,
                 most=PULL_MOST,
                 wait=WAIT_S,
-                tags=subscription.tags,
-                tag_set=frozenset(subscription.tag_set()),
+                subscription=subscription,
             )
         )
 

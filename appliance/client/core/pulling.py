@@ -12,6 +12,7 @@ from . import requests
 from .answers import failure, number, refusal
 from .directory import Directory
 from .records import read_messages
+from .requests import Subscription
 from .steps import Call, CallFailed, Clock, Steps
 
 #: Time-out beyond the time that the broker may wait: it has answered by then, or hangs.
@@ -45,19 +46,20 @@ def pull(
     *,
     most: int,
     wait: float,
-    tags: str = "*",
-    tag_set: frozenset[str] = frozenset(),
+    subscription: Subscription | None = None,
 ) -> Steps[Pulled]:
     """Pull messages from `offset` on, `most` at the most; `wait`: seconds that the broker may wait for the first.
+    subscription: None for all messages.
 
     Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
     """
 
     def make(address: str) -> RemotingCommand:
         version = directory.versions.get(address, 0)
-        return requests.pull(group, queue, offset, most, int(wait * 1000), tags, broker_version=version)
+        return requests.pull(group, queue, offset, most, int(wait * 1000), wanted, broker_version=version)
 
-    return (yield from pull_by(directory, clock, make, queue, offset, wait, tag_set))
+    wanted = subscription or Subscription(queue.topic)
+    return (yield from pull_by(directory, clock, make, queue, offset, wait, frozenset(wanted.tag_set())))
 
 
 def pull_by(
@@ -80,7 +82,9 @@ def pull_by(
         raise failure(answer, who, f"a pull of {queue.topic}")
     if answer.code not in _ANSWERED:
         raise refusal(answer, who, f"a pull of {queue.topic}")
-    found = read_messages(answer.body, queue, tag_set) if answer.code == ResponseCode.SUCCESS else []
+    found = (
+        read_messages(answer.body, queue, tag_set, directory.verifies) if answer.code == ResponseCode.SUCCESS else []
+    )
     return Pulled(
         [message for message in found if message.queue_offset >= offset],
         number(answer, "nextBeginOffset", who),

@@ -22,14 +22,13 @@ from ..errors import ClientError
 from ..message import MessageQueue, ReceivedMessage
 from ..wire import RETRY_PREFIX, RemotingCommand, ResponseCode
 from . import requests
-from .answers import failure, refusal
 from .group import WAIT_S, Begin, Group, Held, Surroundings
 from .handling import Outcome
 from .inspection import queue_info
 from .pulling import Pulled, pull_by
 from .requests import Member, Subscription
 from .send_back import send_back
-from .steps import Call, CallFailed, Do, Sleep, Start, Steps, Together
+from .steps import Do, Sleep, Start, Steps, Together
 
 #: Offsets between the first message not done and the last one fetched: if one handler is stuck, not more come again.
 _MOST_SPAN = 2000
@@ -165,28 +164,13 @@ class PushGroup(Group[PushHeld]):
     # --- beginning
 
     def start(self) -> Steps[None]:
-        """Join the group, as `Group.start`. Raises RequestRefused if a broker does not take a condition of SQL92, and
-        BrokerAway or RequestTimeout if it cannot be asked."""
+        """Join the group, as `Group.start`."""
         if self._offsets is None:
             topic = RETRY_PREFIX + self.group
             self.subscriptions[topic] = Subscription(topic, version=self._clock.wall_ms())
         yield from super().start()
         if self._offsets is None:
             yield Start(self._watch())
-
-    def _before_joining(self) -> Steps[None]:
-        for subscription in self.subscriptions.values():
-            route = self._directory.known(subscription.topic)
-            address = next(route.addresses(), None) if route else None
-            if subscription.sql is None or address is None:
-                continue
-            who, what = f"broker at {address}", f"the condition {subscription.sql[:200]!r}"
-            request = requests.check_filter(self._client_id, self.group, subscription)
-            answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
-            if isinstance(answer, CallFailed):
-                raise failure(answer, who, what)
-            if answer.code != ResponseCode.SUCCESS:
-                raise refusal(answer, who, what)
 
     def _members(self, queues: Sequence[MessageQueue], deadline: float) -> Steps[list[str]]:
         if self._offsets is not None:

@@ -9,20 +9,22 @@ from ..message import MessageQueue, ReceivedMessage
 from ..wire import CorruptFile, Record, decode_record
 
 
-def records_of(body: bytes, where: object) -> Iterator[Record]:
-    """Yield the records of a body. where: of the error's text. Raises BadAnswer."""
+def records_of(body: bytes, where: object, verify: bool = False) -> Iterator[Record]:
+    """Yield the records of a body. where: of the error's text. verify: check the CRCs of bodies. Raises BadAnswer."""
     at = 0
     while at < len(body):
         try:
-            record = decode_record(body, at, check_crc=False)
+            record = decode_record(body, at, check_crc=verify)
         except CorruptFile as error:
             raise BadAnswer(f"a message of {where} cannot be read: {error}") from None
         at += record.size
         yield record
 
 
-def read_messages(body: bytes, queue: MessageQueue, tags: frozenset[str] = frozenset()) -> list[ReceivedMessage]:
+def read_messages(
+    body: bytes, queue: MessageQueue, tags: frozenset[str] = frozenset(), verify: bool = False
+) -> list[ReceivedMessage]:
     """Return the messages with one of the tags, or all if no tags are given. Brokers filter by a hash of the tag, so
     messages of other tags may be in the body. Raises BadAnswer."""
-    messages = (ReceivedMessage(record, queue) for record in records_of(body, queue))
+    messages = (ReceivedMessage(record, queue) for record in records_of(body, queue, verify))
     return [message for message in messages if not tags or message.tags in tags]

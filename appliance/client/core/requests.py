@@ -218,7 +218,14 @@ def offset_at(queue: MessageQueue, wall_ms: int) -> RemotingCommand:
 
 
 def pull(
-    group: str, queue: MessageQueue, offset: int, most: int, wait_ms: int, tags: str, *, broker_version: int
+    group: str,
+    queue: MessageQueue,
+    offset: int,
+    most: int,
+    wait_ms: int,
+    subscription: Subscription,
+    *,
+    broker_version: int,
 ) -> RemotingCommand:
     """Make a 361, or an 11 for a broker that does not support it or whose version is unknown. wait_ms: how long the
     broker may wait for a message; 0: not at all."""
@@ -226,11 +233,11 @@ def pull(
     fields = {
         "queueId": queue.queue_id,
         "commitOffset": 0,
-        "subscription": tags,
+        "subscription": subscription.tags if subscription.sql is None else subscription.sql,
         "suspendTimeoutMillis": wait_ms,
         "bname": queue.broker_name,
         "sysFlag": PULL_SUBSCRIPTION | PULL_LITE | (PULL_SUSPEND if wait_ms else 0),
-        "expressionType": "TAG",
+        "expressionType": subscription.kind,
         "topic": queue.topic,
         "consumerGroup": group,
         "maxMsgNums": most,

@@ -10,6 +10,7 @@ from ..wire import java_hash
 
 #: (latency, time for which a broker that slow is avoided) in seconds: 5.3.3's table.
 _AVOIDED = ((15.0, 30.0), (5.0, 10.0), (3.0, 6.0), (1.8, 5.0), (0.55, 2.0))
+SLOW_S = _AVOIDED[-1][0]
 #: Seconds for which a broker that failed is avoided.
 _AVOIDED_AFTER_FAILURE = 10.0
 
@@ -32,6 +33,13 @@ class Faults:
     def _avoid(self, broker: str, until: float) -> None:
         self._until[broker] = max(until, self._until.get(broker, 0.0))
 
+    def are_none(self, now: float) -> bool:
+        """True if no broker is to be avoided."""
+        if not self._until:
+            return True
+        self._until = {broker: until for broker, until in self._until.items() if until > now}
+        return not self._until
+
     def is_available(self, broker: str, now: float) -> bool:
         return self._until.get(broker, 0.0) <= now
 
@@ -47,11 +55,17 @@ class RoundRobin:
         """Return the next queue of an available broker other than `failed`, the broker of the last attempt; else the
         next of any other broker; else the next."""
         first = self._next
-        self._next = first + 1 & 0x7FFFFFFF
+        self.take(len(queues))
         in_turn = [queues[(first + step) % len(queues)] for step in range(len(queues))]
         others = [queue for queue in in_turn if queue.broker_name != failed]
         available = (queue for queue in others if faults.is_available(queue.broker_name, now))
         return next(available, others[0] if others else in_turn[0])
+
+    def take(self, count: int) -> int:
+        """Return the number of the next of `count` queues, which are all available."""
+        first = self._next
+        self._next = first + 1 & 0x7FFFFFFF
+        return first % count
 
 
 def queue_of_shard(shard: str | int, queues: Sequence[MessageQueue]) -> MessageQueue:

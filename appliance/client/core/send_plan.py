@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from ..errors import (
     BadAnswer,
@@ -56,6 +57,10 @@ _LEAST_ATTEMPT_S = 1.0
 _PAUSES_S = (0.1, 0.5)
 
 
+#: The queue of an attempt, when it began (monotonic), and what it came to.
+FirstAttempt: TypeAlias = tuple[MessageQueue, float, RemotingCommand | CallFailed]
+
+
 @dataclass(frozen=True, slots=True)
 class Envelope:
     """A message ready to be sent. properties: their text. shard, queue: determine its queue; such a send has one
@@ -88,19 +93,26 @@ class Sending:
     ) -> None:
         """begin: start of the round robin of queues. retries: attempts after the first. beat: sends a heartbeat to a
         broker, whose answer has its version."""
-        self._directory = directory
+        self.directory = directory
+        self.faults = faults
         self._clock = clock
-        self._faults = faults
         self._begin = begin
-        self._retries = retries
+        self.retries = retries
         self._beat = beat
         self._in_turn: dict[str, RoundRobin] = {}
 
-    def send(self, envelope: Envelope, deadline: float) -> Steps[SendResult]:
-        """Send a message. Raises NoNameServer, NoRoute, InvalidMessage and Unsupported: nothing was sent; SendError."""
+    def turn_of(self, topic: str) -> RoundRobin:
+        in_turn = self._in_turn.get(topic)
+        if in_turn is None:
+            in_turn = self._in_turn[topic] = RoundRobin(self._begin)
+        return in_turn
+
+    def send(self, envelope: Envelope, deadline: float, first: FirstAttempt | None = None) -> Steps[SendResult]:
+        """Send a message; go on with it if its first attempt was made elsewhere. Raises NoNameServer, NoRoute,
+        InvalidMessage and Unsupported: nothing was sent; SendError."""
         attempt = _Attempts(envelope)
         try:
-            return (yield from self._send(envelope, deadline, attempt))
+            return (yield from self._send(envelope, deadline, attempt, first))
         except SendError:
             raise
         except ClientError:
@@ -108,36 +120,44 @@ class Sending:
                 raise
             raise attempt.error() from None  # the message of an attempt may be stored, and the error has to say so
 
-    def _send(self, envelope: Envelope, deadline: float, attempt: _Attempts) -> Steps[SendResult]:
-        most = 1 if envelope.queue is not None or envelope.shard is not None else 1 + self._retries
+    def _send(
+        self, envelope: Envelope, deadline: float, attempt: _Attempts, first: FirstAttempt | None
+    ) -> Steps[SendResult]:
+        most = 1 if envelope.queue is not None or envelope.shard is not None else 1 + self.retries
         failed: str | None = None
         while True:
-            queues = yield from self._directory.publish_queues(envelope.topic, deadline)
-            now = self._clock.monotonic()
-            queue = self._choose(envelope, queues, now, failed)
-            broker, address = queue.broker_name, self._address(queue)
-            if failed == broker and attempt.unreached:
-                yield Sleep(min(deadline, now + _PAUSES_S[min(attempt.unreached, len(_PAUSES_S)) - 1]))
+            outcome: RemotingCommand | CallFailed | None
+            if first is not None:
+                queue, now, outcome = first
+                broker, first = queue.broker_name, None
+                attempt.begins(broker, self.directory.master(queue) or "its former address")
+            else:
+                queues = yield from self.directory.publish_queues(envelope.topic, deadline)
                 now = self._clock.monotonic()
-            others = any(one.broker_name != broker for one in queues) and attempt.number + 1 < most
-            outcome = yield from self._too_old(envelope, address)
-            attempt.begins(broker, address)
-            if outcome is None:
-                request = self._request(envelope, queue)
-                outcome = yield Call(address, request, self._attempt_deadline(now, deadline, others))
+                queue = self._choose(envelope, queues, now, failed)
+                broker, address = queue.broker_name, self._address(queue)
+                if failed == broker and attempt.unreached:
+                    yield Sleep(min(deadline, now + _PAUSES_S[min(attempt.unreached, len(_PAUSES_S)) - 1]))
+                    now = self._clock.monotonic()
+                others = any(one.broker_name != broker for one in queues) and attempt.number + 1 < most
+                outcome = yield from self._too_old(envelope, address)
+                attempt.begins(broker, address)
+                if outcome is None:
+                    request = self._request(envelope, queue)
+                    outcome = yield Call(address, request, attempt_deadline(now, deadline, others))
             ended = self._clock.monotonic()
             if isinstance(outcome, CallFailed):
-                self._faults.failed(broker, ended)
+                self.faults.failed(broker, ended)
                 attempt.failed(outcome)
                 if outcome.kind == "closed" or attempt.number >= most or ended >= deadline:
                     raise attempt.error()
             elif outcome.code == ResponseCode.SUCCESS or outcome.code in UNCONFIRMED:
-                self._faults.answered(broker, ended - now, ended)
+                self.faults.answered(broker, ended - now, ended)
                 return _result(envelope, queue, outcome, attempt)
             else:
                 attempt.refused(outcome)
                 if outcome.code == ResponseCode.TOPIC_NOT_EXIST:
-                    self._directory.forget(envelope.topic)
+                    self.directory.forget(envelope.topic)
                 if outcome.code not in RETRIED or attempt.number >= most or ended >= deadline:
                     raise attempt.error()
             failed = broker
@@ -145,7 +165,7 @@ class Sending:
     def tell(self, envelope: Envelope, deadline: float) -> Steps[None]:
         """Send without an answer. Raises NoNameServer, NoRoute, Unsupported, and NotConnected if there is no
         connection."""
-        queues = yield from self._directory.publish_queues(envelope.topic, deadline)
+        queues = yield from self.directory.publish_queues(envelope.topic, deadline)
         queue = self._choose(envelope, queues, self._clock.monotonic(), None)
         attempt = _Attempts(envelope)
         address = self._address(queue)
@@ -154,12 +174,12 @@ class Sending:
         if outcome is None:
             outcome = yield Tell(address, self._request(envelope, queue), deadline)
         if isinstance(outcome, CallFailed):
-            self._faults.failed(queue.broker_name, self._clock.monotonic())
+            self.faults.failed(queue.broker_name, self._clock.monotonic())
             attempt.failed(outcome)
             raise attempt.error()
 
     def _address(self, queue: MessageQueue) -> str:
-        address = self._directory.master(queue)
+        address = self.directory.master(queue)
         if address is None:
             raise InvalidMessage(f"The queue {queue} is on a broker without a master in the route of its topic.")
         return address
@@ -168,9 +188,9 @@ class Sending:
         """Return None if the broker can take the message, or why that is not known. Raises Unsupported."""
         if not envelope.since:
             return None
-        if address not in self._directory.versions:
+        if address not in self.directory.versions:
             yield from self._beat(address)
-        version = self._directory.versions.get(address)
+        version = self.directory.versions.get(address)
         if version is None:
             return CallFailed("connect", "it did not say its version, which a time of delivery depends on", sent=False)
         if version < envelope.since:
@@ -183,8 +203,8 @@ class Sending:
     def recall(self, group: str, sent: SendResult, handle: str, deadline: float) -> Steps[None]:
         """Take a delayed message back. Raises NoNameServer, NoRoute, BrokerAway, RequestTimeout, RequestRefused."""
         queue = sent.queue
-        yield from self._directory.publish_queues(queue.topic, deadline)
-        address = self._directory.master(queue)
+        yield from self.directory.publish_queues(queue.topic, deadline)
+        address = self.directory.master(queue)
         what = f"the recall of the message {sent.message_id}"
         if address is None:
             raise BrokerAway(f"broker {queue.broker_name} has no master in the route of {queue.topic}, for {what}.")
@@ -213,15 +233,14 @@ class Sending:
             return envelope.queue
         if envelope.shard is not None:
             return queue_of_shard(envelope.shard, queues)
-        in_turn = self._in_turn.get(envelope.topic)
-        if in_turn is None:
-            in_turn = self._in_turn[envelope.topic] = RoundRobin(self._begin)
-        return in_turn.choose(queues, self._faults, now, failed)
+        return self.turn_of(envelope.topic).choose(queues, self.faults, now, failed)
 
-    def _attempt_deadline(self, now: float, deadline: float, others: bool) -> float:
-        if not others:
-            return deadline
-        return min(deadline, now + max(_LEAST_ATTEMPT_S, (deadline - now) / 2))
+
+def attempt_deadline(now: float, deadline: float, others: bool) -> float:
+    """Return until when an attempt may last. others: True if another broker can be tried after it."""
+    if not others:
+        return deadline
+    return min(deadline, now + max(_LEAST_ATTEMPT_S, (deadline - now) / 2))
 
 
 class _Attempts:

@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from ..core.connection import Connection
+from ..core.quick import Answered, Flight, Stop
 from ..core.steps import Call, CallFailed, Tell
 from ..wire import FrameError, RemotingCommand
 from .shell import Resume, Shell, safely
@@ -17,6 +18,10 @@ logger = logging.getLogger("rocketbox.client")
 
 #: Most unsent bytes of one link. If there are more the server does not read, and calls fail at once.
 _MOST_UNSENT = 64 << 20
+
+
+#: Output that does not wait for more.
+_ENOUGH_BYTES = 64 << 10
 
 
 class Link:
@@ -48,6 +53,9 @@ class Link:
         """Go on after `_write`, without the lock."""
         raise NotImplementedError
 
+    def _write_soon(self) -> None:
+        """Have output written within some milliseconds."""
+
     def _unsent_bytes(self) -> int:
         raise NotImplementedError
 
@@ -75,6 +83,28 @@ class Link:
         self._after(left)
         self._expire_at(call.deadline)
         return False, None
+
+    def launch(self, flight: Flight, stop: Stop, born_ms: int, may_wait: bool) -> bool:
+        """Send a message whose flight gets its outcome; False if that is not possible now, and nothing was sent.
+        may_wait: more come at once, and `write_now` or some milliseconds end the waiting."""
+        with self._lock:
+            if self._why_dead is not None or not self._is_open or self._unsent_bytes() > _MOST_UNSENT:
+                return False
+            waiting = self._connection.launch(flight, stop, born_ms)
+            left = False
+            if not may_wait or waiting >= _ENOUGH_BYTES:
+                left = self._write()
+        self._after(left)
+        if may_wait:
+            self._write_soon()
+        self._expire_at(flight.deadline)
+        return True
+
+    def write_now(self) -> None:
+        """Send what waits for more."""
+        with self._lock:
+            left = self._why_dead is None and self._is_open and self._write()
+        self._after(left)
 
     def tell(self, tell: Tell, resume: Resume) -> tuple[bool, CallFailed | None]:
         """Send a one-way request; `resume` is called when there is a connection, or when connecting has failed. (True,
@@ -126,7 +156,10 @@ class Link:
         """Hand out what bytes bring; False if the link is dead now."""
         with self._lock:
             answers, questions = self._connection.feed(data)
+            landed = self._connection.take_landed()
             broken = self._connection.broken
+        if landed:
+            safely(partial(_land, landed))
         for resume, answer in answers:
             safely(partial(resume, answer))
         for question in questions:
@@ -172,3 +205,13 @@ class Link:
         failed = CallFailed(why.kind, why.why, sent=was_open)
         for resume in waiting:
             safely(partial(resume, failed))
+
+
+def _land(landed: list[tuple[Flight, Answered]]) -> None:
+    """Give answers to the producers that wait for them, each its own together."""
+    now = time.monotonic()
+    first = 0
+    for at in range(1, len(landed) + 1):
+        if at == len(landed) or landed[at][0].fleet is not landed[first][0].fleet:
+            safely(partial(landed[first][0].fleet.landing, landed[first:at], now))
+            first = at

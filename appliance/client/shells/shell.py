@@ -117,6 +117,14 @@ class Shell:
         """Have the next call to a link's address make another link."""
         raise NotImplementedError
 
+    def open_link(self, address: str) -> Link | None:
+        """Return the link to an address if there is one."""
+        raise NotImplementedError
+
+    def write_now(self) -> None:
+        """Have all links send what waits for more."""
+        raise NotImplementedError
+
     def _link(self, address: str) -> Link | None:
         """Return the link to an address, a new one if there is none; None if this shell is closed."""
         raise NotImplementedError

@@ -167,6 +167,12 @@ class TaskShell(Shell):
             link.connect()
         return link
 
+    def open_link(self, address: str) -> _Link | None:
+        return self._links.get(address)
+
+    def write_now(self) -> None:
+        """Nothing: links write at the end of a turn of the loop."""
+
     def _sleep(self, until: float, resume: Callable[[Any], None]) -> bool:
         if self._is_closed:
             return False

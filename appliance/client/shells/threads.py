@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 _RECEIVE_BYTES = 256 * 1024
 #: Reads of one socket before others have their turn.
 _READS = 16
+#: Longest time that a message waits for more to be sent with it.
+_WRITE_SOON_S = 0.002
 
 Result = TypeVar("Result")
 
@@ -145,6 +147,14 @@ class ThreadShell(Shell):
         if fresh:
             self._post(link.connect)
         return link
+
+    def open_link(self, address: str) -> _Link | None:
+        return self._links.get(address)
+
+    def write_now(self) -> None:
+        for link in links_of(self):
+            if link.writes_at is not None:
+                link.write_now()
 
     def _sleep(self, until: float, resume: Callable[[Any], None]) -> bool:
         return self._post(partial(self._add_timer, until, resume))
@@ -290,6 +300,8 @@ class _Link(Link):
         self._sock: socket.socket | None = None
         self._tls: TlsStream | None = None
         self._unsent = b""
+        #: When the I/O thread writes what waits for more; None if nothing does.
+        self.writes_at: float | None = None
         # Owned by the I/O thread.
         self._is_connected = False
         self._connect_deadline: float | None = None
@@ -300,6 +312,13 @@ class _Link(Link):
 
     def _expire_at(self, deadline: float) -> None:
         self._shell.wake_before(deadline)
+
+    def _write_soon(self) -> None:
+        with self._lock:
+            if self.writes_at is not None:
+                return
+            self.writes_at = at = time.monotonic() + _WRITE_SOON_S
+        self._shell.wake_before(at)
 
     def _unsent_bytes(self) -> int:
         return len(self._unsent)
@@ -313,6 +332,7 @@ class _Link(Link):
         if not self._is_open:
             return False
         output = self._connection.take_output()
+        self.writes_at = None
         if self._tls is not None:
             output = self._tls.encrypt(output)
         return self._send(output)
@@ -499,8 +519,8 @@ class _Link(Link):
     def next_deadline(self) -> float | None:
         with self._lock:
             until = self._connection.next_deadline()
-        connect = self._connect_deadline
-        return until if connect is None else connect if until is None else min(until, connect)
+            found = [one for one in (until, self._connect_deadline, self.writes_at) if one is not None]
+        return min(found, default=None)
 
     def expire(self, now: float) -> float | None:
         """End calls whose deadline has come; return the next deadline."""
@@ -508,12 +528,16 @@ class _Link(Link):
             what = "no TLS handshake" if self._is_connected else "no connection"
             self.fail(CallFailed("connect", f"{what} within {CONNECT_S:g} s", sent=False))
             return None
+        writes_at = self.writes_at
+        if writes_at is not None and writes_at <= now:
+            self.write_now()
         self._end_expired()
         return self.next_deadline()
 
     def _disconnect(self) -> None:
         with self._lock:
             self._connect_deadline = None
+            self.writes_at = None
             self._unsent = b""
             self._tls = None
             sock, self._sock = self._sock, None

@@ -78,8 +78,8 @@ def again(theirs):
         case 361:
             place, wait_ms = int(ext["queueOffset"]), int(ext["suspendTimeoutMillis"])
             return requests.pull(
-                ext["consumerGroup"], queue, place, int(ext["maxMsgNums"]), wait_ms, ext["subscription"],
-                broker_version=479,
+                ext["consumerGroup"], queue, place, int(ext["maxMsgNums"]), wait_ms,
+                requests.Subscription(ext["topic"], ext["subscription"]), broker_version=479,
             )  # fmt: skip
 
 
@@ -209,7 +209,8 @@ def test_a_recorded_request_of_a_push_consumer_is_made_again(pushed, code):
 
 def test_an_old_broker_is_asked_by_the_code_that_it_knows():
     queue = MessageQueue("T", "b", 0)
-    codes = [requests.pull("g", queue, 0, 1, 0, "*", broker_version=version).code for version in (0, 409, 413, 479)]
+    wanted = requests.Subscription(queue.topic)
+    codes = [requests.pull("g", queue, 0, 1, 0, wanted, broker_version=version).code for version in (0, 409, 413, 479)]
     assert codes == [11, 11, 361, 361]
 
 

@@ -1,0 +1,20 @@
+"""What consumers subscribe to, as users give it."""
+
+from __future__ import annotations
+
+from .core.requests import Subscription
+from .errors import InvalidOption
+from .wire import topic_name_error
+
+
+def subscription_of(topic: str, tags: str, sql: str | None, wall_ms: int) -> Subscription:
+    """Check a subscription to a topic, by its name at brokers. Raises InvalidOption."""
+    why = topic_name_error(topic)
+    if why is not None:
+        raise InvalidOption(f"There can be no topic {topic[:300]!r}: {why}")
+    tags = tags.strip() or "*"
+    if tags != "*" and (sql is not None or not all(part.strip() for part in tags.split("||"))):
+        raise InvalidOption(f'Tags are "*", or tags with || between them, or sql in their place; not {tags!r}.')
+    if sql is not None and not sql.strip():
+        raise InvalidOption("sql is a condition, and this one is empty.")
+    return Subscription(topic, tags, wall_ms, sql)

@@ -1,0 +1,133 @@
+"""Sends in their usual form: the same bytes and the same places as on the long way."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from appliance.client import Message
+from appliance.client.core import requests
+from appliance.client.core.connection import Connection
+from appliance.client.core.quick import Flight, Stop, form_of, header, place_of, plain_text
+from appliance.client.core.steps import CallFailed
+from appliance.client.message import MessageQueue
+from appliance.client.packing import properties_of, text_of
+from appliance.client.wire import RemotingCommand, encode_command
+
+NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+KEY = "7F00000100010000000000000000ABCD"
+
+
+class Fleet:
+    def __init__(self):
+        self.landed, self.diverted_to = [], []
+
+    def diverted(self, flight, outcome):
+        self.diverted_to.append((flight, outcome))
+
+
+def flight_of(fleet, deadline=10.0):
+    queue = MessageQueue("orders", "broker-a", 3)
+    return Flight(fleet, queue, KEY, plain_text(KEY, ""), b"paid", None, 1.0, deadline, deadline, lambda *_: None)
+
+
+def answer(opaque, body=b"", **fields):
+    stored = {"queueId": "3", "msgId": "0A", "queueOffset": "17", "MSG_REGION": "r", "TRACE_ON": "true"} | fields
+    found = RemotingCommand.response(0, ext=stored, body=body)
+    found.opaque = opaque
+    return encode_command(found)
+
+
+def launched(deadline=10.0):
+    fleet, connection = Fleet(), Connection()
+    flight = flight_of(fleet, deadline)
+    connection.launch(flight, Stop("billing", flight.queue, "host:1", False), 5)
+    connection.take_output()
+    return fleet, connection, flight
+
+
+@given(NAMES, NAMES, NAMES, NAMES, st.integers(0, 2**31 - 1), st.integers(0, 2**41))
+def test_a_header_is_that_of_the_long_way(group, topic, broker, text, opaque, born_ms):
+    queue = MessageQueue(topic, broker, 7)
+    request = requests.send(group, queue, b"", text, 0, born_ms)
+    request.opaque = opaque
+    assert header(Stop(group, queue, "host:1", False), born_ms, text, opaque) == encode_command(request)[8:]
+
+
+def test_properties_are_those_of_the_long_way():
+    tail = text_of({"TAGS": "paid"})
+    assert plain_text(KEY, tail) == text_of(properties_of(Message("orders", "x", tags="paid"), KEY))
+    assert plain_text(KEY, "") == text_of(properties_of(Message("orders", "x"), KEY))
+
+
+@pytest.mark.parametrize("fields", [{}, {"transactionId": KEY}, {"TRACE_ON": "false", "MSG_REGION": "größer+.*"}])
+def test_an_answer_lands_with_its_place(fields):
+    _, connection, flight = launched()
+    assert connection.feed(answer(1, **fields)) == ([], [])
+    ((landed, answered),) = connection.take_landed()
+    place = place_of(landed, answered)
+    assert landed is flight
+    assert connection.take_landed() == []
+    assert (place.message_id, place.queue, place.queue_offset, place.offset_id) == (KEY, flight.queue, 17, "0A")
+    assert place.transaction_id == fields.get("transactionId")
+    assert place.is_traced == (fields.get("TRACE_ON") != "false")
+    assert place.region == fields.get("MSG_REGION", "r")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"recallHandle": "h"}, {"queueOffset": "-1"}, {"queueId": ""}, {"queueOffset": "9" * 30}, {"msgId": 'a"b'}],
+)
+def test_an_odd_answer_takes_the_long_way(odd):
+    _, connection, flight = launched()
+    ((waiting, command),) = connection.feed(answer(1, **odd))[0]
+    assert waiting is flight
+    assert command.ext_fields.items() >= odd.items()
+    assert connection.take_landed() == []
+
+
+def test_refusals_and_answers_with_a_body_take_the_long_way():
+    for frame in (answer(1, b"x"), encode_command(RemotingCommand(14, 1, 1, remark="full"))):
+        _, connection, flight = launched()
+        ((waiting, _),) = connection.feed(frame)[0]
+        assert waiting is flight
+        assert not connection.take_landed()
+
+
+def test_an_answer_tells_the_queue_and_that_of_another_call_goes_there():
+    _, connection, flight = launched()
+    other = RemotingCommand(310)
+    connection.call(other, 10.0, "another")
+    ((waiting, _),) = connection.feed(answer(2) + answer(1, queueId="5"))[0]
+    assert waiting == "another"
+    ((landed, answered),) = connection.take_landed()
+    assert landed is flight
+    assert place_of(landed, answered).queue == MessageQueue("orders", "broker-a", 5)
+
+
+def test_a_form_that_changes_is_learned_again():
+    fleet, connection, _ = launched()
+    stop = Stop("billing", flight_of(fleet).queue, "host:1", False)
+    for _ in range(3):
+        connection.launch(flight_of(fleet), stop, 5)
+    frames = [answer(1), answer(2, TRACE_ON="false"), answer(3, transactionId=KEY), answer(4)]
+    assert connection.feed(b"".join(frames)) == ([], [])
+    assert len(connection.take_landed()) == 4
+
+
+def test_an_answer_to_nothing_or_after_the_deadline_lands_nowhere():
+    fleet, connection, flight = launched(deadline=10.0)
+    assert connection.feed(answer(77)) == ([], [])
+    assert not connection.take_landed()
+    assert connection.expire(10.0) == [flight]
+    assert connection.feed(answer(1)) == ([], [])
+    assert not connection.take_landed()
+    flight(CallFailed("timeout", "no answer in time"))
+    assert fleet.diverted_to[0][0] is flight
+
+
+@given(st.binary(max_size=300))
+def test_whatever_a_header_is_it_has_a_form_or_none(data):
+    form_of(data)
+    form = form_of(answer(1)[8:])
+    assert form is not None
+    assert form.match(data) is None
