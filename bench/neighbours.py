@@ -2,12 +2,12 @@
 """Measures what heavy work beside the broker does to sends, and prints markdown.
 
     bench/neighbours.py                                five rounds of 8 s for each, some ten minutes on two cores
-    bench/neighbours.py --only nothing,spark           some of: nothing, python, spark, search, export, filter, backup
+    bench/neighbours.py --only nothing,spark           some of: nothing, python, spark, export, filter, backup
     bench/neighbours.py --rounds 1 --seconds 2 --gib 0.25      a quick look
 
 20,000 sends a second of 1 KiB go to one broker with a console, in interleaved rounds: beside nothing, beside a run of
-the reports by plain Python and by Spark, searches, an export of a topic, one whose filter reads every body and finds
-nothing, and a backup. Each is started anew for its round, and ended after it. See bench/README.md.
+the reports by plain Python and by Spark, an export of a topic, one whose filter reads every body and finds nothing,
+and a backup. Each is started anew for its round, and ended after it. See bench/README.md.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ import json
 import os
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
-from urllib.parse import quote
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
@@ -118,7 +116,8 @@ def filled_server(options: argparse.Namespace) -> Iterator[ConsoleServer]:
         server.ready_s = 600.0  # it looks at every record of a log that another program wrote
         server.start()
         server.wait_for_page()
-        server.create_topic("Load", 8)
+        for topic in ("Load", filled_log.TOPICS[0]):
+            server.create_topic(topic, 8)
         wait_until_settled(server)
         yield server
     finally:
@@ -154,10 +153,11 @@ def _once(options: argparse.Namespace, server: ConsoleServer, console: Console, 
             used.look(server.pids)
         took = time.monotonic() - begin
         result = load.result()
+        parts = used.parts(result["generator_cpu_s"])
     if result["errors"]:
         raise BrowserError(f"the generator counted errors: {result['first_error']}")
     latency = {quantile: value / 1000 for quantile, value in result["latency_us"].items()}
-    return Sample(latency, *(seconds / took for seconds in used.parts(result["generator_cpu_s"])))
+    return Sample(latency, *(seconds / took for seconds in parts))
 
 
 class Used:
@@ -229,38 +229,6 @@ def _counts(run: dict[str, Any]) -> bool:
 
 
 @contextmanager
-def search(console: Console) -> Iterator[None]:
-    """One search after the other, each through messages that do not match."""
-    with _again(console, f"/search?q={quote('body contains nowhere-to-be-found')}&topic={filled_log.TOPICS[0]}"):
-        yield
-
-
-@contextmanager
-def _again(console: Console, path: str) -> Iterator[None]:
-    over = threading.Event()
-    asking = Console(console.server)
-    failed: list[BrowserError] = []
-
-    def ask() -> None:
-        while not over.is_set() and not failed:
-            try:
-                asking.ask("GET", path)
-            except BrowserError as error:
-                failed.append(error)
-
-    thread = threading.Thread(target=ask)
-    thread.start()
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()
-        asking.close()
-    if failed:
-        raise failed[0]
-
-
-@contextmanager
 def job(console: Console, path: str, values: dict[str, Any] | None) -> Iterator[None]:
     started = console.ask("POST", path, values)["id"]
     _until(lambda: console.ask("GET", f"/jobs/{started}")["state"] == "running", "the job runs")
@@ -289,7 +257,6 @@ NEIGHBOURS: dict[str, Callable[[Console], Any]] = {
     "nothing": nothing,
     "python": lambda console: reports(console, "python"),
     "spark": lambda console: reports(console, "spark"),
-    "search": search,
     "export": lambda console: job(console, f"/topics/{filled_log.TOPICS[0]}/exports", {"bodies": True}),
     "filter": lambda console: job(console, f"/topics/{filled_log.TOPICS[0]}/exports", EXPORT),
     "backup": lambda console: job(console, "/system/backups", None),

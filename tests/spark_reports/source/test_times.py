@@ -133,8 +133,12 @@ def odd(directory: Path) -> Path:
     fill(under, 200, ("orders", "refunds"))
     under.stop()
     shutil.rmtree(directory / "store" / "consumequeue" / "refunds")
-    deletion = Deletion(find_store(directory).log.end, 0)
-    DeletedTopics(find_store(directory).paths, Disk()).save({"refunds": deletion})
+    store = find_store(directory)
+    DeletedTopics(store.paths, Disk()).remember([Deletion("refunds", store.log.end, {})], 0)
+    store.close()
+    under = StoreUnderTest(directory).open()
+    fill(under, 40, ("refunds", "orders"))
+    under.stop()
     return directory
 
 
