@@ -251,7 +251,7 @@ def _until(condition: Callable[[], bool], what: str, seconds: float = 180) -> No
         time.sleep(0.1)
 
 
-EXPORT = {"filter": "body contains nowhere-to-be-found", "bodies": True}
+EXPORT = {"filter": "body contains 'nowhere-to-be-found'", "bodies": True}
 
 NEIGHBOURS: dict[str, Callable[[Console], Any]] = {
     "nothing": nothing,
