@@ -57,8 +57,8 @@ def take_little() -> None:
         call(ctypes.c_long(number), 1, 0, _IOPRIO_IDLE)
     number = _SCHED_SETATTR.get(platform.machine())
     if number is not None:
-        # struct sched_attr: its size, policy (0: the usual one), flags, niceness, priority; runtime is the slice. Before
-        # Linux 6.12 it is passed over.
+        # struct sched_attr: its size, policy (0: the usual one), flags, niceness, priority; runtime is the slice.
+        # Before Linux 6.12 it is passed over.
         attributes = struct.pack("=IIQiIQQQ", 48, 0, 0, os.nice(0), 0, _SLICE_NS, 0, 0)
         call(ctypes.c_long(number), 0, attributes, 0)
     with suppress(OSError):
@@ -68,9 +68,9 @@ def take_little() -> None:
 class Yielding:
     """Has this process's session as a whole yield to a busy broker. For one thread.
 
-    Where the kernel groups processes by session (sched_autogroup), niceness counts within a session only, and the run as
-    a whole would get as much of the processors as the broker. Beside an idle broker the session is like others, so that
-    a run comes to its end on a machine that others keep busy."""
+    Where the kernel groups processes by session (sched_autogroup), niceness counts within a session only, and the run
+    as a whole would get as much of the processors as the broker. Beside an idle broker the session is like others, so
+    that a run comes to its end on a machine that others keep busy."""
 
     def __init__(self, broker: int | None) -> None:
         """broker: its pid; None if it is not known, and may be busy."""

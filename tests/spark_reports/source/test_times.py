@@ -199,7 +199,7 @@ def any_filter(chance: random.Random, rows: list[dict[str, Any]]) -> tuple[Filte
         value += chance.choice((0, 0, 0, 1, -1, 1 << 40 if column == "queue_offset" else 1 << 20))
     kind = chance.choice((*COMPARED, In, IsNotNull, Not, StringStartsWith))
     if kind is In:
-        values = tuple(chance.choice(rows)[column] for _ in range(chance.randrange(3))) + (value, None)
+        values = (*(chance.choice(rows)[column] for _ in range(chance.randrange(3))), value, None)
         return In((column,), values), lambda row: row[column] in values
     if kind is IsNotNull:
         return IsNotNull((column,)), lambda row: row[column] is not None
