@@ -7,7 +7,7 @@
 
 start: from exec to the first acknowledged send, and memory, with an empty store; a browser then signs in and looks.
 pages: every page and every GET of the API at many topics and groups, while a generator sends at a fixed rate.
-live: the latency of those sends with nobody watching and with live pages open, in interleaved rounds.
+live: the latency of those sends without watchers and with live pages open, in interleaved rounds.
 tail: the same with live tails of the topic that is sent to; and how long a message takes from its acknowledgement to a
 live tail of a quiet topic beside them.
 See bench/README.md.

@@ -272,7 +272,7 @@ def test_a_test_message_may_be_as_large_as_the_broker_takes_from_those_who_may_s
     assert sent < 13 * MIB
 
 
-# --- what is no request of ours
+# --- what is no request for RocketBox
 
 
 def test_an_upgrade_that_nobody_serves_is_refused_without_a_traceback(server):

@@ -624,7 +624,7 @@ def test_a_group_far_behind_shows_its_lag_and_is_on_the_front_page(house: FullHo
     ]
     front = house.visitor.get("/").text
     assert "/groups/late/" in front
-    assert "/groups/shipping/" in front, "it has a message nobody could consume"
+    assert "/groups/shipping/" in front, "it has a message that could not be consumed"
 
 
 def test_a_topics_page_shows_its_groups_and_its_producers(house: FullHouse):

@@ -1,7 +1,7 @@
 """Users who may sign in, and their roles. Usernames are part of addresses.
 
-A token manages users who may do no more than itself, and no administrators: so with a token that leaked no user can be
-made who could undo its revocation.
+A token manages users whose rights do not exceed its own, and no administrators: so a token that leaked
+makes no user who could undo its revocation.
 """
 
 from __future__ import annotations
