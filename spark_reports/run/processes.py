@@ -90,9 +90,9 @@ class Yielding:
 
     def _set(self, yields: bool) -> None:
         if yields is not self._yields:
-            with suppress(OSError):  # this kernel has no such groups
+            with suppress(OSError):  # this kernel has no such groups, or takes few changes a second
                 _AUTOGROUP.write_text(str(_LOWEST if yields else 0))
-            self._yields = yields
+                self._yields = yields
 
 
 def end_with_parent(number: signal.Signals, parent: int) -> None:
