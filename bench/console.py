@@ -214,7 +214,7 @@ def measure_pages(options: argparse.Namespace, server: ConsoleServer) -> str:
                     if status != 200:
                         elsewhere[address.path] = status
                     looks.append(took)
-                    if status == 0:  # it is told, and the others are looked at
+                    if status == 0:  # it is reported, and the others are looked at
                         note(f"{address.path}: no answer in {took:.0f} s")
                         break
                 if looks:
@@ -287,7 +287,7 @@ def measure_live(
         f"Latency in ms of {options.rate:,} sends/s ({GENERATOR_CONNECTIONS} connections, {options.flush} flush), "
         f"{options.rounds} interleaved rounds of {options.seconds:g} s.",
         "",
-        f"| quantile | nobody | {options.viewers} {what} | rise ms | ratio | goal |",
+        f"| quantile | none | {options.viewers} {what} | rise ms | ratio | goal |",
         "|---|---:|---:|---:|---:|---|",
     ]
     goals = {"p50": "≤ 1.1x", "p99": "≤ 1.5x or + 1 ms", "p99.9": "", "max": ""}

@@ -610,7 +610,7 @@ class Oracle:
         """Return how far the clock went forward since it was sent, if that may make it come early.
 
         Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock. One that
-        runs fast cannot be told from one that is corrected little by little.
+        runs fast looks like one that is corrected little by little.
         """
         if not message.names_time and self.started_at <= message.sent_at:
             return (self._wall.moved.ran_ahead - message.moved.ran_ahead) / 1000

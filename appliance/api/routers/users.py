@@ -49,7 +49,7 @@ def list_users(
     state: Literal["", "active", "disabled"] = Query("", description="Only those that may, or may not, sign in."),
     sort: Literal["name", "-name", "role", "-role", "last_sign_in", "-last_sign_in", "state", "-state"] = Query("name"),
 ) -> Any:
-    """Everybody who may sign in to the console, or could once."""
+    """The users who may sign in to the console, or could once."""
     auth.require_all_names(request)
     question = ("users", q, role, state, sort, limit)
     number = page_number(cursor, question)
