@@ -335,6 +335,8 @@ def _similar(name: str, known: Sequence[str] | Mapping[str, Any]) -> list[str]:
 def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOptions]:
     """Make the configuration of the settings. told: sentences from reading the files, for the operator."""
     for_tests = _taken(settings, "test", _yes, False)
+    if "broker.tlsConfigFile" in settings:
+        told = told + _read_tls_properties(settings)
     own_directory = _set_up_for_tests(settings) if for_tests else None
     flush = _taken(settings, "flush", _flush, None)
     if flush is not None:
@@ -444,6 +446,17 @@ def _set_up_for_tests(settings: Settings) -> Path | None:
         for name, file in zip(("broker.tlsCertFile", "broker.tlsKeyFile"), pair_in(directory), strict=True):
             settings[name] = (str(file), ORIGIN)
     return own
+
+
+def _read_tls_properties(settings: Settings) -> list[str]:
+    """Fill in what Apache's tls.properties says and no option does; return what it says that is not served."""
+    from .engine.tls.apache_file import read_tls_properties
+
+    file = _taken(settings, "broker.tlsConfigFile", str)
+    options, told = read_tls_properties(file)
+    for name, value in options.items():
+        settings.setdefault(f"broker.{name}", (value, f"{name} of {file}"))
+    return told
 
 
 def _check_member(config: EngineConfig, is_named: bool) -> tuple[str, ...]:

@@ -15,6 +15,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -54,15 +55,33 @@ def pair_in(directory: Path) -> tuple[Path, Path]:
     ) / "rocketbox-test.key"
 
 
+#: A start makes another certificate when the present one has fewer days left.
+_LEAST_DAYS = 7
+
+
 def make_certificate(config: EngineConfig) -> None:
-    """Make the pair of `pair_in` if the settings name it and it is not there yet. Raises StartError."""
+    """Make the pair of `pair_in` if the settings name it and it is not there yet, or ends within a week. Raises
+    StartError."""
     certificate, key = pair_in(config.data_dir)
-    if config.broker.tls_cert_file != str(certificate) or certificate.exists():
+    if config.broker.tls_cert_file != str(certificate) or _lasts(certificate, key):
         return
     from .engine.tls.self_signed import make_pair
 
     config.data_dir.mkdir(parents=True, exist_ok=True)
+    for file in (certificate, key):
+        file.unlink(missing_ok=True)
     make_pair(certificate, key, list(dict.fromkeys(["localhost", "127.0.0.1", config.bind])), days=30)
+
+
+def _lasts(certificate: Path, key: Path) -> bool:
+    """True if the pair can be served for a week."""
+    from .engine.tls.certificate import read_pair
+
+    try:
+        days = read_pair(str(certificate), str(key)).days_left_at(time.time())
+    except ValueError:
+        return False
+    return days is None or days >= _LEAST_DAYS
 
 
 class Lease:

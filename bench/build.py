@@ -11,13 +11,19 @@ from pathlib import Path
 
 SOURCES = Path(__file__).resolve().parent
 PROGRAMS = {
-    "loadgen": ("loadgen.c", "closed_loop.c", "append.c", "long_poll.c", "paced.c", "connection.c", "wire.c"),
-    "calibrate": ("calibrate.c", "reply_server.c", "connection.c", "wire.c"),
+    "loadgen": ("loadgen.c", "closed_loop.c", "append.c", "long_poll.c", "paced.c", "connection.c", "wire.c", "sign.c"),
+    "calibrate": ("calibrate.c", "reply_server.c", "connection.c", "wire.c", "sign.c"),
 }
 
 
 class BuildError(RuntimeError):
     """gcc is missing or refused a source; the message holds what it said."""
+
+
+def has_openssl() -> bool:
+    """True if OpenSSL's headers are here; without them the generator speaks no TLS."""
+    look = ["gcc", "-E", "-x", "c", "-", "-o", os.devnull]
+    return subprocess.run(look, input=b"#include <openssl/ssl.h>\n", capture_output=True).returncode == 0
 
 
 def build(program: str, flags: Sequence[str] = ("-O2", "-Wall", "-Wextra")) -> Path:
@@ -38,6 +44,8 @@ def build(program: str, flags: Sequence[str] = ("-O2", "-Wall", "-Wextra")) -> P
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f"{program}.{os.getpid()}")
     command = ["gcc", *flags, "-o", str(fresh), *(str(SOURCES / name) for name in PROGRAMS[program])]
+    if has_openssl():
+        command += ["-DWITH_TLS", "-lssl", "-lcrypto"]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode != 0:
         raise BuildError(f"{' '.join(command)}\n{done.stderr}")

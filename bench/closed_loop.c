@@ -62,7 +62,7 @@ static void issue(struct connection *connection, int index) {
     }
     if (run.draining || connection->fd < 0) return;
     if (code == CODE_PULL) {
-        connection->discards = o->discard && record_bytes > 0 && run.now >= run.measure_from;
+        connection->discards = o->discard && !o->tls && record_bytes > 0 && run.now >= run.measure_from;
         request.queue_offset = slot->queue_offset;
         request.max_messages = o->max_messages;
         request.pull_flag = PULL_SUBSCRIPTION;

@@ -11,6 +11,44 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifdef WITH_TLS
+#include <openssl/ssl.h>
+static SSL_CTX *tls_context;
+
+bool connect_by_tls(void) {
+    tls_context = SSL_CTX_new(TLS_client_method());
+    if (tls_context != NULL) SSL_CTX_set_mode(tls_context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+    return tls_context != NULL;
+}
+
+static bool shake_hands(struct connection *connection) {
+    SSL *tls = SSL_new(tls_context);
+    connection->tls = tls;
+    return tls != NULL && SSL_set_fd(tls, connection->fd) == 1 && SSL_connect(tls) == 1;
+}
+
+/* As recv and send; a record that is not whole is EAGAIN. */
+static ssize_t as_socket_call(SSL *tls, int result) {
+    if (result > 0) return result;
+    int why = SSL_get_error(tls, result);
+    if (why == SSL_ERROR_ZERO_RETURN) return 0;
+    errno = why == SSL_ERROR_WANT_READ || why == SSL_ERROR_WANT_WRITE ? EAGAIN : ECONNRESET;
+    return -1;
+}
+
+static int at_most(size_t size) { return size > 1 << 30 ? 1 << 30 : (int)size; }
+static ssize_t tls_receive(void *tls, void *into, size_t size) { return as_socket_call(tls, SSL_read(tls, into, at_most(size))); }
+static ssize_t tls_send(void *tls, const void *from, size_t size) { return as_socket_call(tls, SSL_write(tls, from, at_most(size))); }
+static void tls_end(void *tls) { SSL_free(tls); }
+#else
+static const bool tls_context = false;
+bool connect_by_tls(void) { return false; }
+static bool shake_hands(struct connection *connection) { return connection == NULL; }
+static ssize_t tls_receive(void *tls, void *into, size_t size) { return tls == into && size ? -1 : -1; }
+static ssize_t tls_send(void *tls, const void *from, size_t size) { return tls == from && size ? -1 : -1; }
+static void tls_end(void *tls) { free(tls); }
+#endif
+
 /* One read takes at most this much; a frame larger than it grows the buffer. */
 static uint8_t *receive_buffer;
 static size_t receive_size = 1024 * 1024;
@@ -72,12 +110,25 @@ bool connection_open(struct connection *connection, int index, const struct sock
         errno = why;
         return false;
     }
+    void *tls = NULL;
+    if (tls_context) {
+        connection->fd = fd;
+        if (!shake_hands(connection)) {
+            close(fd);
+            connection->fd = -1;
+            errno = EPROTO;
+            return false;
+        }
+        tls = connection->tls;
+    }
     connection_adopt(connection, index, fd, epoll_fd);
+    connection->tls = tls;
     return true;
 }
 
 void connection_close(struct connection *connection) {
     if (connection->fd < 0) return;
+    if (connection->tls) tls_end(connection->tls);
     close(connection->fd);
     free(connection->tail);
     free(connection->out);
@@ -105,7 +156,8 @@ static size_t receive(struct connection *connection, size_t wanted, enum read_st
     }
     if (held > 0) memcpy(receive_buffer, connection->tail, held);
     size_t room = connection->discards ? HEAD_BYTES : receive_size - held;
-    ssize_t got = recv(connection->fd, receive_buffer + held, room, 0);
+    ssize_t got = connection->tls ? tls_receive(connection->tls, receive_buffer + held, room)
+                                  : recv(connection->fd, receive_buffer + held, room, 0);
     *status = got < 0 && (errno == EAGAIN || errno == EINTR) ? READ_MORE : READ_CLOSED;
     return got > 0 ? held + (size_t)got : 0;
 }
@@ -193,8 +245,9 @@ void connection_wrote(struct connection *connection, size_t size) { connection->
 
 bool connection_flush(struct connection *connection, int epoll_fd) {
     while (connection->out_start < connection->out_end) {
-        ssize_t sent = send(connection->fd, connection->out + connection->out_start,
-                            connection->out_end - connection->out_start, MSG_NOSIGNAL);
+        const uint8_t *from = connection->out + connection->out_start;
+        size_t size = connection->out_end - connection->out_start;
+        ssize_t sent = connection->tls ? tls_send(connection->tls, from, size) : send(connection->fd, from, size, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0 && errno != EAGAIN) return false;
         if (sent < 0) break;

@@ -12,6 +12,7 @@ struct connection {
     int index;
     bool wants_write;
     bool discards; /* the bodies of its frames are thrown away by the kernel */
+    void *tls;     /* an SSL; NULL on a plain connection */
     uint8_t *tail;
     size_t tail_length, tail_size;
     struct header headed; /* of the frame whose body is being thrown away */
@@ -27,6 +28,10 @@ typedef void frame_handler(struct connection *connection, const struct header *h
 
 /* "host:port", numbers only; false when it is not that. */
 bool parse_address(const char *text, struct sockaddr_in *address);
+
+/* Have every connection that is opened from now on speak TLS; no certificate is checked. False when this program was
+ * built without OpenSSL. */
+bool connect_by_tls(void);
 
 /* Connect (blocking), then set non-blocking and without delay, and watch it with `epoll_fd`; false with errno set. */
 bool connection_open(struct connection *connection, int index, const struct sockaddr_in *address, int epoll_fd);

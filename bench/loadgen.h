@@ -18,6 +18,7 @@ struct options {
     bool heartbeat;     /* subscribe by heartbeat, not by the pull's own subscription */
     bool verify;        /* recompute the CRC of every body pulled */
     bool discard;       /* pull: check every record during the warm-up only, then let the kernel drop the bodies */
+    bool tls;           /* bodies are read then, since the kernel cannot drop them */
     bool open;          /* transaction: commit nothing */
     const char *watch;  /* process ids, separated by commas, whose CPU time is measured */
 };

@@ -349,7 +349,7 @@ static char *put_end_fields(char *at, const struct request *r) {
 }
 
 size_t request_bound(const struct request *r) {
-    return 640 + strlen(r->topic) + 2 * strlen(r->group) + strlen(r->broker_name) + (r->tags ? strlen(r->tags) : 0) +
+    return 840 + strlen(r->topic) + 2 * strlen(r->group) + strlen(r->broker_name) + (r->tags ? strlen(r->tags) : 0) +
            (r->keys ? strlen(r->keys) : 0) + r->body_length;
 }
 
@@ -367,6 +367,7 @@ size_t write_request(uint8_t *frame, const struct request *r) {
         at = put(at, ",\"extFields\":{");
     } else {
         at = put(at, ",\"extFields\":{");
+        char *fields = at;
         if (r->code == CODE_PULL)
             at = put_pull_fields(at, r);
         else if (r->code == CODE_MAX_OFFSET || r->code == CODE_MIN_OFFSET)
@@ -376,6 +377,8 @@ size_t write_request(uint8_t *frame, const struct request *r) {
         else
             at = put_send_fields(at, r);
         *at++ = '"';
+        *at = 0;
+        at = put_signature(fields, at, r->body, r->body_length);
     }
     at = put(at, r->code == CODE_END_TRANSACTION ? "},\"flag\":2" : "},\"flag\":0");
     at = put_number(put(at, ",\"language\":\"JAVA\",\"opaque\":"), r->opaque);

@@ -103,6 +103,12 @@ struct request {
     size_t body_length;
 };
 
+/* Sign every request that is written from now on. user: "NAME:SECRET". False for another form. */
+bool sign_as(const char *user);
+
+/* Add user and signature to the header fields that begin at `fields` and end at `end`; return their new end. */
+char *put_signature(char *fields, char *end, const uint8_t *body, size_t body_length);
+
 /* The bytes a frame of this request may take at most. */
 size_t request_bound(const struct request *request);
 

@@ -150,7 +150,7 @@ It is signed by itself, so give the certificate, never the key, to the clients:
   Java, mqadmin  -Dtls.enable=true encrypts and checks nothing. To check the certificate add
                  -Dtls.test.mode.enable=false -Dtls.client.authServer=true -Dtls.client.trustCertPath={file}
   C++            setEnableSsl(true), and the certificate as /etc/rocketmq/ca.pem
-  Go             WithTls(true); this client checks no certificate
+  Go             WithTls(true), which 2.1.2 does not have yet; it checks no certificate
   curl           --cacert {file} https://{name}:...
   rocketbox      SSL_CERT_FILE={file}; commands on this machine trust the file that is served
   browsers       compare the SHA-256 above with the page's certificate, or import the file as trusted"""

@@ -316,6 +316,8 @@ class BrokerConfig:
     access_control: str = _option("accessControl", "off", choices=("off", "report", "enforce"))
     # The first Super user, made if there is none.
     init_authentication_user: Secret = _option("initAuthenticationUser", Secret(), check=check_first_user)
+    # Ours: a file with the keys that seal the users' secrets on the disk.
+    access_key_file: str = _option("accessKeyFile", "")
     # Ours: the name server sends routes to unsigned requests, too, as Apache's does.
     namesrv_anonymous_routes: bool = _option("namesrvAnonymousRoutes", True)
     # Ours: networks from which other brokers may register without a signature, separated by ';', or "all".
@@ -338,6 +340,10 @@ class BrokerConfig:
     # PEM file of the authorities that may have signed them.
     tls_client_auth: str = _option("tlsClientAuth", "none", choices=("none", "optional", "required"))
     tls_client_ca_file: str = _option("tlsClientCaFile", "")
+    # Ours: lists of certificates that these authorities have revoked.
+    tls_client_crl_file: str = _option("tlsClientCrlFile", "")
+    # Ours: Apache's tls.properties, which says what the options above leave open.
+    tls_config_file: str = _option("tlsConfigFile", "")
 
     def __post_init__(self) -> None:
         if not self.broker_name:
@@ -520,6 +526,10 @@ class EngineConfig:
             raise StartError(
                 f"tlsClientAuth={self.broker.tls_client_auth} needs TLS: say tlsMode=permissive or enforcing."
             )
+        if self.broker.tls_client_crl_file and self.broker.tls_client_auth == "none":
+            raise StartError(
+                "tlsClientCrlFile needs tlsClientAuth: without it no certificates of clients are looked at."
+            )
         listens = role == "SYNC_MASTER" or self.store.ha_listen_port > 0
         if (role == "SLAVE") != (self.broker.broker_id > 0) and (role == "SLAVE" or listens):
             raise StartError(
@@ -653,6 +663,7 @@ def parse_addresses(value: object) -> tuple[str, ...]:
 OF_ACCESS_CONTROL = (
     "accessControl",
     "initAuthenticationUser",
+    "accessKeyFile",
     "namesrvAnonymousRoutes",
     "namesrvBrokerAddresses",
     "userSendBytesPerSecond",
@@ -661,7 +672,15 @@ OF_ACCESS_CONTROL = (
     "userConnections",
 )
 #: Options that have an effect only with `tlsMode`.
-OF_TLS = ("tlsMode", "tlsCertFile", "tlsKeyFile", "tlsClientAuth", "tlsClientCaFile")
+OF_TLS = (
+    "tlsMode",
+    "tlsCertFile",
+    "tlsKeyFile",
+    "tlsClientAuth",
+    "tlsClientCaFile",
+    "tlsClientCrlFile",
+    "tlsConfigFile",
+)
 
 
 def broker_properties(config: EngineConfig) -> dict[str, str]:

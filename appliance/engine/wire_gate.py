@@ -88,6 +88,8 @@ class Act:
 class WireGate:
     """A gate of the dispatcher. Constant after construction."""
 
+    guard = None
+
     def __init__(self, policy: str, audit: WireAudit, clock: Clock, acts: Mapping[int, Act]) -> None:
         """acts: the Act of each ADMIN code of a port."""
         self._policy = policy

@@ -12,7 +12,8 @@ import pytest
 from appliance.command_line import load
 from appliance.engine.engine import Engine
 from appliance.engine.errors import StartError
-from tests.support.tls import TlsPeer
+from appliance.serve_for_tests import make_certificate
+from tests.support.tls import TlsPeer, make_pair
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("pytester", "appliance.pytest_rocketbox")
@@ -88,6 +89,17 @@ def test_with_tls_and_no_certificate_it_makes_one_for_itself_and_a_server_that_i
         assert bool(config.broker.tls_cert_file) == ("--test" in given)
     with pytest.raises(StartError, match="needs tlsCertFile"):
         Engine(config).start()
+
+
+def test_a_certificate_of_its_own_that_ends_within_a_week_is_made_anew_at_the_start(tmp_path):
+    config, _ = load(["--test", "--data-dir", str(tmp_path)], {"ROCKETBOX_BROKER_TLS_MODE": "enforcing"})
+    certificate, _ = make_pair(tmp_path, "rocketbox-test", days=1)
+    old = certificate.read_bytes()
+    make_certificate(config)
+    made = certificate.read_bytes()
+    assert made != old
+    make_certificate(config)
+    assert certificate.read_bytes() == made
 
 
 DIES = """

@@ -133,3 +133,23 @@ def test_a_java_client_without_tls_is_served_only_where_that_is_permitted(
             pytest.raises(ClientFailed),
         ):
             producer.send("Plain", [Message(b"x")])
+
+
+def test_java_clients_with_tls_and_without_it_exchange_messages_on_one_port(
+    servers: dict[str, Server], request: pytest.FixtureRequest
+):
+    """As upstream's TlsMixIT and TlsMix2IT: only the producer, or only the consumer, speaks TLS."""
+    server = servers["permissive"]
+    with (
+        closing(start_java(NEW, "json", shared_directory(request, "mix") / "tls", tls=True)) as tls,
+        closing(start_java(OLD, "json", shared_directory(request, "mix") / "plain")) as plain,
+    ):
+        for topic, sender, receiver in (("MixOne", tls, plain), ("MixTwo", plain, tls)):
+            printed = mqadmin.run(tls, server.namesrv, f"updateTopic -b {server.broker} -t {topic} -r 4 -w 4")
+            assert "success" in printed, printed
+            with (
+                receiver.push(server.namesrv, topic, f"g_{topic}") as consumer,
+                sender.producer(server.namesrv, f"p_{topic}") as producer,
+            ):
+                producer.send(topic, [Message(body) for body in BODIES])
+                assert len(consumer.wait_for(len(BODIES))) == len(BODIES)

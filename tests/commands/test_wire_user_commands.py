@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,14 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
 def test_a_user_is_made_allowed_and_asked_about(server):
     made = asked(server, "wire-user", "create", "shop", **HERE)
     assert "userType: - -> Normal" in told(server, "wire-user", "create", "other", "--dry-run", **HERE)
+    for verb in ("create", "rotate"):
+        [secret] = re.findall(
+            r"^secret, shown only now: ([0-9a-f]{40})$", told(server, "wire-user", verb, "seen", **HERE), re.M
+        )
+        other = SignedPeer(server.broker, ("seen", secret))
+        refused_by = str(other.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x").remark)
+        assert "has no permission" in refused_by, refused_by
+    told(server, "wire-user", "delete", "seen", "--yes", **HERE)
     peer = SignedPeer(server.broker, ("shop", made["secret"]))
     assert peer.ask(RequestCode.SEND_MESSAGE_V2, send_fields("orders"), b"x").code == 16
     [row] = asked(server, "policy", "refusals", **HERE)["items"]

@@ -31,6 +31,8 @@ class Doorman:
         self.seen: list[RemotingCommand] = []
         self.threads: set[str] = set()
 
+    guard = None
+
     def watches(self, code: int) -> bool:
         return True
 

@@ -67,7 +67,7 @@ PURE = _part(
     tests/engine/store/test_publication.py tests/engine/store/test_settling.py tests/engine/filter/test_sql_filter.py
     tests/engine/filter/test_tags.py tests/engine/replication/test_slave.py tests/engine/replication/test_bad_masters.py
     tests/engine/test_bad_frames.py tests/engine/test_bad_input.py tests/engine/test_gates.py
-    tests/engine/test_hot_path_budget.py""",
+    tests/engine/test_hot_path_budget.py tests/engine/access/test_every_code.py""",
     ROCKETBOX_PURE="1",
 )
 PURE_NIGHTLY = _part(
@@ -75,7 +75,7 @@ PURE_NIGHTLY = _part(
     15,
     """tests/engine/broker tests/engine/filter tests/engine/protocol tests/engine/remoting tests/engine/replication
     tests/engine/store tests/engine/test_bad_frames.py tests/engine/test_bad_input.py tests/engine/test_gates.py
-    tests/engine/test_hot_path_budget.py
+    tests/engine/test_hot_path_budget.py tests/engine/access
     tests/clients/test_sending.py::test_synchronous_sends_come_back_byte_for_byte
     tests/clients/test_sending.py::test_a_batch_takes_consecutive_places_in_one_queue
     tests/clients/test_consuming.py::test_a_tag_subscription_gets_its_tags_and_nothing_else

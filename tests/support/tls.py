@@ -101,6 +101,17 @@ class Authority:
         paths[1].write_bytes(key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption()))
         return paths
 
+    def revoked(self, *certificates: Path, days: int = 36_500) -> bytes:
+        """Return a list, valid for `days` from 2020 on, of these certificates that are revoked."""
+        begin = datetime.datetime(2020, 1, 1)
+        builder = x509.CertificateRevocationListBuilder().issuer_name(self._name).last_update(begin)
+        builder = builder.next_update(begin + datetime.timedelta(days))
+        for path in certificates:
+            number = x509.load_pem_x509_certificate(path.read_bytes()).serial_number
+            one = x509.RevokedCertificateBuilder().serial_number(number).revocation_date(begin)
+            builder = builder.add_revoked_certificate(one.build())
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
     def context(self, *names: str, version: ssl.TLSVersion | None = None, **options: Any) -> ssl.SSLContext:
         """A client's context with a new certificate; options: as `signed`."""
         context = client_context(version)

@@ -64,11 +64,14 @@ def facts(answer: dict[str, Any], indent: str = "", columns: Sequence[str] = ())
 
 
 def change(answer: dict[str, Any]) -> list[str]:
-    """Return lines with the differences of a change, its warnings, and whether it was applied."""
+    """Return lines with the differences of a change, its warnings, a secret that was made, and whether it was
+    applied."""
     lines = [f"{one['field']}: {cell('', one['before'])} -> {cell('', one['after'])}" for one in answer["differences"]]
     lines += [f"warning: {plain(one['text'])}" for one in answer["warnings"]]
     lines += [f"in the way: {plain(one['text'])}" for one in answer["blockers"]]
     if answer["applied"]:
+        if answer.get("secret"):
+            lines.append(f"secret, shown only now: {plain(answer['secret'])}")
         return [*lines, f"{plain(answer['name'])}: done"]
     return [*lines, f"{plain(answer['name'])}: nothing has been changed yet" if lines else "nothing would change"]
 

@@ -150,6 +150,9 @@ OPTION_TEXTS: dict[str, str] = {
         "Certificates of clients: none are asked for, optional, or required. With access control one stands for a user."
     ),
     "tlsClientCaFile": gettext_noop("Certificates of the authorities that clients' certificates are checked with."),
+    "tlsClientCrlFile": gettext_noop("Lists of the clients' certificates that these authorities have revoked."),
+    "tlsConfigFile": gettext_noop("Apache's tls.properties; the options here count first."),
+    "accessKeyFile": gettext_noop("A file with the keys that seal the secrets of users on the disk."),
     "schemaRegistry": gettext_noop("The address of the schema registry that bodies name their Avro schemas in."),
     "schemaRegistrySecretFile": gettext_noop("A file with user:password for the schema registry."),
     "haSecretFile": gettext_noop(

@@ -27,7 +27,7 @@ from ..protocol.codes import RequestCode as C
 from ..protocol.codes import ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.names import RETRY_PREFIX
-from .policies import CLUSTER, CREATE, DELETE, GET, GROUP, PUB, SUB, TOPIC, UPDATE
+from .policies import ACTIONS, ALL, CLUSTER, CREATE, DELETE, GET, GROUP, PUB, SUB, TOPIC, UPDATE
 
 #: Most topics in the list of one request: each is checked on remoting-io.
 MOST_NAMED = 1000
@@ -245,6 +245,8 @@ ASKS: dict[int, Asks] = {
         ),
         _cluster(GET),
     ),
+    # Where routes are told to users only: those who may do something with the topic.
+    C.GET_ROUTEINFO_BY_TOPIC: _topic("topic", *(action for action in ACTIONS if action != ALL)),
     **dict.fromkeys(
         (
             C.UPDATE_BROKER_CONFIG,

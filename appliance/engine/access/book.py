@@ -1,13 +1,14 @@
 """Users of the wire and their permissions: DATA/rocketbox/access.journal, one line a change, with the whole account.
 
     <crc> {"name":"orders","secrets":["..."],"enabled":true,"custom":[{"resource":"Topic:orders","actions":["Pub"]}]}
+    <crc> {"name":"orders","sealed":"...","enabled":true}
     <crc> {"name":"orders","gone":true}
 
 A line is synced before the change takes effect and before its request is answered. A torn last line was never answered
 and is cut. Any other damage prevents the start: the damaged line may have been one that took a right away.
 
-The journal holds secrets in clear text, because a signature is checked with the secret itself; the file is 0600 in a
-directory of 0700. Secrets are in no answer, no log line and no audit entry.
+A signature is checked with the secret itself, so the journal holds secrets: sealed with `accessKeyFile` (`sealing.py`),
+else in clear text. The file is 0600 in a directory of 0700. Secrets are in no answer, no log line and no audit entry.
 """
 
 from __future__ import annotations
@@ -17,17 +18,20 @@ import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from ..crc_lines import line_of, text_of
 from ..disk import Disk
 from ..errors import RefusedRequest, StartError
+from ..hotpath import TableState
 from ..journal_file import JournalFile
 from ..protocol.codes import ResponseCode
 from ..protocol.signature import SigningKey
 from .policies import ALLOW, DENY, MOST_ENTRIES, Entry, Policies
 from .quotas import NAMES, Quotas, wrong_quota
+from .sealing import OPTION, Sealer
 
 #: Names that RocketBox takes. Apache takes any name that is not blank. Names of only dots would change an address.
 _NAME = re.compile(r"(?=[._-]*[A-Za-z0-9])[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
@@ -53,10 +57,16 @@ class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     quotas: Quotas = Quotas()
 
 
+class _Line(Account, frozen=True, gc=False, omit_defaults=True):
+    """An account in the journal. sealed: JSON of its secrets, sealed; empty if they are in clear text."""
+
+    sealed: str = ""
+
+
 class User:
     """An account with its keys and policies prepared. Frozen."""
 
-    __slots__ = ("account", "keys", "policies")
+    __slots__ = ("account", "keys", "policies", "signer")
 
     def __init__(self, account: Account) -> None:
         """Raises ValueError for an account that no journal may hold."""
@@ -64,6 +74,8 @@ class User:
             raise ValueError(f"a quota of {account.name} that cannot be")
         self.account = account
         self.keys = tuple(map(SigningKey, account.secrets))
+        #: The keys for the compiled twin, made when they are first used.
+        self.signer: Any = None
         self.policies = Policies(account.custom, account.default)
 
 
@@ -107,13 +119,17 @@ class Changes(msgspec.Struct):
     more: bool
 
 
-class Book:
+class Book(TableState):
     """Read by any thread; changed by any but remoting-io, one at a time."""
 
-    def __init__(self, path: Path, disk: Disk | None = None) -> None:
-        """Open and read the journal. Raises OSError, and StartError for a file that is damaged."""
+    def __init__(self, path: Path, disk: Disk | None = None, sealer: Sealer | None = None) -> None:
+        """Open and read the journal. sealer: seals the secrets in it. Raises OSError, and StartError for a file that is
+        damaged, or sealed with another key."""
         # Constant after construction.
         self._path = path
+        self._sealer = sealer
+        # True if the journal has secrets that the sealer's newest key has not sealed. Of the start alone.
+        self._is_unsealed = False
         #: Called with the name of a user who may do less than before, and of any that changed; any thread.
         self.on_less: Callable[[str], None] = lambda name: None
         self.on_change: Callable[[str], None] = lambda name: None
@@ -133,12 +149,13 @@ class Book:
         self._content_id = secrets.token_hex(8)
         self._file = JournalFile("users", path, MOST_BYTES, self._content, disk)
         self._file.load(self._take)
+        if sealer is not None and self._is_unsealed:
+            self._file.begin_anew()
 
     def _take(self, raw: bytes) -> bool:
         text = text_of(raw)
         try:
-            account = msgspec.json.decode(text or b"", type=Account)
-            user = User(account)
+            user = User(self._opened(msgspec.json.decode(text or b"", type=_Line)))
         except ValueError:  # msgspec's, and those of a resource, a network or a quota
             raise StartError(
                 f"{self._path} is damaged: who may do what cannot be told. Put a backup of it in its place, or move it "
@@ -146,6 +163,31 @@ class Book:
             ) from None
         self._keep(user)
         return True
+
+    def _opened(self, line: _Line) -> Account:
+        """Return the account of a line. Raises ValueError, and StartError for secrets that cannot be unsealed."""
+        account = Account(**{name: getattr(line, name) for name in Account.__struct_fields__})
+        if not line.sealed:
+            self._is_unsealed |= bool(line.secrets)
+            return account
+        if self._sealer is None:
+            raise StartError(
+                f"{self._path} is sealed: it takes {OPTION}, and the package cryptography, which the console has."
+            )
+        try:
+            text, is_newest = self._sealer.unseal(line.name, line.sealed)
+        except ValueError as error:
+            raise StartError(f"{self._path} cannot be unsealed with {OPTION}: {error}.") from None
+        self._is_unsealed |= not is_newest
+        return msgspec.structs.replace(account, secrets=msgspec.json.decode(text, type=tuple[str, ...]))
+
+    def _line(self, account: Account) -> bytes:
+        """Return an account's line of the journal."""
+        if self._sealer is None or not account.secrets:
+            return _encode(account)
+        sealed = self._sealer.seal(account.name, msgspec.json.encode(account.secrets))
+        fields = {name: getattr(account, name) for name in Account.__struct_fields__}
+        return line_of(msgspec.json.encode(_Line(**fields | {"secrets": (), "sealed": sealed})))
 
     def _keep(self, user: User) -> None:
         """Let an account that was written down take effect."""
@@ -162,7 +204,7 @@ class Book:
             self._content_id = secrets.token_hex(8)
 
     def _content(self) -> bytes:
-        return b"".join(_encode(user.account) for user in self._users.values())
+        return b"".join(self._line(user.account) for user in self._users.values())
 
     # --- reading
 
@@ -280,7 +322,7 @@ class Book:
     def _write(self, users: list[User]) -> None:
         """Write accounts down, then let them take effect. Raises OSError; nothing has changed then."""
         anew = self._file.size > self._anew_at
-        self._file.append(b"".join(_encode(user.account) for user in users), anew=anew)
+        self._file.append(b"".join(self._line(user.account) for user in users), anew=anew)
         for user in users:
             self._keep(user)
         if anew:

@@ -448,6 +448,8 @@ class Brake:
         self._connections: dict[str, dict[Connection, None]] = {}
         # Users that still have the defaults from before a change; None without one.
         self._behind: Iterator[str] | None = None
+        #: Called when a user who had no quota of a second gets one.
+        self.on_limit: Callable[[], None] = lambda: None
 
     # --- of the gate
 
@@ -465,6 +467,7 @@ class Brake:
         meter = self._meters.get(name)
         if meter is None and quotas.limit_flow:
             meter = Meter(self, name, quotas)
+            self.on_limit()
         elif meter is not None:
             meter.change(quotas)
             if not meter.is_needed:
@@ -543,6 +546,7 @@ class Brake:
             if conn.principals == {name}:
                 conn.close()
             conn.principals -= {name}
+            conn.grants = None
 
     # --- figures, for any thread
 

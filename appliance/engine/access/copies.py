@@ -74,6 +74,7 @@ class MembersProcessor:
                 )
             raise RefusedRequest(ResponseCode.NO_PERMISSION, "this is not the secret in haSecretFile")
         conn.session_key = session_key(self._secret, nonce, challenge)
+        conn.grants = None  # of a user: its requests are a member's now
         mine = proof(self._secret, over(conn.channel, BROKER), nonce, challenge)
         return RemotingCommand.response(ResponseCode.SUCCESS, None, {PROOF: mine})
 

@@ -1,7 +1,7 @@
 """The gate that checks the user of a request and the permissions of that user.
 
-It watches every code, on every port, so no request takes the hot way while there is a gate; there is none while
-`accessControl` is off. A request is judged before any part of it is handled or stored:
+It watches every code, on every port; there is no gate while `accessControl` is off. A request is judged before any
+part of it is handled or stored:
 
     its user        AccessKey, and the signature of one of the user's secrets; if it names no user, the one whose name
                     is in the certificate of the connection (`tlsClientAuth`)
@@ -9,6 +9,9 @@ It watches every code, on every port, so no request takes the hot way while ther
 
 The topic of some requests is known only when their record is read (33, 36, 37): then the handler checks it by
 `RemotingCommand.caller`. In report mode the same is decided, logged and counted, but the request goes on.
+
+Sends and pulls like one that was admitted on the same connection are checked by the compiled twin (`guard.pxi`), until
+a user or a quota changes. Those of users with quotas of a second are checked here, and in the pure twin all.
 
 Requests that are not allowed are refused with 16 (NO_PERMISSION). One text stands for unknown, disabled and wrongly
 signed users, so that no client learns which names exist.
@@ -21,11 +24,12 @@ import logging
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
 from ..errors import RefusedRequest
 from ..few_lines import FewLines
+from ..hotpath import Guard, Signer
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.member_proof import FOR_USER
@@ -48,6 +52,17 @@ ENFORCE = "enforce"
 
 #: Held by their broker if they are over a quota, since it learns how much is sent.
 PULL_CODES = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
+
+#: Requests that the compiled twin checks -> the field that has their topic.
+_GUARDED = {
+    RequestCode.SEND_MESSAGE: "topic",
+    RequestCode.SEND_MESSAGE_V2: "b",
+    RequestCode.SEND_BATCH_MESSAGE: "b",
+    RequestCode.PULL_MESSAGE: "topic",
+    RequestCode.LITE_PULL_MESSAGE: "topic",
+}
+#: Most secrets of a user whose requests it checks.
+_GUARDED_SECRETS = 2
 
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
@@ -151,6 +166,10 @@ class AccessGate:
         self._anonymous_routes = anonymous_routes
         self._brokers = brokers
         self._brake = brake
+        #: None in the pure twin.
+        self.guard: Any = None if Guard is None else Guard(book)
+        if brake is not None and self.guard is not None:
+            brake.on_limit = self.guard.forget
         self._failures = Failures(clock)
         self._clock = clock
         self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
@@ -180,6 +199,8 @@ class AccessGate:
             return
         if kind_of(code) == BROKER and self._is_broker(address, conn):
             return
+        generation = self._book.generation
+        is_certified = not request.ext_fields.get(ACCESS_KEY)
         user = self._user_of(request, conn)
         for name in _PROOFS:  # fields that are relayed to a client must not hold proofs
             request.ext_fields.pop(name, None)
@@ -191,7 +212,24 @@ class AccessGate:
                 conn.principals |= {user.account.name}
             else:
                 brake.enter(user, conn)
-        self._admit_user(request, user, address, None if brake is None else brake.meter_of(user))
+        meter = None if brake is None else brake.meter_of(user)
+        if self._admit_user(request, user, address, meter) and meter is None and code in _GUARDED:
+            self._tell_guard(request, conn, user, generation, is_certified)
+
+    def _tell_guard(
+        self, request: RemotingCommand, conn: Connection, user: User, generation: int, is_certified: bool
+    ) -> None:
+        """Let requests like one that was admitted pass. generation: of the book, before the user was read."""
+        if self.guard is None or len(user.keys) > _GUARDED_SECRETS:
+            return
+        if user.signer is None and not is_certified:
+            user.signer = Signer(user.keys)
+        fields, name = request.ext_fields, user.account.name.encode()
+        group = None
+        if request.code in PULL_CODES:
+            group = (fields.get("consumerGroup") or "").encode(errors="replace")
+        topic = (fields.get(_GUARDED[request.code]) or "").encode(errors="replace")
+        self.guard.learn(conn, generation, name, None if is_certified else user.signer, group, topic)
 
     def _is_broker(self, address: Address, conn: Connection) -> bool:
         """True if brokers register from this address without a signature. A balancer's loopback is not this machine."""
@@ -214,17 +252,20 @@ class AccessGate:
             return
         self._admit_user(request, user, ipaddress.ip_address(text), None)
 
-    def _admit_user(self, request: RemotingCommand, user: User, address: Address, meter: Meter | None) -> None:
-        """Check the permissions of the user of a request. meter: of the user's quotas, None if none count."""
+    def _admit_user(self, request: RemotingCommand, user: User, address: Address, meter: Meter | None) -> bool:
+        """Check the permissions of the user of a request; False in report mode for one that would be refused. meter: of
+        the user's quotas, None if none count."""
         code = request.code
         request.caller = Caller(self, user, address, code, meter)
         if user.account.is_super:
-            return
+            return True
         asks = asks_of(code)
         if asks is SUPER:
             self._refuse(user.account.name, address, code, "only a Super user may", NOT_SUPER, always=True)
+        may = True
         for asked in asks(request, self._cluster):
-            self.check(user, asked, address, code)
+            may &= self.check(user, asked, address, code)
+        return may
 
     def is_current(self, user: User) -> bool:
         """True if a user may still do all that it might when it was like this. Any thread."""
@@ -270,8 +311,8 @@ class AccessGate:
         )
         return None
 
-    def check(self, user: User, asked: Asked, address: Address, code: int) -> None:
-        """Refuse with 16 a user who may do none of the actions. Any thread."""
+    def check(self, user: User, asked: Asked, address: Address, code: int) -> bool:
+        """Refuse with 16 a user who may do none of the actions; False in report mode. Any thread."""
         verdict = user.policies.decide(asked.kind, asked.name, asked.actions, address)
         if not verdict.is_allowed:
             name = user.account.name
@@ -281,6 +322,7 @@ class AccessGate:
             resource = f"{asked.kind}:{plain(asked.name, 255)}"
             text = f"User:{name} has no permission to access {resource} from {address}, {why}"
             self._refuse(name, address, code, text, reason, resource=resource, actions=asked.actions)
+        return verdict.is_allowed
 
     def _refuse(
         self,

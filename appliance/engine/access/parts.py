@@ -21,6 +21,7 @@ from .gate import ENFORCE, AccessGate
 from .policies import Network
 from .quotas import Quotas
 from .requests import AccessProcessor
+from .sealing import OPTION, Sealer, sealer_of
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
@@ -53,7 +54,7 @@ class Access:
         _check_secret(config)
         path = config.data_dir / "rocketbox" / FILE
         try:
-            self.book = Book(path)
+            self.book = Book(path, sealer=_sealer(config))
         except OSError as error:
             raise StartError(f"Users cannot be kept in {path}: {error.strerror or error}.") from None
         try:
@@ -176,6 +177,21 @@ def default_quotas(config: EngineConfig) -> Quotas:
         broker.user_requests_per_second,
         broker.user_connections,
     )
+
+
+def _sealer(config: EngineConfig) -> Sealer | None:
+    """Return what seals the secrets at rest; None if they lie in clear text. Raises StartError."""
+    file = config.broker.access_key_file
+    if not file:
+        return None
+    sealer = sealer_of(file)
+    if sealer is None:
+        logger.warning(
+            "access: the secrets of users are not sealed, in spite of %s: the package cryptography is not installed; "
+            "they lie in clear text in a file of mode 0600",
+            OPTION,
+        )
+    return sealer
 
 
 def _copies(config: EngineConfig) -> bool:

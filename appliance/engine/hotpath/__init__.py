@@ -90,6 +90,9 @@ cached_pages: Any = getattr(twin, "cached_pages", None)
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
 #: Reads a socket.
 SocketReader: Any = getattr(twin, "SocketReader", None)
+#: Checks usual requests while access control is on, and the secrets of a user for that.
+Guard: Any = getattr(twin, "Guard", None)
+Signer: Any = getattr(twin, "Signer", None)
 #: Sends the content of outboxes.
 flush_outboxes: Any = getattr(twin, "flush_outboxes", None)
 
@@ -102,6 +105,7 @@ __all__ = [
     "AppenderState",
     "DeliveryState",
     "FrameRunner",
+    "Guard",
     "Keys",
     "LoopState",
     "PeerState",
@@ -110,6 +114,7 @@ __all__ = [
     "RecordWalk",
     "SendRuns",
     "ServerState",
+    "Signer",
     "SocketReader",
     "StageState",
     "TableState",

@@ -16,7 +16,7 @@ cdef extern from *:
     """
     const unsigned long ROCKETBOX_SOURCES
 
-INTERFACE = 4
+INTERFACE = 5
 #: The number that `building.mark_of_sources` returned for the sources of this build.
 SOURCES = ROCKETBOX_SOURCES
 
@@ -25,6 +25,7 @@ include "system.pxi"
 include "headers.pxi"
 include "send.pxi"
 include "pull.pxi"
+include "guard.pxi"
 include "frames.pxi"
 include "sockets.pxi"
 include "index.pxi"

@@ -15,9 +15,12 @@ cdef class FrameRunner:
     # One per request code; None: Python handles the code.
     cdef SendRuns send, send_letters, send_batch
     cdef PullRuns pull, lite_pull
+    # None without access control.
+    cdef Guard guard
 
-    def __init__(self, dict runs):
-        """runs: request code -> the SendRuns or PullRuns that takes its usual frames."""
+    def __init__(self, dict runs, guard=None):
+        """runs: request code -> the SendRuns or PullRuns that takes its usual frames. guard: checks them first."""
+        self.guard = guard
         self.send = runs.get(10)
         self.send_letters = runs.get(310)
         self.send_batch = runs.get(320)
@@ -72,6 +75,10 @@ cdef class FrameRunner:
                         break
                 if not (parse_json(p + head, body - head, &header) if meta < 0x1000000
                         else parse_binary(p + head, body - head, &header)):
+                    break
+                if self.guard is not None and not self.guard.passes(
+                    peer, &header, code, p + body, position + 4 + length - body
+                ):
                     break
                 if run is None:
                     if sends is not None:  # a pull calls into Python, which must find a complete tick

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
 #: Both twins have this number; it changes whenever one of them changes its interface to the rest of the engine.
-INTERFACE = 4
+INTERFACE = 5
 
 
 class LoopState:
@@ -99,7 +99,7 @@ class ServerState:
 
 class PeerState:
     """Fields of a connection: its outbox, and the state of reading from it. told: pull plan -> the number that stands
-    for it in delivery events."""
+    for it in delivery events. grants: what access control has admitted, in the compiled twin."""
 
     __slots__ = (
         "_mask",
@@ -114,6 +114,7 @@ class PeerState:
         "dirty",
         "fd",
         "full",
+        "grants",
         "halted",
         "last_active",
         "told",
@@ -131,6 +132,7 @@ class PeerState:
     dirty: bool
     fd: int
     full: bool
+    grants: Any
     halted: bool
     last_active: float
     told: dict[Any, int]

@@ -57,6 +57,7 @@ cdef class PeerState:
     cdef public bint dirty
     cdef public int fd
     cdef public bint full
+    cdef public object grants
     cdef public bint halted
     cdef public double last_active
     cdef public dict told

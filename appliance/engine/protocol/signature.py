@@ -33,15 +33,17 @@ _OUTER = bytes(byte ^ 0x5C for byte in range(256))
 class SigningKey:
     """A secret, prepared to sign: SHA-1 that has taken the padded secret, copied for each content."""
 
-    __slots__ = ("_inner", "_outer")
+    __slots__ = ("_inner", "_outer", "inner_pad", "outer_pad")
 
     def __init__(self, secret: str) -> None:
         key = secret.encode()
         if len(key) > _BLOCK_BYTES:
             key = hashlib.sha1(key).digest()
         key = key.ljust(_BLOCK_BYTES, b"\0")
-        self._inner = hashlib.sha1(key.translate(_INNER))
-        self._outer = hashlib.sha1(key.translate(_OUTER))
+        #: The blocks that SHA-1 takes before the content, and before the digest of that.
+        self.inner_pad, self.outer_pad = key.translate(_INNER), key.translate(_OUTER)
+        self._inner = hashlib.sha1(self.inner_pad)
+        self._outer = hashlib.sha1(self.outer_pad)
 
     def sign(self, content: bytes) -> str:
         """Return the signature of a content, as text."""

@@ -271,7 +271,10 @@ class WorkerPool(ServiceThread):
 
 
 class Gate(Protocol):
-    """Decides which requests a peer may make."""
+    """Decides which requests a peer may make. guard: compiled code that lets pass what the gate would admit; None
+    without."""
+
+    guard: Any
 
     def watches(self, code: int) -> bool:
         """True if this gate checks requests with `code`. Called once, when the code is added to a table."""
@@ -298,6 +301,8 @@ class Dispatcher:
         self._handlers: dict[int, _Entry] = {}
         self._hot: dict[bytes, tuple[Callable[[memoryview], Frame[Any]], HotHandler]] = {}
         self._runs: dict[int, Any] = {}
+        # Checks the frames of `_runs` first; None without access control.
+        self._guard: Any = None
         #: Handles the usual frames of a read; None in the pure twin.
         self.runner: Any = None
         self._pools = pools
@@ -334,18 +339,26 @@ class Dispatcher:
     def add_runs(self, code: int, runs: Any) -> None:
         """Have `runs` of the compiled twin handle the usual frames of `code` before any other way; None: not used.
 
-        Not used if a gate watches the code, as with a hot handler.
+        Not used if a gate watches the code, unless it is the only one and has a guard.
         """
-        if runs is not None and not self._gates_before(code):
+        gates = self._gates_before(code)
+        if len(gates) == 1 and gates[0].guard is not None:
+            self._guard = gates[0].guard
+        elif gates:
+            return
+        if runs is not None:
             self._runs[code] = runs
-            self.runner = FrameRunner(self._runs)
+            self.runner = self._new_runner()
+
+    def _new_runner(self) -> Any:
+        return FrameRunner(self._runs, self._guard) if self._runs else None
 
     def give(self, code: int, handler: Handler) -> None:
         """Have all requests of a code handled by `handler`, inline, in any form. Before it serves."""
         self.add(code, handler)
         self._hot.pop(_hot_prefix(code), None)
         if self._runs.pop(code, None) is not None:
-            self.runner = FrameRunner(self._runs) if self._runs else None
+            self.runner = self._new_runner()
 
     def wrap(self, code: int, before: Callable[[], None]) -> None:
         """Call `before` first, which may refuse by raising. Before it serves; for a code without a hot way."""
@@ -371,7 +384,8 @@ class Dispatcher:
         gone = {_hot_prefix(code) for code in codes}
         copy._hot = {prefix: handler for prefix, handler in self._hot.items() if prefix not in gone}
         copy._runs = {code: runs for code, runs in self._runs.items() if code not in codes}
-        copy.runner = FrameRunner(copy._runs) if copy._runs else None
+        copy._guard = self._guard
+        copy.runner = copy._new_runner()
         return copy
 
     def dispatch(self, conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:

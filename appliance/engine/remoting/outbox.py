@@ -99,6 +99,7 @@ class Outbox(PeerState):
         self.closed = False
         self.closing = False  # stop reading; close once the outbox is empty
         self.full = False
+        self.grants = None
         self.halted = False
         self.dirty = False
         self.told = {}

@@ -68,14 +68,20 @@ class Certificate:
     """The context of new TLS connections. `pair` is replaced whole, by the one thread that calls `look`."""
 
     def __init__(
-        self, certificate_file: str, key_file: str, client_auth: str = "none", client_ca_file: str = ""
+        self,
+        certificate_file: str,
+        key_file: str,
+        client_auth: str = "none",
+        client_ca_file: str = "",
+        client_crl_file: str = "",
     ) -> None:
         """client_auth: "none", "optional" or "required": certificates of clients, signed by an authority in
-        client_ca_file. Raises StartError if a file cannot be loaded."""
+        client_ca_file. client_crl_file: lists of those that the authorities have revoked, or empty. Raises StartError
+        if a file cannot be loaded."""
         # Constant after construction.
         self._files = certificate_file, key_file
         self._clients = _CLIENT_AUTH[client_auth]
-        self._client_ca_file = client_ca_file
+        self._client_ca_file, self._client_crl_file = client_ca_file, client_crl_file
         # Owned by the thread that calls `look`; any thread may read the two.
         self._seen = self._stamps()
         #: The reason for which the files, as they are now, are not used; None if they are.
@@ -122,7 +128,9 @@ class Certificate:
         pair = read_pair(*self._files)
         if self._clients != ssl.CERT_NONE:
             _check_clients(pair, self._clients, self._client_ca_file)
-        if self._clients == ssl.CERT_REQUIRED:
+            if self._client_crl_file:
+                _check_revoked(pair.context, self._client_crl_file)
+        if self._clients == ssl.CERT_REQUIRED or self._client_crl_file:
             self._check_own(pair.context)
         logger.info("tls: serving the certificate in %s, SHA-256 %s", self.file, pair.fingerprint)
         # It is served anyway: RocketMQ's clients check no certificate by default.
@@ -140,8 +148,9 @@ class Certificate:
             _shake_hands(context, client, to_the_end=True)
         except ssl.SSLCertVerificationError as error:
             raise ValueError(
-                f"tlsClientAuth=required needs a certificate in {self._files[0]} that clients may show, too, because "
-                f"the broker registers with it ({error.verify_message})"
+                f"{'tlsClientCrlFile' if self._client_crl_file else 'tlsClientAuth=required'} needs a certificate in "
+                f"{self._files[0]} that clients may show, too, because the broker registers with it "
+                f"({error.verify_message})"
             ) from None
         except ssl.SSLError:
             pass  # of the pair itself, see `_validity`
@@ -163,7 +172,7 @@ class Certificate:
 
     def _stamps(self) -> list[tuple[int, ...]]:
         found: list[tuple[int, ...]] = []
-        for path in (*self._files, self._client_ca_file):
+        for path in (*self._files, self._client_ca_file, self._client_crl_file):
             try:
                 stat = os.stat(path)
                 found.append((stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns))
@@ -235,6 +244,18 @@ def _check_clients(pair: Pair, mode: ssl.VerifyMode, file: str) -> None:
     # A resumed session brings back a certificate without a check of its dates and its authority; see `name_in`.
     context.options |= ssl.OP_NO_TICKET
     context.num_tickets = 0
+
+
+def _check_revoked(context: ssl.SSLContext, file: str) -> None:
+    """Have certificates refused that are on their authority's list, and those of an authority whose list is not in the
+    file or has run out. Raises ValueError."""
+    if "-----BEGIN X509 CRL-----" not in _read("tlsClientCrlFile", file):
+        raise ValueError(f"tlsClientCrlFile={file} has no list of revoked certificates in PEM form")
+    try:
+        context.load_verify_locations(file)
+    except (OSError, ValueError) as error:
+        raise ValueError(f"tlsClientCrlFile={file} cannot be used ({error})") from None
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float | None]:

@@ -38,6 +38,8 @@ class Door:
         """Raises StartError if there is no pair of files that can be loaded."""
         if not options.tls_cert_file or not options.tls_key_file:
             raise StartError(f"tlsMode={options.tls_mode} needs tlsCertFile and tlsKeyFile: paths of two PEM files.")
+        if options.tls_config_file:
+            logger.info("tls: the options that are not given are those of %s", options.tls_config_file)
         # Constant after construction.
         self._server = server
         self._clock = clock
@@ -48,7 +50,11 @@ class Door:
                 "the authorities that sign those of clients."
             )
         self.certificate = Certificate(
-            options.tls_cert_file, options.tls_key_file, options.tls_client_auth, options.tls_client_ca_file
+            options.tls_cert_file,
+            options.tls_key_file,
+            options.tls_client_auth,
+            options.tls_client_ca_file,
+            options.tls_client_crl_file,
         )
         handshake_loop, tunnel_loop = EventLoop(clock, "tls-handshakes"), EventLoop(clock, "tls-io")
         self._loops = handshake_loop, tunnel_loop

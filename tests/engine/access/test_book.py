@@ -1,14 +1,19 @@
 """Users survive crashes and damage to their file; the last super user cannot be removed."""
 
+import json
 import os
 import stat
+import sys
 from contextlib import closing
 
 import pytest
 
 from appliance.engine.access.book import Book, BookRefusal
 from appliance.engine.access.policies import checked_entry
+from appliance.engine.access.sealing import sealer_of
+from appliance.engine.config import Secret
 from appliance.engine.errors import RefusedRequest, StartError
+from tests.support.engine import RunningEngine
 
 SECRET = "correct horse battery"
 
@@ -190,3 +195,81 @@ def test_a_user_that_was_copied_is_made_again_without_a_complaint_where_users_ar
                 book.create(*other)
         with pytest.raises(BookRefusal, match="at the leader"):
             book.create("bob", "bob's own secret")
+
+
+def key_file(tmp_path, *keys: bytes, name: str = "key"):
+    path = tmp_path / name
+    path.touch(0o600)
+    path.write_text("".join(f"{key.hex()}\n" for key in keys))
+    return str(path)
+
+
+ONE, TWO = bytes(range(32)), bytes(32)
+
+
+def test_secrets_are_sealed_at_rest_and_read_again(path, tmp_path):
+    filled(path).close()
+    assert SECRET.encode() in path.read_bytes()
+    file = key_file(tmp_path, ONE)
+    book = Book(path, sealer=sealer_of(file))  # those that lay there in clear text, too
+    book.create("later", SECRET + "4")
+    expected = list(book)
+    book.close()
+    assert SECRET.encode() not in path.read_bytes()
+    assert list(Book(path, sealer=sealer_of(file))) == expected
+    assert {account.name: account.secrets for account in expected}["later"] == (SECRET + "4",)
+
+
+def test_a_journal_that_cannot_be_unsealed_refuses_the_start(path, tmp_path):
+    Book(path, sealer=sealer_of(key_file(tmp_path, ONE))).create("root", SECRET)
+    with pytest.raises(StartError, match="accessKeyFile"):
+        Book(path)
+    with pytest.raises(StartError, match="none of the keys opens it"):
+        Book(path, sealer=sealer_of(key_file(tmp_path, TWO)))
+
+
+def test_a_new_key_seals_all_of_the_journal_anew(path, tmp_path):
+    Book(path, sealer=sealer_of(key_file(tmp_path, ONE))).create("root", SECRET)
+    Book(path, sealer=sealer_of(key_file(tmp_path, TWO, ONE))).close()
+    assert Book(path, sealer=sealer_of(key_file(tmp_path, TWO))).get("root").account.secrets == (SECRET,)
+
+
+def test_the_sealed_secrets_of_one_user_are_not_taken_for_those_of_another(tmp_path):
+    sealer = sealer_of(key_file(tmp_path, ONE))
+    sealed = sealer.seal("ann", b"[]")
+    assert sealer.unseal("ann", sealed) == (b"[]", True)
+    for name, text in (("bob", sealed), ("ann", "no base64!"), ("ann", ""), ("ann", "AAAA" + sealed[4:])):
+        with pytest.raises(ValueError):
+            sealer.unseal(name, text)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "ab" * 31, "xy" * 32, ("ab" * 32 + "\n") * 9], ids=["empty", "short", "hex", "many"]
+)
+def test_a_key_file_that_is_none_refuses_the_start(tmp_path, text):
+    path = tmp_path / "key"
+    path.touch(0o600)
+    path.write_text(text)
+    with pytest.raises(StartError, match="64 hexadecimal digits"):
+        sealer_of(str(path))
+
+
+def test_a_key_file_that_others_may_read_refuses_the_start(tmp_path):
+    file = key_file(tmp_path, ONE)
+    os.chmod(file, 0o640)
+    with pytest.raises(StartError, match="chmod 600"):
+        sealer_of(file)
+
+
+def test_an_engine_without_cryptography_says_so_and_keeps_the_secrets_in_clear_text(tmp_path, monkeypatch, caplog):
+    for name in [name for name in sys.modules if name.split(".")[0] == "cryptography"]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    first = Secret(json.dumps({"username": "root", "password": SECRET}))
+    broker = {"access_control": "enforce", "init_authentication_user": first}
+    running = RunningEngine(tmp_path / "data", broker=broker | {"access_key_file": key_file(tmp_path, ONE)})
+    running.stop()
+    assert "cryptography is not installed" in caplog.text
+    journal = tmp_path / "data" / "rocketbox" / "access.journal"
+    assert SECRET.encode() in journal.read_bytes()
+    assert stat.S_IMODE(journal.stat().st_mode) == 0o600

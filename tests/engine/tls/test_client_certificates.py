@@ -20,7 +20,7 @@ from appliance.engine.protocol.codes import RequestCode as Code
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from appliance.engine.tls import certificate as certificate_module
-from appliance.engine.tls.certificate import Certificate
+from appliance.engine.tls.certificate import Certificate, _shake_hands
 from appliance.engine.tls.door import Door
 from tests.support.engine import Peer, RunningEngine, send_fields
 from tests.support.tls import Authority, TlsPeer, client_context, make_pair
@@ -234,3 +234,44 @@ def test_settings_that_check_nothing_are_refused(tmp_path, rigs):
         )  # fmt: skip
         with pytest.raises(StartError, match=told):
             Door(options, rig.server, rig.loop.clock)
+
+
+def test_a_revoked_certificate_is_refused_from_the_next_look_on(tmp_path):
+    authority = Authority(tmp_path)
+    own, revoked, good = authority.signed("broker"), authority.signed("ann"), authority.signed("ann")
+    crl = tmp_path / "revoked.pem"
+    crl.write_bytes(authority.revoked())
+
+    def shakes(client: tuple[Path, Path]) -> bool:
+        context = client_context()
+        context.load_cert_chain(*client)
+        try:
+            _shake_hands(certificate.context, context, to_the_end=True)
+        except ssl.SSLError:
+            return False
+        return True
+
+    certificate = Certificate(*map(str, own), "optional", str(authority.path), str(crl))
+    assert (shakes(good), shakes(revoked)) == (True, True)
+    crl.write_bytes(authority.revoked(revoked[0]))
+    assert certificate.look()
+    assert (shakes(good), shakes(revoked)) == (True, False)
+    # A list that has run out lets nobody in, rather than those who were revoked since: the one before it stays.
+    crl.write_bytes(authority.revoked(days=1))
+    assert not certificate.look()
+    assert "expired" in str(certificate.failure)
+    assert (shakes(good), shakes(revoked)) == (True, False)
+
+
+def test_a_list_of_revoked_certificates_that_cannot_be_used_refuses_the_start(tmp_path):
+    authority = Authority(tmp_path)
+    own = tuple(map(str, authority.signed("broker")))
+    crl = tmp_path / "revoked.pem"
+    for text, why in ((b"", "has no list"), (authority.path.read_bytes(), "has no list")):
+        crl.write_bytes(text)
+        with pytest.raises(StartError, match=why):
+            Certificate(*own, "optional", str(authority.path), str(crl))
+    crl.write_bytes(authority.revoked())
+    other = tuple(map(str, make_pair(tmp_path, "self-signed")))
+    with pytest.raises(StartError, match=r"tlsClientCrlFile needs a certificate in .* that clients may show, too"):
+        Certificate(*other, "optional", str(authority.path), str(crl))

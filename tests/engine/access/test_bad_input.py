@@ -1,0 +1,124 @@
+"""Requests that no client sends: each gets a clear refusal, the connection goes on, and nothing changes."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import pytest
+
+from appliance.engine.access import book as book_module
+from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.protocol.signature import signed_content
+from tests.engine.access.test_enforced import ANN, CODE, SignedPeer, Site, send, start  # noqa: F401
+from tests.support.engine import send_fields
+
+
+@pytest.fixture
+def site(start) -> Site:  # noqa: F811
+    return start()
+
+
+def asked_raw(peer: SignedPeer, fields: list[tuple[str, str]], code: int = CODE.SEND_MESSAGE_V2) -> RemotingCommand:
+    """Send a header with exactly these fields, in JSON that a dict cannot hold."""
+    told = ",".join(f"{json.dumps(name)}:{json.dumps(value)}" for name, value in fields)
+    header = f'{{"code":{code},"extFields":{{{told}}},"flag":0,"language":"JAVA","opaque":77,"version":1}}'.encode()
+    peer.send_bytes(struct.pack(">iI", 4 + len(header) + 1, len(header)), header, b"x")
+    return peer.receive()
+
+
+def signed(peer: SignedPeer, fields: dict[str, Any]) -> list[tuple[str, str]]:
+    told = {name: str(value) for name, value in fields.items()} | {"AccessKey": peer.user[0]}
+    return [*told.items(), ("Signature", peer.key.sign(signed_content(told, b"x")))]
+
+
+@pytest.mark.parametrize("size", [5000, 200_000, 1 << 20])
+def test_a_long_signature(site, size):
+    ann = site.make(ANN, "Topic:T Pub")
+    assert [send(ann, "T").code for _ in range(3)] == [0] * 3
+    fields = [(name, value) for name, value in signed(ann, send_fields("T")) if name != "Signature"]
+    answer = asked_raw(ann, [*fields, ("Signature", "A" * size)])
+    assert (answer.code, bool(answer.remark)) == (16 if size < 1 << 18 else 13, True)
+    assert send(ann, "T").code == 0
+
+
+def test_a_field_that_is_there_twice(site):
+    """What is checked is what is handled: one value, and the signature is of that."""
+    ann = site.make(ANN, "Topic:Open Pub")
+    assert [send(ann, "Open").code for _ in range(3)] == [0] * 3
+    for first, last in (("Open", "Secret"), ("Secret", "Open")):
+        for of in (first, last):
+            fields = signed(ann, send_fields(of))
+            told = [(name, first if name == "b" else value) for name, value in fields] + [("b", last)]
+            answer = asked_raw(ann, told)
+            assert answer.code == (0 if of == last == "Open" else 16), (first, last, of, answer)
+    assert site.running.engine.broker.topics.get("Secret") is None
+    for name in ("AccessKey", "Signature"):
+        fields = signed(ann, send_fields("Open"))
+        assert asked_raw(ann, [*fields, (name, "root")]).code == 16
+
+
+def test_names_with_a_nul(site):
+    ann = site.make(ANN, "Topic:T Pub")
+    ask = site.root.ask
+    for name in ("a\0", "\0", "ann\0", "a b", "..", "x" * 65, ""):
+        body = json.dumps({"username": name, "password": "a secret of nul"}).encode()
+        answer = ask(CODE.AUTH_CREATE_USER, {"username": name}, body)
+        assert (answer.code in (16, 29), bool(answer.remark)) == (True, True), (name, answer)
+    for resource in ("Topic:a\0", "Topic:\0*", "Group:a\nb"):
+        assert site.allow("ann", f"{resource} Pub").code in (16, 29), resource
+    for topic in ("T\0", "T\0*", "\0T"):
+        assert send(ann, topic).code == 16
+    assert asked_raw(ann, [("AccessKey", "ann\0"), ("Signature", "x"), ("b", "T")]).code == 16
+    listed = json.loads(ask(CODE.AUTH_LIST_USER).body)
+    assert sorted(user["username"] for user in listed) == ["ann", "root"]
+
+
+def test_a_policy_with_100_000_entries(site):
+    site.make(ANN, "Topic:T Pub")
+    entries = [{"resource": f"Topic:t{number}", "actions": ["Pub"], "decision": "Allow"} for number in range(100_000)]
+    body = json.dumps({"subject": "User:ann", "policies": [{"entries": entries}]}).encode()
+    answer = site.root.ask(CODE.AUTH_CREATE_ACL, {"subject": "User:ann"}, body)
+    assert answer.code != 0
+    assert answer.remark
+    told = json.loads(site.root.ask(CODE.AUTH_GET_ACL, {"subject": "User:ann"}).body)
+    assert [entry["resource"] for entry in told["policies"][0]["entries"]] == ["Topic:T"]
+    assert send(site.peer(ANN), "T").code == 0
+
+
+def test_more_users_than_there_may_be(site, monkeypatch):
+    monkeypatch.setattr(book_module, "MOST_USERS", 5)
+    for number in range(4):
+        site.make((f"user{number}", "a secret of many"))
+    body = json.dumps({"username": "more", "password": "a secret of many"}).encode()
+    answer = site.root.ask(CODE.AUTH_CREATE_USER, {"username": "more"}, body)
+    assert (answer.code, "there are 5 users" in str(answer.remark)) == (16, True), answer
+    assert site.root.ask(CODE.AUTH_DELETE_USER, {"username": "user0"}).code == 0
+    assert site.root.ask(CODE.AUTH_CREATE_USER, {"username": "more"}, body).code == 0
+
+
+@pytest.mark.parametrize(
+    "network",
+    ["10.0.0.0/33", "::/129", "10.0.0.1/8/8", "10.0.0", "fe80::1%eth0", "0x7f.1", "10.1.1.1\0", "::ffff:127.0.0.1/128"],
+)
+def test_networks_that_are_none(site, network):
+    site.make(ANN)
+    entry = {"resource": "Topic:T", "actions": ["Pub"], "decision": "Allow", "sourceIps": [network]}
+    acl = {"subject": "User:ann", "policies": [{"entries": [entry]}]}
+    answer = site.root.ask(CODE.AUTH_CREATE_ACL, {"subject": "User:ann"}, json.dumps(acl).encode())
+    assert (answer.code in (16, 29), bool(answer.remark)) == (True, True), answer
+
+
+def test_networks_of_both_families(site):
+    site.make(ANN)
+    for network, code in (
+        ("::/0", 16),
+        ("10.0.0.0/8", 16),
+        ("127.0.0.0/8", 0),
+        ("127.0.0.1", 0),
+    ):
+        entry = {"resource": "Topic:T", "actions": ["Pub"], "decision": "Allow", "sourceIps": [network]}
+        acl = {"subject": "User:ann", "policies": [{"entries": [entry]}]}
+        assert site.root.ask(CODE.AUTH_CREATE_ACL, {"subject": "User:ann"}, json.dumps(acl).encode()).code == 0
+        assert send(site.peer(ANN), "T").code == code, network

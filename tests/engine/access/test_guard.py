@@ -1,0 +1,159 @@
+"""The check of usual sends and pulls in the compiled twin: it lets nothing pass that Python would refuse."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from appliance.engine.hotpath import COMPILED, Signer
+from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.protocol.signature import SigningKey, signed_content
+from tests.engine.access.test_enforced import ANN, BOB, CODE, SignedPeer, Site, pull, start  # noqa: F401
+from tests.engine.access.test_enforced import send as send_anything
+from tests.engine.access.test_quotas_enforced import set_quotas
+from tests.support.engine import send_fields
+from tests.support.peer import Peer
+
+pytestmark = pytest.mark.skipif(not COMPILED, reason="the pure twin has no guard")
+
+
+@pytest.fixture
+def site(start) -> Site:  # noqa: F811
+    return start()
+
+
+#: Of a send that the compiled twin takes.
+KEY = "UNIQ_KEY\x017F0000015C5C4E0E2F2A691F8DF80000\x02"
+
+
+def send(peer: Peer, topic: str, body: bytes = b"x") -> RemotingCommand:
+    return send_anything(peer, topic, body, i=KEY)
+
+
+def passed(site: Site) -> int:
+    """Return the requests that the guard let pass."""
+    return int(site.running.engine._access.gate.guard.passed)
+
+
+def learned(site: Site, *entries: str, user: tuple[str, str] = ANN) -> SignedPeer:
+    """Return a client that has sent to T, so that the guard knows it."""
+    peer = site.make(user, *(entries or ("Topic:T Pub,Sub", "Group:g Sub")))
+    assert isinstance(peer, SignedPeer)
+    assert [send(peer, "T").code for _ in range(2)] == [0, 0]  # the first one makes the topic
+    before = passed(site)
+    assert send(peer, "T").code == 0
+    assert passed(site) == before + 1
+    return peer
+
+
+def tampered(peer: SignedPeer, body: bytes = b"x", without: str = "", **fields: Any) -> int:
+    """Send to T by a connection that the guard knows, changed after it was signed; return the code of the answer."""
+    told = {name: str(value) for name, value in send_fields("T", i=KEY).items()} | {"AccessKey": peer.user[0]}
+    told["Signature"] = peer.key.sign(signed_content(told, b"x"))
+    told |= fields
+    told.pop(without, None)
+    return Peer.ask(_Raw(peer), CODE.SEND_MESSAGE_V2, told, body).code
+
+
+class _Raw(Peer):
+    """The connection of a peer, without its signing."""
+
+    def __init__(self, peer: Peer) -> None:
+        self.__dict__ = peer.__dict__
+
+
+def test_sends_and_pulls_of_one_resource_pass_after_the_first(site):
+    ann = learned(site)
+    assert pull(ann, "g", "T").code == 0
+    before = passed(site)
+    for offset in range(3):
+        assert pull(ann, "g", "T", offset).code in (0, 19, 20)
+        assert send(ann, "T").code == 0
+    assert passed(site) == before + 6
+
+
+@pytest.mark.parametrize("use_library", [True, False])
+def test_the_signature_is_checked_of_each_request(site, monkeypatch, use_library):
+    monkeypatch.setattr("appliance.engine.access.gate.Signer", lambda keys: Signer(keys, use_library))
+    ann = learned(site)
+    before = passed(site)
+    assert tampered(ann) == 0
+    assert passed(site) == before + 1
+    good = "A" * 27 + "="
+    for change in (
+        {"body": b"y"}, {"h": "1"}, {"i": "KEYS\x01other\x02"}, {"new": "z"}, {"AccessKey": "root"}, {"AccessKey": ""},
+        {"Signature": ""}, {"Signature": good}, {"Signature": good * 4000}, {"without": "Signature"},
+        {"without": "AccessKey"}, {"without": "n"},
+    ):  # fmt: skip
+        assert tampered(ann, **change) == 16, change
+    assert passed(site) == before + 1
+    assert tampered(ann) == 0
+
+
+def test_a_change_of_the_user_is_seen_at_once(site):
+    ann = learned(site)
+    before = passed(site)
+    assert site.allow("ann", "Topic:T Sub").code == 0
+    assert send(ann, "T").code == 16
+    assert passed(site) == before
+
+
+@pytest.mark.parametrize("act", ["disable", "delete", "secret"])
+def test_a_user_who_is_gone_is_refused_on_a_connection_that_stands(site, act):
+    ann = learned(site)
+    if act == "delete":
+        assert site.root.ask(CODE.AUTH_DELETE_USER, {"username": "ann"}).code == 0
+    else:
+        body = {"username": "ann"} | ({"userStatus": "disable"} if act == "disable" else {"password": "quite another"})
+        assert site.root.ask(CODE.AUTH_UPDATE_USER, {"username": "ann"}, json.dumps(body).encode()).code == 0
+    assert send(ann, "T").code == 16
+
+
+def test_another_topic_or_group_needs_its_own_right(site):
+    ann = learned(site)
+    assert pull(ann, "g", "T").code == 0
+    for answer in (send(ann, "Other"), send(ann, "%RETRY%other"), pull(ann, "other", "T"), pull(ann, "g", "Other")):
+        assert answer.code == 16, answer
+    # The same letters, cut elsewhere.
+    assert pull(ann, "gT", "").code == 16
+
+
+def test_two_users_on_one_connection_keep_their_own_rights(site):
+    ann = learned(site)
+    site.make(BOB, "Topic:Bobs Pub")
+    bob = SignedPeer.__new__(SignedPeer)
+    bob.__dict__ = dict(ann.__dict__)
+    bob.user, bob.key = BOB, SigningKey(BOB[1])
+    for peer, topic, code in [(ann, "T", 0), (bob, "T", 16), (bob, "Bobs", 0), (ann, "Bobs", 16)] * 2:
+        bob._opaque = ann._opaque = max(ann._opaque, bob._opaque)
+        assert send(peer, topic).code == code, (peer.user, topic)
+
+
+def test_a_quota_that_comes_holds_for_connections_that_stand(site):
+    ann = learned(site)
+    set_quotas(site, ANN, send_bytes=1000)
+    assert send(ann, "T", b"x" * 4000).code == 0
+    before = passed(site)
+    assert send(ann, "T", b"x" * 4000).code == 2
+    assert passed(site) == before
+
+
+def test_a_user_with_two_secrets_is_served_by_both(site):
+    ann = learned(site)
+    other = site.running.window.users.act("ann", "rotate").secret
+    for secret in (ann.user[1], other):
+        peer = site.peer(("ann", secret))
+        assert [send(peer, "T").code for _ in range(3)] == [0] * 3
+    assert [send(ann, "T").code for _ in range(2)] == [0, 0]
+
+
+def test_in_report_mode_what_would_be_refused_is_counted_each_time(start):  # noqa: F811
+    site = start(access_control="report")
+    site.make(BOB)
+    bob = site.peer(BOB)
+    for _ in range(3):
+        assert send(bob, "T").code == 0
+    assert passed(site) == 0
+    assert [row.count for row in site.running.window.users.refusals().rows if row.user == "bob"] == [3]
