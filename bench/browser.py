@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import http.client
+import json
 import re
 import selectors
 import socket
 import threading
 import time
+from typing import Any
 from urllib.parse import urlencode
 
 from tests.support.web_socket import WebSocket
@@ -47,16 +49,26 @@ class Browser:
         """(status, seconds until the last byte, body); the status is 0 when no answer came in time."""
         return self._ask("GET", path, None)
 
-    def _ask(self, method: str, path: str, form: str | None) -> tuple[int, float, bytes]:
-        headers = {"Cookie": self.cookie, "Origin": f"http://{self.address}"}
-        if form is not None:
+    def ask_api(self, method: str, path: str, values: dict[str, Any] | None = None) -> tuple[int, bytes]:
+        """(status, body) of an operation of the API."""
+        token = next((value for name, value in self._cookies.items() if "csrf" in name), "")
+        headers = {"X-CSRFToken": token, "Content-Type": "application/json"}
+        body = None if method == "GET" else json.dumps(values or {})
+        status, _, found = self._ask(method, path, body, headers)
+        return status, found
+
+    def _ask(
+        self, method: str, path: str, form: str | None, more: dict[str, str] | None = None
+    ) -> tuple[int, float, bytes]:
+        headers = {"Cookie": self.cookie, "Origin": f"http://{self.address}"} | (more or {})
+        if form is not None and more is None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
         begin = time.perf_counter()
         try:
             try:
                 self._connection.request(method, path, form, headers)
                 response = self._connection.getresponse()
-            except http.client.RemoteDisconnected:  # it had been idle for too long
+            except ConnectionError:  # it had been idle for too long
                 self._connection.close()
                 self._connection.request(method, path, form, headers)
                 response = self._connection.getresponse()

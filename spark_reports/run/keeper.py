@@ -24,10 +24,21 @@ from . import log_size
 from . import plan as files
 from .failures import RunFailed
 from .plan import MARK, Outcome, Plan
-from .processes import end_session, end_with_parent, held_bytes, is_marked, look_at, members_of, take_little
+from .processes import (
+    Yielding,
+    end_session,
+    end_with_parent,
+    held_bytes,
+    is_marked,
+    look_at,
+    members_of,
+    take_little,
+)
 
 #: Time between two checks of the run's memory, time and disk.
 LOOK_S = 1.0
+#: Time before the first one: by then the broker's work shows.
+_FIRST_LOOK_S = 0.2
 #: Free space below which the run is ended, before the disk that the broker writes to is full.
 LEAST_FREE_MIB = 100
 _MIB = 1 << 20
@@ -55,14 +66,15 @@ def environment_of(plan: Plan) -> dict[str, str]:
 
 
 class Keeper:
-    """Runs one plan to its end. command: the worker's."""
+    """Runs one plan to its end. command: the worker's. broker: its pid, None if it is not known."""
 
-    def __init__(self, directory: Path, plan: Plan, command: Sequence[str]) -> None:
+    def __init__(self, directory: Path, plan: Plan, command: Sequence[str], broker: int | None = None) -> None:
         # Constant after construction.
         self._directory = directory
         self._plan = plan
         self._command = list(command)
         self._parent = os.getppid()
+        self._yielding = Yielding(broker)
         self._peak = 0
         self._stopped = False
         # A signal's handler must not wait for a lock: the interpreter writes a byte instead.
@@ -112,12 +124,15 @@ class Keeper:
         if it ended by itself."""
         deadline = time.monotonic() + self._plan.timeout_s
         scratch = self._plan.scratch_dir
+        wait = _FIRST_LOOK_S
         while True:
-            select.select([self._woken], [], [], LOOK_S)
+            select.select([self._woken], [], [], wait)
+            wait = LOOK_S
             try:
                 self._woken.recv(64)
             except BlockingIOError:
                 pass
+            self._yielding.look()
             log_size.bound(self._directory / files.LOG)
             status = worker.poll()
             if status is not None:
@@ -163,7 +178,7 @@ def main(directory: Path, parent: int | None, command: Sequence[str]) -> int:
     with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
         file.write(f"{os.getpid()} {own.started if own else 0}\n")
     os.environ[MARK] = plan.run_id
-    found = Keeper(directory, plan, command).run()
+    found = Keeper(directory, plan, command, parent).run()
     print(found.error or "done", flush=True)
     return 0 if found.ok else 1
 

@@ -10,6 +10,7 @@ import ctypes
 import os
 import platform
 import signal
+import struct
 import sys
 import time
 from contextlib import suppress
@@ -22,6 +23,15 @@ _PR_SET_PDEATHSIG = 1
 #: ioprio_set(2), by machine; it has no name in the C library.
 _IOPRIO_SET = {"x86_64": 251, "aarch64": 30, "riscv64": 30, "ppc64le": 273, "s390x": 282}
 _IOPRIO_IDLE = 3 << 13
+#: sched_setattr(2), by machine.
+_SCHED_SETATTR = {"x86_64": 314, "aarch64": 274, "riscv64": 274, "ppc64le": 355, "s390x": 345}
+#: The shortest slice that the kernel gives: so long at most another process that wakes up waits for one of the run's.
+_SLICE_NS = 100_000
+_LOWEST = 19
+#: proc(5): niceness of the session among others.
+_AUTOGROUP = Path("/proc/self/autogroup")
+#: Share of one processor above which a broker is busy: some thousand messages a second.
+BUSY_SHARE = 0.1
 _PROC = Path("/proc")
 
 
@@ -38,14 +48,51 @@ def take_little() -> None:
     """Give this process, and those that it starts from now on, the lowest priority, and have them killed first when
     memory runs out. Settings that the machine does not allow are left out."""
     with suppress(OSError):
-        os.nice(19)
+        os.nice(_LOWEST)
     if sys.platform != "linux":
         return
+    call = ctypes.CDLL(None, use_errno=True).syscall
     number = _IOPRIO_SET.get(platform.machine())
     if number is not None:
-        ctypes.CDLL(None, use_errno=True).syscall(ctypes.c_long(number), 1, 0, _IOPRIO_IDLE)
+        call(ctypes.c_long(number), 1, 0, _IOPRIO_IDLE)
+    number = _SCHED_SETATTR.get(platform.machine())
+    if number is not None:
+        # struct sched_attr: its size, policy (0: the usual one), flags, niceness, priority; runtime is the slice.
+        # Before Linux 6.12 it is passed over.
+        attributes = struct.pack("=IIQiIQQQ", 48, 0, 0, os.nice(0), 0, _SLICE_NS, 0, 0)
+        call(ctypes.c_long(number), 0, attributes, 0)
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")
+
+
+class Yielding:
+    """Has this process's session as a whole yield to a busy broker. For one thread.
+
+    Where the kernel groups processes by session (sched_autogroup), niceness counts within a session only, and the run
+    as a whole would get as much of the processors as the broker. Beside an idle broker the session is like others, so
+    that a run comes to its end on a machine that others keep busy."""
+
+    def __init__(self, broker: int | None) -> None:
+        """broker: its pid; None if it is not known, and may be busy."""
+        self._broker = broker
+        self._at, self._used = time.monotonic(), 0.0 if broker is None else cpu_seconds(broker)
+        self._yields = False
+        if broker is None:
+            self._set(True)
+
+    def look(self) -> None:
+        """See what the broker used of a processor since the last look."""
+        if self._broker is None:
+            return
+        at, used = time.monotonic(), cpu_seconds(self._broker)
+        self._set(used - self._used > BUSY_SHARE * (at - self._at))
+        self._at, self._used = at, used
+
+    def _set(self, yields: bool) -> None:
+        if yields is not self._yields:
+            with suppress(OSError):  # this kernel has no such groups, or takes few changes a second
+                _AUTOGROUP.write_text(str(_LOWEST if yields else 0))
+                self._yields = yields
 
 
 def end_with_parent(number: signal.Signals, parent: int) -> None:
@@ -65,6 +112,15 @@ def look_at(pid: int) -> Member | None:
         return None
     fields = text.rpartition(")")[2].split()  # a program's name may hold anything
     return Member(pid, int(fields[3]), int(fields[19]), fields[0])
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used, 0 if there is no such process."""
+    try:
+        fields = (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def members_of(session: int) -> list[Member]:

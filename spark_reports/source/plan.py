@@ -91,14 +91,27 @@ def _bounds(offsets: NamedOffsets, view: StoreView | None, other: int) -> dict[t
 
 
 def check_offsets(view: StoreView, options: Options) -> None:
-    """Raise OptionError if an offset of the options names no topic of the store, or a place within a message."""
+    """Raise OptionError if an offset of the options names no topic or queue of the store, or a place within a
+    message."""
     starting, ending = options.starting_offsets, options.ending_offsets
     if options.fail_on_missing_topic:
         view.check_topics(sorted(starting.topics | ending.topics))
+        view.check_queues("startingOffsets", _keys(starting))
+        check_end(view, options)
     places = {"startingOffsets": starting.position, "endingOffsets": ending.position, "until": options.until}
     for name, place in places.items():
         if place is not None and view.is_within_message(place):
             raise OptionError(f"The option {name}: {place} is within a message of this log.")
+
+
+def check_end(view: StoreView, options: Options) -> None:
+    """Raise OptionError if the option endingOffsets names a queue that the store does not have."""
+    if options.fail_on_missing_topic:
+        view.check_queues("endingOffsets", _keys(options.ending_offsets))
+
+
+def _keys(offsets: NamedOffsets) -> set[tuple[str, int]]:
+    return {(topic, queue_id) for _, topic, queue_id in offsets.queues}
 
 
 class Plan:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from typing import Any
 
 from appliance.engine.config_journal import decode_line
 from appliance.engine.protocol.record import PHYSICAL_OFFSET_AT, Record, store_time_ms
@@ -21,6 +22,12 @@ from .topics import is_system
 
 #: Bytes of a record that contain its store time, for both kinds of born hosts.
 _HEAD_BYTES = 76
+
+
+def _queue_count(config: Any) -> int:
+    """Return how many queues a topic's configuration gives it, to read or to write; 0 if it is none."""
+    counts = [config.get(name) for name in ("readQueueNums", "writeQueueNums")] if isinstance(config, dict) else []
+    return max((count for count in counts if isinstance(count, int)), default=0)
 
 
 class _Nobody:
@@ -67,18 +74,23 @@ class StoreView:
     def topics(self) -> set[str]:
         """Return the names of all topics in the store: those with queues, those in its configuration, and those that
         were deleted while the log had messages of them."""
+        return {topic for topic, _ in self._store.queues()} | set(self.deleted) | set(self._configured())
+
+    def _configured(self) -> dict[str, int]:
+        """Return the topics of the store's configuration, and how many queues each has, 0 for a deleted one."""
         paths = self._store.paths
-        found = {topic for topic, _ in self._store.queues()} | set(self.deleted)
+        found: dict[str, Any] = {}
         try:
-            found |= set(table_in((paths.config / "topics.json").read_bytes())["topicConfigTable"])
+            found |= table_in((paths.config / "topics.json").read_bytes())["topicConfigTable"]
         except (OSError, ValueError, LookupError, TypeError):
             pass  # there may be none, or half of one
         try:
             lines = (paths.own / "config.journal").read_bytes().splitlines()
         except OSError:
-            return found
+            lines = []
         entries = [entry for line in lines if (entry := decode_line(line)) is not None]
-        return found | {str(entry.get("name")) for entry in entries if entry.get("table") == "topics"}
+        found |= {entry["name"]: entry.get("value") for entry in entries if entry.get("table") == "topics"}
+        return {topic: _queue_count(config) for topic, config in found.items()}
 
     def check_topics(self, names: Iterable[str]) -> None:
         """Raise OptionError for the first of these topics that is not in the store."""
@@ -91,6 +103,16 @@ class StoreView:
                     f"{self._store.paths.root} has no topic {name}{hint} With the option failOnMissingTopic=false it "
                     "is read as one without messages, and topicPattern takes a regular expression."
                 )
+
+    def check_queues(self, option: str, queues: Iterable[tuple[str, int]]) -> None:
+        """Raise OptionError for the first of these (topic, queue id) that the store has neither files nor a
+        configuration of. Topics that are not there are passed over: a deleted one may have had the queue."""
+        configured, there = self._configured(), set(self._store.queues())
+        topics = {topic for topic, _ in there} | {topic for topic, count in configured.items() if count}
+        for topic, queue_id in sorted(queues):
+            is_known = (topic, queue_id) in there or queue_id < configured.get(topic, 0)
+            if topic in topics and not is_known:
+                raise OptionError(f"The option {option} names {topic}, queue {queue_id}, which is not there to read.")
 
     @property
     def files_end(self) -> int:

@@ -25,7 +25,7 @@ from . import findings
 from .findings import Ledger
 from .named_offsets import LATEST
 from .options import Options, check_end_of_stream
-from .plan import Plan, WantedPartition, check_offsets, wanted_of
+from .plan import Plan, WantedPartition, check_end, check_offsets, wanted_of
 from .store_view import StoreView
 from .wanted import Wanted
 
@@ -45,6 +45,8 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Raises OptionError."""
         check_end_of_stream(options)
         self._options = options
+        #: True once the queues of endingOffsets were looked for, which a query that goes on may have been given anew.
+        self._is_checked = False
         #: With the trigger AvailableNow, the log's end when the query started.
         self._target: int | None = None
 
@@ -72,9 +74,13 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             view.close()
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
-        """Return the end of the next batch. Raises DataLoss if the log ends before `start` and that part is lost."""
+        """Return the end of the next batch. Raises DataLoss if the log ends before `start` and that part is lost, and
+        OptionError for an end of a queue that is not there."""
         view = self._view()
         try:
+            if not self._is_checked:
+                check_end(view, self._options)
+                self._is_checked = True
             position, end = start["position"], view.end
             if end < position:
                 if not view.is_open or position > view.files_end:

@@ -17,7 +17,9 @@ def hurry(session: int) -> None:
     """Give the processes of a session this process's own priority, and those that they start; root alone may."""
     own = os.getpriority(os.PRIO_PROCESS, 0)
     for member in members_of(session):
-        with suppress(OSError):  # it has ended, or we may not
+        with suppress(OSError):  # it has ended, or we may not, or the kernel does not group by session
+            Path(f"/proc/{member.pid}/autogroup").write_text("0")
+        with suppress(OSError):
             for thread in os.listdir(f"/proc/{member.pid}/task"):
                 os.setpriority(os.PRIO_PROCESS, int(thread), own)
 

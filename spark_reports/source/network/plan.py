@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import pairwise
 
 from ..named_offsets import EARLIEST, LATEST, NamedOffsets
@@ -68,12 +68,17 @@ def share(backlog: Mapping[Queue, int], most_rows: int) -> dict[Queue, int]:
     return found
 
 
-def check_named(option: str, offsets: NamedOffsets, queues: Collection[Queue]) -> None:
-    """Raise OptionError if the option names a broker, topic or queue that is not among these."""
+def check_named(
+    option: str, offsets: NamedOffsets, queues: Collection[Queue], has_topic: Callable[[str], bool] = lambda _: True
+) -> None:
+    """Raise OptionError if the option names a broker, topic or queue that is not among these. has_topic: the topics
+    that were looked for."""
     known = {
         (broker, topic, number) for queue in queues for broker, topic, number in (queue, queue._replace(broker=""))
     }
     for broker, topic, queue_id in sorted(offsets.queues.keys() - known):
+        if not has_topic(topic):
+            continue
         of_broker = f" of {broker}" if broker else ""
         raise OptionError(
             f"The option {option} names {topic}, queue {queue_id}{of_broker}, which is not there to read."

@@ -42,9 +42,9 @@ class NetworkReader(PushesFilters, DataSourceReader):
         )
         wanted = narrowed(everything, self._filters)
         route = route_of(access, options, has_topic=wanted.has_topic)
-        if options.fail_on_missing_topic and not self._filters:
-            check_named("startingOffsets", options.starting_offsets, route.queues)
-            check_named("endingOffsets", options.ending_offsets, route.queues)
+        if options.fail_on_missing_topic:
+            check_named("startingOffsets", options.starting_offsets, route.queues, wanted.has_topic)
+            check_named("endingOffsets", options.ending_offsets, route.queues, wanted.has_topic)
         queues = [q for q in route.queues if wanted.queue_ids is None or q.queue_id in wanted.queue_ids]
         offsets = OffsetReader(access, route.brokers)
         found = between(

@@ -39,6 +39,8 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._task = Task(self._access, options.fail_on_data_loss, options.findings)
         #: Ends of the queues when a run with the trigger AvailableNow began; None for a stream that goes on.
         self._target: Offsets | None = None
+        #: True once the queues of endingOffsets were looked for, which a query that goes on may have been given anew.
+        self._is_checked = False
 
     def getDefaultReadLimit(self) -> ReadLimit:
         most = self._options.max_rows_per_trigger
@@ -59,6 +61,10 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Place, limit: ReadLimit) -> Place:
         done = offsets_of(start)
         reader, route = self._look()
+        if self._options.fail_on_missing_topic and not self._is_checked:
+            # A broker that is away now had its queues before.
+            check_named("endingOffsets", self._options.ending_offsets, {*route.queues, *done})
+            self._is_checked = True
         done |= reader.first(queue for queue in route.queues if queue not in done)
         ends = self._ends(reader, route, done)
         backlog = {queue: ends[queue] - done[queue] for queue in ends if ends[queue] > done[queue]}

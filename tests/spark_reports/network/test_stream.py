@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql.datasource import EqualTo
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from spark_reports import RocketBoxDataSource
@@ -100,6 +101,21 @@ def test_where_it_begins():
             begins(startingOffsets='{"broker-a":{"Orders":{"0":56}},"broker-b":{"Orders":{"0":56}}}')
         with pytest.raises(OptionError, match=r"numbers from 0 on.*availableNow"):
             stream(server.address, topic="Orders", endingOffsets='{"Orders":{"0":-1}}')
+
+
+@pytest.mark.parametrize("named", ['{"Orders":{"1":5}}', '{"broker-b":{"Orders":{"0":5}}}'])
+def test_an_end_of_a_queue_that_is_not_there_is_an_error(named):
+    """Except if it was there before, as of a broker that is away."""
+    with one_queue(end=100) as (_, server):
+        reader = stream(server.address, topic="Orders", endingOffsets=named)
+        begin = reader.initialOffset()
+        with pytest.raises(OptionError, match=r"names Orders, queue \d.*, which is not there to read"):
+            reader.latestOffset(begin, ReadAllAvailable())
+        batch = NetworkReader(parse({"brokers": server.address, "topic": "Orders", "endingOffsets": named}))
+        batch.take_filters([EqualTo(("topic",), "Orders")])
+        with pytest.raises(OptionError, match=r"names Orders, queue \d.*, which is not there to read"):
+            batch.partitions()
+        reader.latestOffset(begin | {"broker-b": {"Orders": {"0": 3, "1": 3}}}, ReadAllAvailable())
 
 
 @pytest.mark.parametrize("ends", [{"endingOffsets": '{"broker-a":{"Orders":{"0":120}}}'}, {"to": START_MS + 120}])

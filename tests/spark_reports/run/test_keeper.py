@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import signal
 import subprocess
 import sys
@@ -112,12 +113,54 @@ def test_it_takes_little(kept):
         "import os, subprocess\n"
         "out = [os.nice(0), open('/proc/self/oom_score_adj').read().strip(), os.environ.get('TMPDIR')]\n"
         "out.append(subprocess.run(['ionice', '-p', str(os.getpid())], capture_output=True).stdout)\n"
+        "import ctypes, platform, struct; from spark_reports.run import processes\n"
+        "number = ctypes.c_long(processes._SCHED_SETATTR[platform.machine()] + 1)\n"  # sched_getattr(2)
+        "found = ctypes.create_string_buffer(48)\n"
+        "assert ctypes.CDLL(None).syscall(number, 0, found, 48, 0) == 0\n"
+        "out.append(struct.unpack('=IIQiIQQQ', found.raw))\n"
         "open(os.path.join(os.environ['DIRECTORY'], 'said'), 'w').write(repr(out))"
     )
     run.outcome()
-    nice, adjusted, temporary, idle = eval((run.directory / "said").read_text())
+    nice, adjusted, temporary, idle, attributes = eval((run.directory / "said").read_text())
     assert (nice, adjusted, idle) == (19, "1000", b"idle\n")
+    assert (attributes[1], attributes[3]) == (0, 19)
+    if tuple(map(int, platform.release().split(".")[:2])) >= (6, 12):
+        assert attributes[5] == 100_000, "what waits for it waits for a short time"
     assert Path(temporary).is_relative_to(run.scratch)
+
+
+def test_its_session_yields_while_the_broker_is_busy(kept):
+    """This process takes the broker's place."""
+    if not Path("/proc/self/autogroup").exists():
+        pytest.skip("this kernel does not group processes by session")
+    run = kept(
+        "import os, time; from pathlib import Path; place = Path(os.environ['DIRECTORY'], 'seen')\n"
+        "while True: place.write_text(Path('/proc/self/autogroup').read_text().split()[-1]); time.sleep(0.02)"
+    )
+    seen = run.directory / "seen"
+
+    def is_seen(niceness: str, work: int) -> bool:
+        sum(range(work))
+        return seen.exists() and seen.read_text() == niceness
+
+    wait_for(lambda: is_seen("19", 1_000_000), "it yields", every=0.001)
+    wait_for(lambda: is_seen("0", 0), "it goes on", every=0.3)
+
+
+def test_a_broker_is_busy_by_its_share_of_a_processor(tmp_path, monkeypatch):
+    monkeypatch.setattr(processes, "_AUTOGROUP", tmp_path / "autogroup")
+    at, used = [100.0], [5.0]
+    monkeypatch.setattr(processes.time, "monotonic", lambda: at[0])
+    monkeypatch.setattr(processes, "cpu_seconds", lambda pid: used[0])
+    yielding, said = processes.Yielding(4711), []
+    for seconds, cpu in ((1.0, 0.05), (1.0, 0.11), (1.0, 0.5), (0.2, 0.01), (0.2, 0.03)):
+        at[0], used[0] = at[0] + seconds, used[0] + cpu
+        yielding.look()
+        said.append((tmp_path / "autogroup").read_text() if (tmp_path / "autogroup").exists() else "")
+    assert said == ["", "19", "19", "0", "19"]
+    (tmp_path / "autogroup").unlink()
+    processes.Yielding(None).look()
+    assert (tmp_path / "autogroup").read_text() == "19", "a broker that is not known may be busy"
 
 
 def test_memory_of_all_processes_together_is_bounded(kept):

@@ -107,6 +107,21 @@ def test_a_topic_that_the_store_does_not_know_is_an_error(kept):
         FilesStreamReader(parse({"store": str(kept), "topic": "order"})).initialOffset()
 
 
+@pytest.mark.parametrize("option", ["startingOffsets", "endingOffsets"])
+def test_a_queue_that_the_store_does_not_have_is_an_error(own, option):
+    """One that is only configured has no messages yet, and is there."""
+    named = {option: '{"orders": {"3": 5}}'}
+    with pytest.raises(OptionError, match=f"{option} names orders, queue 3, which is not there to read"):
+        read(own, [EqualTo(("topic",), "refunds")], **named)
+    whole = read(own).rows
+    assert read(own, **named, failOnMissingTopic=False).rows == whole
+    wider = {"table": "topics", "name": "orders", "value": {"readQueueNums": 4, "writeQueueNums": 4}, "version": {}}
+    (own / "rocketbox" / "config.journal").write_bytes(encode_entry(wider))
+    assert read(own, **named).rows == whole
+    with pytest.raises(OptionError, match="names orders, queue 4, which"):
+        read(own, **{option: '{"orders": {"4": 5}}'})
+
+
 def test_a_pattern_is_of_whole_names(kept):
     whole, rare = read(kept), read(kept, topicPattern="ra.*|refunds?")
     assert rare.rows == [row for row in whole.rows if row["topic"] != "orders"]

@@ -194,6 +194,14 @@ def test_it_reads_to_the_end_it_is_given_and_stands_still(tmp_path):
     assert [(row["queue_id"], row["queue_offset"]) for row in third] == [(2, 0)]
 
 
+@pytest.mark.parametrize("goes_on", [False, True])
+def test_an_end_of_a_queue_that_is_not_there_is_an_error(kept, goes_on):
+    """Also where a query that was there before is given that end."""
+    reader = stream(kept, endingOffsets='{"orders": {"0": 10, "9": 10}}')
+    with pytest.raises(OptionError, match="endingOffsets names orders, queue 9, which is not there to read"):
+        drained(reader, stream(kept).initialOffset() if goes_on else None)
+
+
 def test_it_reads_to_the_time_it_is_given_and_stands_still(tmp_path):
     under = StoreUnderTest(tmp_path / "data").open()
     fill(under, 400)

@@ -1,19 +1,40 @@
-"""A read of a time range finds the same rows as a read of everything, whatever a store's clocks did."""
+"""A read of a time range, and one with any filters, finds the same rows as a read of everything, whatever a store's
+clocks did."""
 
 from __future__ import annotations
 
+import operator
 import random
+import shutil
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql.datasource import EqualTo, GreaterThan, GreaterThanOrEqual, LessThan, LessThanOrEqual
+from pyspark.sql.datasource import (
+    EqualNullSafe,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    Not,
+    StringStartsWith,
+)
 
+from appliance.engine.disk import Disk
 from appliance.engine.protocol.record import STORE_TIME_AT
+from appliance.engine.store.retention.deleted_topics import DeletedTopics, Deletion
 from appliance.engine.store.time_order import NAME
+from appliance.engine.store_tools.offline_store import find_store
 from spark_reports.source import plan, times
 from spark_reports.source.findings import Finding
 from tests.spark_reports.source.stores import SEGMENT, fill, log_paths, read, stopped
+from tests.support.effort import effort
 from tests.support.golden import extract_store
 from tests.support.offline import change
 from tests.support.store import StoreUnderTest
@@ -101,6 +122,36 @@ def apaches_ahead(directory: Path) -> Path:
     return store
 
 
+def odd(directory: Path) -> Path:
+    """Make a store of odd bodies and names, in two topics of which one was made anew, and with every system topic."""
+    under = StoreUnderTest(directory).open()
+    topics = ("orders", "a|b-_%c", "%RETRY%orders", "%DLQ%a", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer")
+    for number, body in enumerate((b"", b"\0", b"\0" * 4096, b"\xda\xa3\x20\xa7" * 9, b"x" * 20_000) * 24):
+        under.scheduler.wall_ms += number % 3 - 1
+        under.put(topics[number % 6], number % 5, body, b"")
+        under.tick()
+    fill(under, 200, ("orders", "refunds"))
+    under.stop()
+    shutil.rmtree(directory / "store" / "consumequeue" / "refunds")
+    store = find_store(directory)
+    DeletedTopics(store.paths, Disk()).remember([Deletion("refunds", store.log.end, {})], 0)
+    store.close()
+    under = StoreUnderTest(directory).open()
+    fill(under, 40, ("refunds", "orders"))
+    under.stop()
+    return directory
+
+
+def apaches_torn(directory: Path) -> Path:
+    extract_store("4.9.8", "torn", directory)
+    return directory / "store"
+
+
+def apaches_killed(directory: Path) -> Path:
+    extract_store("5.3.3", "killed", directory)
+    return directory / "store"
+
+
 STORES = (ours, ours_stepped, taken_over, gone_on, apaches, apaches_ahead)
 
 
@@ -122,6 +173,61 @@ def test_a_time_range_finds_what_reading_all_finds(tmp_path, make):
         if high == pairs[0][1]:
             edge = [GreaterThan(("store_ts",), EPOCH + low * MS), LessThanOrEqual(("store_ts",), EPOCH + high * MS)]
             assert read(store, edge).rows == [r for r, ms in zip(whole.rows, stored, strict=True) if low < ms <= high]
+
+
+COMPARED = {
+    EqualTo: operator.eq,
+    EqualNullSafe: operator.eq,
+    GreaterThan: operator.gt,
+    GreaterThanOrEqual: operator.ge,
+    LessThan: operator.lt,
+    LessThanOrEqual: operator.le,
+}
+
+Passes = Callable[[dict[str, Any]], bool]
+
+
+def any_filter(chance: random.Random, rows: list[dict[str, Any]]) -> tuple[Filter, Passes]:
+    """Return a filter as Spark pushes it, and whether a row passes it. rows: where its values come from, mostly."""
+    column = chance.choice(("topic", "queue_id", "queue_offset", "store_ts", "body_size"))
+    value = chance.choice(rows)[column]
+    if column == "topic":
+        value = chance.choice((value, value, "nowhere", "%RETRY%orders", "SCHEDULE_TOPIC_XXXX", ""))
+    elif column == "store_ts":
+        value += chance.choice((0, 0, 1, -1, 1000, -DAY_MS * 1000)) * timedelta(microseconds=1)
+    else:
+        value += chance.choice((0, 0, 0, 1, -1, 1 << 40 if column == "queue_offset" else 1 << 20))
+    kind = chance.choice((*COMPARED, In, IsNotNull, Not, StringStartsWith))
+    if kind is In:
+        values = (*(chance.choice(rows)[column] for _ in range(chance.randrange(3))), value, None)
+        return In((column,), values), lambda row: row[column] in values
+    if kind is IsNotNull:
+        return IsNotNull((column,)), lambda row: row[column] is not None
+    if kind is Not:
+        return Not(EqualTo((column,), value)), lambda row: row[column] != value
+    if kind is StringStartsWith:
+        return StringStartsWith(("topic",), "o"), lambda row: row["topic"].startswith("o")
+    return kind((column,), value), lambda row: COMPARED[kind](row[column], value)
+
+
+@pytest.mark.parametrize("make", [*STORES, odd, apaches_torn, apaches_killed], ids=lambda make: make.__name__)
+def test_any_filters_find_what_they_find_without_being_pushed_down(tmp_path, make):
+    """Rows are compared after the filters, which Spark applies again."""
+    store = make(tmp_path / "data")
+    chance = random.Random(make.__name__)
+    given = [{"includeSystem": system} for system in (False, True)]
+    given.append({"topicPattern": "o.*|.*%.*", "includeSystem": True})
+    whole = [read(store, **options).rows for options in given]
+    assert len(whole[1]) > 100
+    for number in range(effort(12, 300, 5000)):
+        options, rows = given[number % 3], whole[number % 3]
+        chosen = [any_filter(chance, whole[1]) for _ in range(chance.randrange(1, 4))]
+        filters = [one for one, _ in chosen]
+
+        def passing(found: list[dict[str, Any]], chosen: list[tuple[Filter, Passes]] = chosen) -> list[dict[str, Any]]:
+            return [row for row in found if all(passes(row) for _, passes in chosen)]
+
+        assert passing(read(store, filters, **options).rows) == passing(rows), (options, filters)
 
 
 def test_what_is_read_whole_is_told_and_fails_nothing(tmp_path):
