@@ -165,7 +165,7 @@ def warm_until_steady(server: Server, one_second: Callable[[], float]) -> None:
 
 
 def _warm_sends(bench: Bench, server: Server, **options: Any) -> None:
-    """What a server needs before its sends are measured: a JVM compiles its path meanwhile; half a second for others.
+    """Load a server before its sends are measured: a JVM compiles its path meanwhile; half a second for others.
     options: the load of the row; by default 64 connections."""
     topic = fresh_topic(server, SEND_QUEUES)
     load = {"connections": 64, **options}

@@ -173,7 +173,7 @@ def describe(options: argparse.Namespace, began: float, labels: Sequence[str]) -
 
 
 def describe_memory(sys_root: Path = Path("/sys")) -> str:
-    """Return a sentence on what takes this machine's memory away: then fresh pages cost a row up to half its rate."""
+    """Return a sentence on the ways in which this machine loses memory: fresh pages cost a row up to half its rate."""
     reporting = (sys_root / "module/page_reporting/parameters/page_reporting_order").exists()
     kdamonds = [_lines(str(path)) for path in (sys_root / "kernel/mm/damon/admin/kdamonds").glob("*/state")]
     damon = ["on"] in kdamonds or any(
