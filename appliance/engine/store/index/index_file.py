@@ -312,7 +312,7 @@ class IndexFile:
                 if self._disk.read_nowait(self.fd, memoryview(raw), self._entries_at + number * ENTRY.size) != len(raw):
                     return None
                 stored, physical, seconds, previous = ENTRY.unpack(raw)
-                if stored == code and seconds >= 0:
+                if seconds >= 0 and stored == code:
                     found.append((physical, self._time_of(number, seconds)))
                 number = previous if previous < number else 0
         except OSError:  # it is not cached, or the file system cannot tell
