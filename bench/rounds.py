@@ -31,8 +31,11 @@ class Starter:
         return make_column(label, row.flush, self.cpus, self.scratch_root)
 
 
-def run_row(row: Row, labels: Sequence[str], bench: Bench, rounds: int, starter: Starter) -> dict[str, list[Sample]]:
-    """Every sample of a row by server label."""
+def run_row(
+    row: Row, labels: Sequence[str], bench: Bench, rounds: int | None, starter: Starter
+) -> dict[str, list[Sample]]:
+    """Every sample of a row by server label. rounds: None for the row's own number."""
+    rounds = rounds or row.rounds
     samples: dict[str, list[Sample]] = {label: [] for label in labels if row.takes(label)}
     if row.fresh:
         _fresh_rounds(row, bench, rounds, starter, samples)

@@ -12,7 +12,7 @@ import os
 import resource
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,10 @@ SEND_QUEUES = 8
 PULL_QUEUES, PULL_MESSAGES = 16, 128_000
 PARKED_POLLS = 10_000
 OPEN_HALVES, PENDING_TIMERS = 100_000, 1_000_000
+# Rounds of a row by its flush. A disk that stalls moves a row of sync flush by up to half.
+ROUNDS = {"async": 3, "sync": 5}
+# Least and most seconds that a server which compiles under load is warmed up, and how far its last two may differ.
+WARM_SECONDS, WARM_SECONDS_MOST, STEADY = 15, 60, 0.05
 
 _topic_numbers = itertools.count(1)
 
@@ -112,6 +116,7 @@ class Row:
     others: tuple[str, ...] = ()  # of what is no RocketMQ broker: what this row can be measured on
     cpu_goal: str = ""  # for the CPU per message, as a ratio to the better Apache
     lacking: tuple[str, ...] = ()  # brokers that do not have what is measured
+    rounds: int = 3  # unless the command says another number
 
     def takes(self, label: str) -> bool:
         return label not in self.lacking and (label in self.others or label not in (NATS, REDIS, RIG))
@@ -145,11 +150,34 @@ def fresh_topic(server: Server, queues: int) -> str:
 # ---------------------------------------------------------------- sends
 
 
-def _warm_sends(bench: Bench, server: Server) -> None:
-    """What a JVM needs to compile its send path; the same for all brokers. What was compiled long ago needs less."""
+def is_steady(rates: Sequence[float]) -> bool:
+    """True if a server that compiles under load was warmed for long enough: its last two seconds agree."""
+    return len(rates) >= WARM_SECONDS and abs(rates[-1] - rates[-2]) <= STEADY * max(rates[-2:])
+
+
+def warm_until_steady(server: Server, one_second: Callable[[], float]) -> None:
+    """Load a server that compiles under load second by second, each of which returns its rate, until two agree."""
+    if not server.compiles_under_load:
+        return
+    rates: list[float] = []
+    while not is_steady(rates) and len(rates) < WARM_SECONDS_MOST:
+        rates.append(one_second())
+
+
+def _warm_sends(bench: Bench, server: Server, **options: Any) -> None:
+    """Load a server before its sends are measured: a JVM compiles its path meanwhile; half a second for others.
+    options: the load of the row; by default 64 connections."""
     topic = fresh_topic(server, SEND_QUEUES)
-    seconds = max(bench.seconds, 3) if server.compiles_under_load else 0.5
-    bench.load(server, server.send_mode, topic=topic, queues=SEND_QUEUES, connections=64, seconds=seconds)
+    load = {"connections": 64, **options}
+
+    def send(seconds: float) -> float:
+        found = bench.load(
+            server, server.send_mode, topic=topic, queues=SEND_QUEUES, seconds=seconds, warm_up=0, **load
+        )
+        return float(found["rate"])
+
+    send(0.5)
+    warm_until_steady(server, lambda: send(1.0))
 
 
 def _send_row(key: str, title: str, flush: str, goal: str, **options: Any) -> Row:
@@ -157,7 +185,11 @@ def _send_row(key: str, title: str, flush: str, goal: str, **options: Any) -> Ro
         topic = fresh_topic(server, SEND_QUEUES)
         return _rate(key, bench.load(server, server.send_mode, topic=topic, queues=SEND_QUEUES, **options))
 
-    return Row(key, flush, (Figure(key, title, "msg/s", goal=goal),), measure, _warm_sends, others=(NATS, REDIS, RIG))
+    def warm(bench: Bench, server: Server) -> None:
+        _warm_sends(bench, server, **options)
+
+    figures = (Figure(key, title, "msg/s", goal=goal),)
+    return Row(key, flush, figures, measure, warm, others=(NATS, REDIS, RIG), rounds=ROUNDS[flush])
 
 
 def _batch_row(key: str, title: str, goal: str, **options: Any) -> Row:
@@ -169,6 +201,9 @@ def _batch_row(key: str, title: str, goal: str, **options: Any) -> Row:
 
     def warm(bench: Bench, server: Server) -> None:
         _warm_sends(bench, server)
+        topic = fresh_topic(server, SEND_QUEUES)
+        load = {"topic": topic, "queues": SEND_QUEUES, "seconds": 1.0, "warm_up": 0, **options}
+        warm_until_steady(server, lambda: float(bench.load(server, "batch", **load)["rate"]))
         measure(bench, server)
 
     return Row(key, "async", (Figure(key, title, "msg/s", goal=goal),), measure, warm, others=(RIG,))
@@ -205,6 +240,7 @@ def _pull_row(key: str, title: str, goal: str, cpu_goal: str = "", **load: int) 
         checked = pull(bench, server, seconds=max(bench.seconds, 3), verify=True)
         if checked["errors"]:
             raise LoadError(f"{server.label} returned other messages than were sent: {checked['first_error']}")
+        warm_until_steady(server, lambda: float(pull(bench, server, seconds=1.0, warm_up=0)["rate"]))
 
     def measure(bench: Bench, server: Server) -> Sample:
         # The generator looks at every record while it warms up and then has the kernel drop the bodies: it would be the
@@ -232,7 +268,7 @@ def _latency_row(key: str, title: str, flush: str, goal: str) -> Row:
         measure(bench, server)
 
     figure = Figure(key, title, "ms", lower_is_better=True, goal=goal)
-    return Row(key, flush, (figure,), measure, warm, others=(RIG,))
+    return Row(key, flush, (figure,), measure, warm, others=(RIG,), rounds=ROUNDS[flush])
 
 
 def _measure_park(bench: Bench, server: Server) -> Sample:

@@ -100,7 +100,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", help="comma list of row names or prefixes, or goals; default all")
-    parser.add_argument("--rounds", type=int, default=3, help="measured rounds per row (default 3)")
+    parser.add_argument("--rounds", type=int, help="measured rounds per row (default 3; 5 with sync flush)")
     parser.add_argument("--seconds", type=float, default=8.0, help="measured seconds per round (default 8)")
     parser.add_argument(
         "--warm-up", type=float, default=1.0, help="seconds at the head of each round that do not count"
@@ -118,7 +118,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--no-calibration", action="store_true")
     parser.add_argument("--list", action="store_true", help="name the rows and stop")
     options = parser.parse_args(arguments)
-    if options.rounds < 1 or options.seconds <= 0:
+    if (options.rounds is not None and options.rounds < 1) or options.seconds <= 0:
         parser.error("rounds and seconds must be positive")
     return options
 
@@ -162,11 +162,29 @@ def describe(options: argparse.Namespace, began: float, labels: Sequence[str]) -
         "shared": "Broker and generator on the same core",
     }[options.pin]
     versions = "".join(f" {TITLES[label]} {said}." for label in labels if (said := version(label)))
+    rounds = f"{options.rounds} rounds" if options.rounds else "3 rounds, of sync flush 5,"
     return (
         f"{time.strftime('%Y-%m-%d', time.gmtime(began))}, {os.cpu_count()} CPUs ({cpu}), Linux {platform.release()}, "
-        f"CPython {platform.python_version()}. {how}. {options.rounds} rounds of {options.seconds:g} s, interleaved, "
-        f"medians; ± is half the distance of the extremes. Body 1 KiB. Apache with 512 MB of heap per process."
+        f"CPython {platform.python_version()}. {how}. {rounds} of {options.seconds:g} s, interleaved, "
+        f"medians; ± is half the distance of the extremes. Body 1 KiB. Apache with 512 MB of heap per process, warmed "
+        f"up until two seconds agree. {describe_memory()}"
         f"{versions}"
+    )
+
+
+def describe_memory(sys_root: Path = Path("/sys")) -> str:
+    """Return a sentence on the ways in which this machine loses memory: fresh pages cost a row up to half its rate."""
+    reporting = (sys_root / "module/page_reporting/parameters/page_reporting_order").exists()
+    kdamonds = [_lines(str(path)) for path in (sys_root / "kernel/mm/damon/admin/kdamonds").glob("*/state")]
+    damon = ["on"] in kdamonds or any(
+        _lines(str(sys_root / "module" / name / "parameters/enabled")) == ["Y"]
+        for name in ("damon_reclaim", "damon_lru_sort")
+    )
+    huge = "".join(_lines(str(sys_root / "kernel/mm/transparent_hugepage/enabled")))
+    chosen = huge.partition("[")[2].partition("]")[0] or "unknown"
+    return (
+        f"Memory: free page reporting to the host {'possible' if reporting else 'absent'}, "
+        f"DAMON reclaim {'on' if damon else 'off'}, transparent huge pages {chosen}."
     )
 
 

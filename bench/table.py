@@ -44,6 +44,15 @@ def better_apache(figure: Figure, samples: Samples) -> float | None:
     return min(found) if figure.lower_is_better else max(found)
 
 
+def last_rounds(figure: Figure, samples: Samples) -> tuple[dict[str, float | None], float | None]:
+    """Return each server's value in the last round, and the better Apache's there: it is the warmest by then."""
+    last = {label: some[-1].values.get(figure.key) for label, some in samples.items() if some}
+    apaches = [value for label in APACHES if (value := last.get(label)) is not None]
+    if not apaches:
+        return last, None
+    return last, min(apaches) if figure.lower_is_better else max(apaches)
+
+
 def ratio_text(ours: float | None, theirs: float | None) -> str:
     if ours is None or not theirs:
         return ""
@@ -90,7 +99,9 @@ def figures_table(
 ) -> str:
     """One line a figure: medians (and spread) by server, our ratios, the goal, errors by server. `absent` servers are
     not here to be measured."""
-    lines = _heading(["measure", "unit"], labels, [*_ratio_titles(labels), "goal", "errors"], 2)
+    ours = [label for label in (ROCKETBOX, PURE) if label == ROCKETBOX or label in labels]
+    last = ["last round", "pure: last round"][: len(ours)]
+    lines = _heading(["measure", "unit"], labels, [*_ratio_titles(labels), *last, "goal", "errors"], 2)
     for row in rows:
         samples = results.get(row.key)
         if samples is None:
@@ -104,11 +115,14 @@ def figures_table(
             values = {label: summary.value for label, summary in summaries.items() if summary}
             cells = [_no_cell(row, label, absent) or _cell(summaries[label]) for label in labels]
             ratios = _ratios(values, better_apache(figure, samples), labels)
+            values_then, apache_then = last_rounds(figure, samples)
+            ratios += [ratio_text(values_then.get(label), apache_then) for label in ours]
             lines.append(_line([figure.title, figure.unit, *cells, *ratios, figure.goal, errors]))
-    return "\n".join(lines + _crossings(results, rows, labels))
+    return "\n".join(lines + _crossings(results, rows, labels, len(ours)))
 
 
-def _crossings(results: Mapping[str, Samples], rows: Sequence[Row], labels: Sequence[str]) -> list[str]:
+def _crossings(results: Mapping[str, Samples], rows: Sequence[Row], labels: Sequence[str], more: int) -> list[str]:
+    """more: cells between the ratios and the goal."""
     by_key = {figure.key: figure for row in rows for figure in row.figures}
     lines = []
     for ours_key, theirs_key, title, goal in CROSSINGS:
@@ -119,7 +133,7 @@ def _crossings(results: Mapping[str, Samples], rows: Sequence[Row], labels: Sequ
         values = {label: summary.value for label, summary in ours.items() if summary}
         ratios = _ratios(values, theirs, labels)
         if any(ratios):
-            lines.append(_line([title, "", *("" for _ in labels), *ratios, goal, ""]))
+            lines.append(_line([title, "", *("" for _ in labels), *ratios, *("" for _ in range(more)), goal, ""]))
     return lines
 
 

@@ -44,6 +44,24 @@ def test_the_start_leaves_alone_what_few_need(more, tmp_path):
     assert ("ninja" in names) == bool(more)
 
 
+FIRST_PAGE = """
+from django import setup
+setup()
+from django.urls import get_resolver, resolve, reverse
+from appliance.console.acts import ACTS
+assert "orders" in reverse("topic", args=["orders"])
+import sys
+assert not [name for name in sys.modules if name.startswith("appliance.console.") and name.endswith("views")]
+assert resolve("/topics/").func is sys.modules["appliance.console.topics.views"].topics
+pages = next(one for one in get_resolver().url_patterns if str(one.pattern) == "").url_patterns
+assert all(callable(page.view()) for page in pages) and len(pages) > 100
+"""
+
+
+def test_the_view_of_a_page_is_imported_when_the_page_is_asked_for(tmp_path):
+    assert "appliance.console.system.definition_views" in loaded(FIRST_PAGE, tmp_path)
+
+
 FIRST_CALL = """
 import asyncio, sys, threading
 from appliance import asgi

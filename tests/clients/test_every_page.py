@@ -423,7 +423,7 @@ def test_every_get_of_the_api_is_walked():
 
 
 def test_every_table_that_can_be_downloaded_is_walked():
-    patterns = {pattern.name: pattern.callback for pattern in _console_patterns()}
+    patterns = {pattern.name: pattern.view() for pattern in _console_patterns()}
     assert {name for name, view in patterns.items() if "wants_csv" in _names_in(view, set())} == set(DOWNLOADS)
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from appliance.engine.store import recovery
 from appliance.engine.store.queues import queue_files
+from appliance.engine.store.queues.consume_queue_table import ConsumeQueueTable
 from tests.crash.crashes import TIMES, Crashes, least, nothing, run_lives
 from tests.crash.life import GONE, Life, Violation
 from tests.crash.recording_disk import RecordingDisk
@@ -61,9 +62,11 @@ def test_lost_queue_files_come_back_whatever_crashes():
     assert len(crashes.seen) >= least(FLOOR)
 
 
-@pytest.mark.parametrize("faults", [False, True])
-def test_files_that_are_synced_together_hold_what_they_promise(monkeypatch, faults):
+@pytest.mark.parametrize(("faults", "descriptors"), [(False, 1024), (True, 1024), (True, 1)])
+def test_files_that_are_synced_together_hold_what_they_promise(monkeypatch, faults, descriptors):
+    """With one descriptor files are closed before they are synced, as beyond a thousand queues."""
     monkeypatch.setattr(queue_files, "MANY", 2)
+    monkeypatch.setattr(ConsumeQueueTable.new_files, "__defaults__", (descriptors,))
     run_lives(Crashes(), "together", SEEDS // 2, STEPS, faults)
 
 

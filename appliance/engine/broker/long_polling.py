@@ -62,7 +62,7 @@ class LongPolling:
         self._buckets: dict[int, dict[PullRequest, None]] = {}
         self._lists: dict[Connection, PullRequest] = {}
         self._timer: Timer | None = None
-        self._timer_bucket = 0
+        self._timer_bucket = self._newest_bucket = 0
         self.count = 0
         self._shares = Shares()  # of those beyond a connection's few
         self._ended = False
@@ -84,7 +84,9 @@ class LongPolling:
             return False
         now = int(self._loop.monotonic * 1000)
         bucket = max(now + min(hold_ms, LONGEST_HOLD_MS), now + BUCKET_MS) // BUCKET_MS
-        request.bucket = bucket
+        if bucket == self._newest_bucket:
+            bucket = self._newest_bucket  # one object for all pulls that came together
+        self._newest_bucket = request.bucket = bucket
         self._waiting.setdefault(queue, {})[request] = None
         self._buckets.setdefault(bucket, {})[request] = None
         head = self._lists.get(conn)

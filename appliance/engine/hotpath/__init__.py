@@ -86,6 +86,8 @@ values_of: Any = getattr(twin, "values_of", None)
 RecordWalk: Any = getattr(twin, "RecordWalk", None)
 #: Counts the pages of a file in the page cache.
 cached_pages: Any = getattr(twin, "cached_pages", None)
+#: `IndexFile.chain_now`.
+chain_cached: Any = getattr(twin, "chain_cached", None)
 #: Handles the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
 #: Reads a socket.
@@ -120,6 +122,7 @@ __all__ = [
     "TableState",
     "TickState",
     "cached_pages",
+    "chain_cached",
     "flush_outboxes",
     "link_entries",
     "pick_entries",

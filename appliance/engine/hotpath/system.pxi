@@ -32,6 +32,18 @@ cdef extern from *:
     UNBROKEN(sendmsg_unbroken, (int fd, const struct msghdr *message, int flags), sendmsg(fd, message, flags))
     UNBROKEN(sendfile_unbroken, (int to, int from, off_t *offset, size_t count), sendfile(to, from, offset, count))
 
+    /* Reads of the page cache alone. EAGAIN: the disk would have to be waited for, or the kernel cannot tell. */
+    #if defined(__linux__) && defined(RWF_NOWAIT)
+    UNBROKEN(preadv_unbroken, (int fd, const struct iovec *parts, off_t position),
+             preadv2(fd, parts, 1, position, RWF_NOWAIT))
+    #else
+    static ssize_t preadv_unbroken(int fd, const struct iovec *parts, off_t position) { errno = EAGAIN; return -1; }
+    #endif
+    static ssize_t pread_cached(int fd, void *buffer, size_t size, off_t position) {
+        struct iovec part = {buffer, size};
+        return preadv_unbroken(fd, &part, position);
+    }
+
     /* cachestat(2) has the same number on every architecture. -1 where the kernel cannot tell. */
     static long long pages_in_cache(int fd, uint64_t position, uint64_t size) {
     #ifdef __linux__
@@ -54,6 +66,7 @@ cdef extern from *:
     ssize_t send_unbroken(int fd, const void* data, size_t size, int flags) nogil
     ssize_t sendmsg_unbroken(int fd, const msghdr* message, int flags) nogil
     ssize_t sendfile_unbroken(int to, int source, off_t* offset, size_t count) nogil
+    ssize_t pread_cached(int fd, void* buffer, size_t size, off_t position) nogil
     long long pages_in_cache(int fd, uint64_t position, uint64_t size) nogil
 
 

@@ -290,6 +290,7 @@ class _Entry(NamedTuple):
     handler: Handler
     pool: WorkerPool | None
     gates: tuple[Gate, ...]
+    at_once: Handler | None = None
 
 
 class Dispatcher:
@@ -313,9 +314,13 @@ class Dispatcher:
         #: Reason to refuse all jobs that still wait in a pool: the part that would handle them has ended. Set once.
         self.ended: RefusedRequest | None = None
 
-    def add(self, code: int, handler: Handler, pool: str | None = None) -> None:
-        """Serve `code` inline (under 0.2 ms, never blocking), or in the pool of that name, made on first use."""
-        self._handlers[code] = _Entry(handler, None if pool is None else self.pool(pool), self._gates_before(code))
+    def add(self, code: int, handler: Handler, pool: str | None = None, at_once: Handler | None = None) -> None:
+        """Serve `code` inline (under 0.2 ms, never blocking), or in the pool of that name, made on first use.
+
+        at_once: tried inline before the pool gets the request; it returns None if it has no answer without waiting.
+        """
+        where = None if pool is None else self.pool(pool)
+        self._handlers[code] = _Entry(handler, where, self._gates_before(code), at_once)
 
     def _gates_before(self, code: int) -> tuple[Gate, ...]:
         return tuple(gate for gate in self._gates if gate.watches(code))
@@ -371,7 +376,7 @@ class Dispatcher:
             before()
             return handler(request, conn)
 
-        self._handlers[code] = entry._replace(handler=first)
+        self._handlers[code] = entry._replace(handler=first, at_once=None)
 
     @property
     def codes(self) -> set[int]:
@@ -473,10 +478,20 @@ class Dispatcher:
 
     def _proceed(self, entry: _Entry, request: RemotingCommand, conn: Connection, header_bytes: int) -> None:
         """Handle a request that was admitted."""
-        handler, pool, _ = entry
+        handler, pool, _, at_once = entry
         if pool is None:
             self._answer(handler, request, conn)
             return
+        if at_once is not None and self.ended is None:
+            try:
+                response = at_once(request, conn)
+            except Exception as error:
+                response = _answer_to(error, request, conn)
+            if response is not None:
+                if request.witness is not None:
+                    request.witness.begins(request)
+                conn.respond(request, response)
+                return
         size = _REQUEST_BYTES + header_bytes + _FIELD_BYTES * len(request.ext_fields) + len(request.body)
         if not pool.submit(lambda: self._answer(handler, request, conn), size, conn, not request.is_oneway):
             conn.respond(

@@ -17,7 +17,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable
 from threading import Lock
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..host_port import join_host_port
 from ..hotpath import PeerState
@@ -42,6 +42,9 @@ _JOINED_BYTES = 1024 * 1024
 _MOST_PIECES = 1024
 #: Linux: more follows at once, so the header is not sent in a segment of its own.
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
+
+#: Stays empty: the first number gives a peer a dictionary of its own, which those that pull nothing do without.
+_NOTHING_TOLD: dict[Any, int] = {}
 
 Piece = bytes | memoryview
 
@@ -102,7 +105,7 @@ class Outbox(PeerState):
         self.grants = None
         self.halted = False
         self.dirty = False
-        self.told = {}
+        self.told = _NOTHING_TOLD
         self.last_active = self.listening_since = self.connected_at = server.loop.monotonic
         self._held: memoryview | None = None  # frames that were received and must not be dispatched yet
         self._held_back = False  # nothing is dispatched or read until `let_go`: back-pressure, or a rest

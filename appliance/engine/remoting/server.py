@@ -296,8 +296,9 @@ class RemotingServer(ServerState):
         sock.setblocking(False)
         host, port = address[0], address[1]
         conn = kind(self, sock, dispatcher, encode_host(host, port))
-        self.loop.watch(conn.fd, READABLE, self._watcher(conn))
-        self.connections[conn.fd] = conn
+        fd = conn.fd  # one object for all tables
+        self.loop.watch(fd, READABLE, self._watcher(conn))
+        self.connections[fd] = conn
         self.count(conn)
         if self.reading_paused or dispatcher.paused:
             conn.update_reading()

@@ -4,10 +4,13 @@ import time
 
 import pytest
 
+from appliance.engine.broker.processors.query import QueryMessageProcessor
+from appliance.engine.errors import RefusedRequest
 from appliance.engine.protocol.command import decode_frame
 from appliance.engine.protocol.message_id import decode_offset_id
 from tests.support.engine import Peer, records, send_fields, start_engine
 from tests.support.golden import GOLDEN, VERSIONS, frames
+from tests.support.waiting import wait_for
 
 from .test_recorded_tables import conversation
 
@@ -47,6 +50,27 @@ def test_a_range_that_reaches_to_now_has_what_was_stored_while_the_clock_was_ahe
     assert query(peer, "Ahead", "k", begin=now - 7_200_000, end=now - 3_600_000).code != 0
     for ms in (0, 100):
         assert peer.ask(29, {"topic": "Ahead", "queueId": 0, "timestamp": now + 5000 + ms}).ext_fields["offset"] == "2"
+
+
+@pytest.mark.parametrize("unique", [True, False])
+def test_what_is_cached_is_answered_without_the_pool(tmp_path, monkeypatch, unique):
+    def in_the_pool(processor, request, conn):
+        raise RefusedRequest(1, "in the pool")
+
+    monkeypatch.setattr(QueryMessageProcessor, "handle_query", in_the_pool)
+    engine = start_engine(tmp_path, broker={"auto_create_topic_enable": True})
+    peer = Peer(engine.broker_address)
+    try:
+        send(peer, "Cached", b"x", keys="word", unique="7F01")
+        # Until the thread has indexed it, the pool would have to.
+        answer = wait_for(
+            lambda: (found := query(peer, "Cached", "7F01", unique=unique)).code == 0 and found, "it is indexed"
+        )
+        assert bodies(answer) == [b"x"]
+        assert query(peer, "Cached", "nobody's", unique=unique).remark == "in the pool"
+    finally:
+        peer.close()
+        engine.stop()
 
 
 @pytest.mark.parametrize("version", VERSIONS)

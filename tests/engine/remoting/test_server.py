@@ -5,6 +5,7 @@ import socket
 import struct
 import threading
 import time
+import tracemalloc
 
 import pytest
 
@@ -30,6 +31,23 @@ def test_binary_requests_are_answered_in_json_as_5_3_3_does(rig):
     answer = peer.receive()
     assert (answer.codec, answer.opaque, answer.ext_fields) == (0, 9, {"k": "v"})
     assert rig.seen[0].codec == 1
+
+
+def test_ten_thousand_idle_connections_take_seven_megabytes(rig):
+    """The connection, its socket, its reader and its places in tables, as tracemalloc counts them."""
+    rig.peer().ask(ECHO)
+    peers = []
+    tracemalloc.start()
+    try:
+        peers += [socket.create_connection(("127.0.0.1", rig.port)) for _ in range(200)]
+        wait_for(lambda: len(rig.server.connections) == 201, "all of them are accepted")
+        ours = [tracemalloc.Filter(True, f"*/engine/{place}/*") for place in ("remoting", "protocol")]
+        taken = tracemalloc.take_snapshot().filter_traces(ours)
+    finally:
+        tracemalloc.stop()
+        for peer in peers:
+            peer.close()
+    assert sum(one.size for one in taken.traces) / 200 < 720
 
 
 def test_many_frames_in_one_segment_are_all_answered_in_order(rig):

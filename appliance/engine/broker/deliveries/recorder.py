@@ -139,6 +139,8 @@ class DeliveryRecorder(DeliveryState):
             if wanted.lasts:  # the key refers to it
                 if len(conn.told) >= _MOST_TOLD:
                     conn.told.clear()
+                if not conn.told:
+                    conn.told = {}  # until now it shared an empty one with other peers
                 conn.told[key] = number
         while count > 0:
             part = min(count, MOST_COUNT)

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ...disk import Disk
-from ...hotpath import COMPILED, Keys, link_entries, put_keys, take_back
+from ...hotpath import COMPILED, Keys, chain_cached, link_entries, put_keys, take_back
 from ...hotpath.pure_index import ENTRY, FIRST_ENTRY, entry_seconds
 from ...named_tuple import NamedTuple
 from .index_keys import IndexKey
@@ -60,6 +60,7 @@ class IndexFile:
         self.slot_count = slots
         self.max_entries = entries
         self._disk = disk
+        self._reads_compiled = chain_cached is not None and type(disk) is Disk
         self._entries_at = HEADER.size + slots * SLOT_BYTES
         self._table: memoryview | None = None
         #: Number of the first entry whose slot in the file may not be written yet.
@@ -279,12 +280,48 @@ class IndexFile:
                 return found, 0
             stored, physical, seconds, previous = ENTRY.unpack(raw)
             if stored == code and seconds >= 0:
-                # The first entry's time counts from the end of the file before.
-                found.append((physical, self.begin_ms + (seconds * 1000 if number > FIRST_ENTRY else 0)))
+                found.append((physical, self._time_of(number, seconds)))
             # Entries point back; one that does not is damage, and would close a circle.
             number = previous if previous < number else 0
             steps -= 1
         return found, number if number > 0 and number < self.count else 0
+
+    def chain_now(self, code: int, steps: int) -> list[tuple[int, int]] | None:
+        """Return the whole chain as `chain` does, without waiting for the disk. None if some of it is not in the page
+        cache, or it has more than `steps` entries, of any hash."""
+        slot = code % self.slot_count
+        number = self._table[slot] if self._table is not None else -1
+        slot_at = HEADER.size + slot * SLOT_BYTES
+        if self._reads_compiled:
+            found: list[tuple[int, int]] | None = chain_cached(
+                self.fd, slot_at, number, self._entries_at, self.count, self.begin_ms, code & 0xFFFFFFFF, steps
+            )
+            return found
+        raw = bytearray(ENTRY.size)
+        try:
+            if number < 0:
+                if self._disk.read_nowait(self.fd, memoryview(raw)[:SLOT_BYTES], slot_at) != SLOT_BYTES:
+                    return None
+                number = int.from_bytes(raw[:SLOT_BYTES], "big", signed=True)
+                number = number if number <= self.count else 0
+            found = []
+            while 0 < number < self.count:
+                if steps <= 0:
+                    return None
+                steps -= 1
+                if self._disk.read_nowait(self.fd, memoryview(raw), self._entries_at + number * ENTRY.size) != len(raw):
+                    return None
+                stored, physical, seconds, previous = ENTRY.unpack(raw)
+                if seconds >= 0 and stored == code:
+                    found.append((physical, self._time_of(number, seconds)))
+                number = previous if previous < number else 0
+        except OSError:  # it is not cached, or the file system cannot tell
+            return None
+        return found
+
+    def _time_of(self, number: int, seconds: int) -> int:
+        """Return an entry's time in ms. The first entry's counts from the end of the file before."""
+        return self.begin_ms + (seconds * 1000 if number > FIRST_ENTRY else 0)
 
     def first_behind(self, offset: int) -> int:
         """Return the number of the first entry whose record lies at or behind `offset`; physical offsets ascend."""

@@ -27,6 +27,8 @@ CATCH_UP_S = 1.0
 FIND_S = 2.0
 #: Entries looked at before the lock is released.
 STEPS = 64
+#: Limits on what one query does on remoting-io, which sends wait for: files, entries and records looked at.
+_FILES_AT_ONCE, _ENTRIES_AT_ONCE, _RECORDS_AT_ONCE = 8, 32, 4
 #: In an Apache index times may go back. Limits on entries looked at behind one that is too old, or in a file that
 #: begins too late; and on files looked at that begin too early.
 _STEPS_BEHIND, _FILES_BEHIND = 1024, 2
@@ -121,6 +123,54 @@ class IndexQuery:
             if older > _FILES_BEHIND:
                 break
         return _answer(found, last, complete)
+
+    def find_now(
+        self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, is_unique: bool
+    ) -> KeyRecords | None:
+        """Like `find`, without waiting for the disk or for the index's lock. On remoting-io.
+
+        None if another thread has to search: nothing was found, not all of it is in the page cache, or it is too much
+        for this thread. is_unique: the key is a message's unique key. Then what is found counts although the index is
+        behind; a message that was sent again with that key shows once the index has its second copy, too.
+        """
+        index = self._index
+        if limit <= 0 or not index.ready or (index.behind and not is_unique):
+            return None
+        files = index.files
+        if not 0 < len(files) <= _FILES_AT_ONCE or not index.lock.acquire(blocking=False):
+            return None
+        try:
+            code, steps = key_hash(topic, key), _ENTRIES_AT_ONCE
+            chains = []
+            for file in reversed(files):
+                chain = None if file.closed else file.chain_now(code, steps)
+                if chain is None:
+                    return None
+                chains.append((file.begin_ms, chain))
+            last = files[-1].header
+        finally:
+            index.lock.release()
+        now_ms = self._clock.wall_ms()
+        latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
+        meant = _Meant(frozenset((topic,)), frozenset((key,)), begin_ms, end_ms, latest_ms, now_ms)
+        found: dict[int, StoredRecord] = {}
+        looked: set[int] = set()
+        for file_begin_ms, chain in chains:
+            for physical, entry_ms in chain:
+                is_early, is_late = entry_ms + 1000 <= begin_ms, entry_ms > latest_ms and entry_ms > file_begin_ms
+                if is_early or is_late or physical in looked:
+                    continue
+                looked.add(physical)
+                if len(looked) > _RECORDS_AT_ONCE:
+                    return None
+                stored = self._records.find_now(physical)
+                if stored is None:
+                    return None
+                if isinstance(stored, StoredRecord) and meant.fits(stored.record):
+                    found[physical] = stored
+                    if len(found) >= limit:
+                        return _answer(found, last, True)
+        return _answer(found, last, True) if found else None
 
     def newest(
         self, topics: Sequence[str], keys: Sequence[str], begin_ms: int, end_ms: int, below: int, deadline: float

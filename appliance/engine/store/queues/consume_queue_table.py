@@ -13,7 +13,7 @@ from ...errors import QueueBroken
 from ..paths import StorePaths, queue_id_of
 from ..retention.deleted_topics import Begin, Ends
 from .consume_queue import HOLE, ConsumeQueue, has_zeros
-from .queue_files import QueueFiles
+from .queue_files import MANY, QueueFiles
 
 logger = logging.getLogger(__name__)
 
@@ -164,8 +164,18 @@ class ConsumeQueueTable:
         for queue in queues:
             directory = self._paths.queue_dir(queue.topic, queue.queue_id)
             directories[directory] = directories[directory.parent] = None
+        if len(directories) >= MANY and self._sync_all():
+            return
         for directory in (*directories, self._paths.consume_queues) if directories else ():
             self._disk.sync_directory(directory)
+
+    def _sync_all(self) -> bool:
+        """Sync the whole file system; False if the kernel has no such call that reports errors."""
+        fd = self._disk.open_directory(self._paths.root)
+        try:
+            return self._disk.sync_file_system(fd)
+        finally:
+            self._disk.close(fd)
 
     def usage(self) -> DiskUsage | None:
         """Return the usage of the queues' disk; None if there are no queues yet. Raises OSError."""

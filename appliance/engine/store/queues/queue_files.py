@@ -103,7 +103,8 @@ class QueueFiles:
     def _close_oldest(self) -> None:
         key, fd = self._open.popitem(last=False)
         try:
-            if key in self._unsynced:
+            # Where more queues are written than descriptors may be open, a sync of each file alone takes minutes.
+            if key in self._unsynced and not (len(self._unsynced) >= MANY and self._sync_all()):
                 self._sync_file(key, fd)
         finally:
             self._disk.close(fd)

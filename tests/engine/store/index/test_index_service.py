@@ -8,9 +8,11 @@ import time
 import pytest
 
 from appliance.engine.errors import StartError
+from appliance.engine.hotpath import COMPILED
 from appliance.engine.protocol.properties import encode_properties
-from appliance.engine.store.index import index_service
+from appliance.engine.store.index import index_file, index_service
 from appliance.engine.store.index.index_file import ENTRY, HEADER, IndexFile, file_bytes
+from appliance.engine.store.index.index_keys import key_hash
 from appliance.engine.store.index.index_query import IndexQuery
 from appliance.engine.store.index.index_recovery import NAME, IndexPosition, IndexPositionFile
 from tests.support.store import FailingDisk, StoreUnderTest
@@ -27,6 +29,8 @@ class IndexedStore(StoreUnderTest):
         super().__init__(directory, **options)
         self.settings = self.settings._replace(index_enabled=True, index_slots=SLOTS, index_entries=ENTRIES)
         self.count = 0
+        #: Queries that were answered without waiting, too.
+        self.at_once = 0
 
     def send(self, count=1):
         for _ in range(count):
@@ -40,7 +44,12 @@ class IndexedStore(StoreUnderTest):
     def find(self, key, limit=100_000, begin=0, end=1 << 62):
         query = IndexQuery(self.store.index, self.store.records)
         assert query.catch_up(10), self.store.index.failure
-        return [int(record.body) for record, _ in query.find("T", key, limit, begin, end).records]
+        found = query.find("T", key, limit, begin, end)
+        at_once = query.find_now("T", key, limit, begin, end, False)
+        if at_once is not None:
+            self.at_once += 1
+            assert at_once == found
+        return [int(record.body) for record, _ in found.records]
 
     def check(self, count=None):
         """Check that every message is found, once."""
@@ -100,6 +109,56 @@ def test_a_query_finds_what_was_sent_just_before(store):
     for n in range(30):
         store.send()
         assert store.find(f"u{n}") == [n]
+
+
+@pytest.mark.parametrize("compiled", [True, False] if COMPILED else [False])
+def test_what_is_cached_is_found_at_once_and_as_ever(store, slots, monkeypatch, compiled):
+    if not compiled:
+        monkeypatch.setattr(index_file, "chain_cached", None)
+        store.reopen()
+    store.send(150)
+    store.check()
+    # Most unique keys. Words with many records, keys without one, and long chains of other hashes wait.
+    assert 120 < store.at_once <= 150
+
+
+def test_what_would_wait_is_not_found_at_once(store):
+    store.send(3)
+    query = IndexQuery(store.store.index, store.store.records)
+
+    def ask(key="u1", is_unique=True, limit=32):
+        found = query.find_now("T", key, limit, 0, 1 << 62, is_unique)
+        return None if found is None else [int(record.body) for record, _ in found.records]
+
+    assert query.catch_up(10)
+    assert ask() == [1]
+    assert ask("u9") is None
+    assert ask(limit=0) is None
+    with store.store.index.lock:
+        assert ask() is None
+    store.store.index.enabled = False  # the thread does not go on
+    store.send()
+    store.store.index.enabled = True
+    assert store.store.index.behind
+    assert ask() == [1], "a unique key is found although the index is behind"
+    assert ask(is_unique=False) is None
+    for part in ("chain_now", "find_now"):
+        with pytest.MonkeyPatch.context() as patch:
+            where = store.store.index.files[0] if part == "chain_now" else query._records
+            patch.setattr(where, part, lambda *_: None)
+            assert ask() is None, f"{part} would wait"
+
+
+def test_a_file_system_that_cannot_tell_what_is_cached_is_not_asked(store, monkeypatch):
+    store.send(3)
+    assert IndexQuery(store.store.index, store.store.records).catch_up(10)
+    file = store.store.index.files[0]
+    code = key_hash("T", "u1")
+    assert file.chain_now(code, 32) == file.chain(code, None, 32)[0] != []
+    monkeypatch.setattr(file, "_reads_compiled", False)
+    assert file.chain_now(code, 32) == file.chain(code, None, 32)[0]
+    monkeypatch.setattr(store.store.disk, "reads_without_waiting", False)
+    assert file.chain_now(code, 32) is None
 
 
 def test_the_thread_indexes_by_itself(store):
