@@ -59,7 +59,7 @@ WORDS: dict[str, str | Promise] = {
     # schemas
     "avro": "Avro",
     "protobuf": "Protobuf",
-    "registry": _("Avro, by the schema registry"),
+    "registry": _("by the schema registry"),
     # topics
     "NORMAL": _("normal"),
     "FIFO": _("in order"),

@@ -150,7 +150,7 @@ OPTION_TEXTS: dict[str, str] = {
         "Certificates of clients: none are asked for, optional, or required. With access control one stands for a user."
     ),
     "tlsClientCaFile": gettext_noop("Certificates of the authorities that clients' certificates are checked with."),
-    "schemaRegistry": gettext_noop("The address of the schema registry that bodies name their Avro schemas in."),
+    "schemaRegistry": gettext_noop("The address of the schema registry that bodies name their schemas in."),
     "schemaRegistrySecretFile": gettext_noop("A file with user:password for the schema registry."),
     "haSecretFile": gettext_noop(
         "A file with the secret that master and slaves, or the members of a set, share; needed with accessControl."

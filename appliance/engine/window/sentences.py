@@ -643,6 +643,7 @@ TEMPLATES: dict[str, str | Plural] = {
     "bad_compression": _("The body is marked as %(kind)s, but cannot be decompressed: %(reason)s."),
     "bomb": _("The body decompresses to more than %(limit)d bytes; the rest is not shown."),
     "too_long": _("The first %(shown)d of %(total)d bytes are shown."),
+    "whole_is_export": _("To see all of it, as JSON or by its schema, takes the right to export."),
     "not_utf8": _("The body is not UTF-8 text."),
     "body_unfit": _("The body does not fit the topic's schema, %(schema)s (%(reason)s)."),
     # schemas

@@ -283,7 +283,7 @@ class MessageViews:
         query: Query,
     ) -> _Found:
         """As `_walk`, with only the messages that match a filter."""
-        look = MessageLook(self._store, reader, query)
+        look = MessageLook(self._store, reader, query, self._schema_of)
         rows: list[Any] = []
         position, scanned, size_seen, skipped, undecided = cursor.position, 0, 0, 0, 0
         truncated, ended = False, True
@@ -390,16 +390,18 @@ class MessageViews:
         record, _ = self.record(ref)
         return detail_of(record, row_of(record), self._stories.tell(record, self._lag.snapshot()) if story else None)
 
-    def body(self, ref: str, max_bytes: int = 65_536) -> m.BodyView:
+    def body(self, ref: str, max_bytes: int = 65_536, most_whole: int | None = None) -> m.BodyView:
         """Return a message's body, decompressed, as JSON, text, hex and base64; at most `max_bytes` (1 MiB) of it. Also
-        the whole body decoded by its topic's schema, if there is one.
+        the whole body decoded by its topic's schema, if there is one. most_whole: longer bodies (in bytes) are not
+        shown as a whole, as JSON and by the schema.
 
-        Needs the grant to read bodies; the caller checks that. Errors as `detail`.
+        Needs the grant to read bodies; the caller checks that, and gives `most_whole` to users who may not export.
+        Errors as `detail`.
         """
         if not 1 <= max_bytes <= 1 << 20:
             raise InvalidInput("max_bytes", say("out_of_range", field="max_bytes", low=1, high=1 << 20))
         record = self.record(ref)[0]
-        return view_body(record.body, record.sys_flag, max_bytes, self._schema_of(topic_of(record)))
+        return view_body(record.body, record.sys_flag, max_bytes, self._schema_of(topic_of(record)), most_whole)
 
     def body_bytes(self, ref: str) -> bytes:
         """Return a message's body as stored, for a download. Needs the grant to read bodies."""
