@@ -299,7 +299,7 @@ ADVICE: dict[str, str | Promise] = {
         "consumed can be skipped: then the queue goes on behind it."
     ),
     "falls_behind": _("Start more clients, up to one for each queue, or make the listener faster."),
-    "slow_handler": _("Ask the clients for their threads: where the listener hangs is in there."),
+    "slow_handler": _("Ask the clients for their threads: the stack shows where the listener hangs."),
     "retries_storming": _("Look at what comes back; a fault of the listener or of what it calls sends it all round."),
     "dead_letters_growing": _("Look at the dead letters; once the fault is mended they can be replayed."),
     "fewer_consumers": _("Start more clients, up to one for each queue."),

@@ -29,7 +29,7 @@ from ..sentences import say
 from ..sources import Sources
 from ..topics.views import host_text
 from . import snapshots as m
-from .bodies import decompressed, view_body
+from .bodies import decompressed, glance_at, view_body
 from .draft import draft_of, topic_of
 from .matching import BATCH, PAGE_BYTES, MessageLook, Step, batches, query_of
 from .queue_reader import QueueReader
@@ -182,6 +182,16 @@ class MessageViews:
         """As `page`, from the oldest unless asked otherwise, but its rows are `MessageCopy`: whole messages with their
         bodies. Needs the grants to read bodies and to export; the caller checks that."""
         return self.page(topic, **{"newest_first": False, **asked}, make_row=copy_of)
+
+    def lines(self, topic: str, body_chars: int, **asked: Any) -> m.MessagePage:
+        """As `page`, but its rows are `MessageLine`, with at most `body_chars` characters of each body. Needs the grant
+        to read bodies; the caller checks that."""
+
+        def line_of(record: Record) -> m.MessageLine:
+            schema = self._schema_of(topic_of(record))
+            return m.MessageLine(row_of(record), *glance_at(record.body, record.sys_flag, body_chars, schema))
+
+        return self.page(topic, **asked, make_row=line_of)
 
     @staticmethod
     def filter_reads_bodies(filter_text: str | None) -> bool:
