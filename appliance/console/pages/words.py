@@ -199,6 +199,7 @@ WORDS: dict[str, str | Promise] = {
     "section_groups": _("Consumer groups"),
     "section_users": _("Users"),
     "section_alert_rules": _("Alert rules"),
+    "section_schemas": _("Schemas of bodies"),
     # a support bundle
     "the program and the machine": _("the program and the machine"),
     "Spark, Java and memory for reports": _("Spark, Java and memory for reports"),

@@ -172,10 +172,21 @@ class TopicSchemas:
         id. by: the user.
         InvalidInput (kind, schema, message), NotFound, Unavailable.
         """
+        self._check_topic(topic)
+        name = self.name_of(kind, data, message)
+        kept = _Kept(kind, base64.b64encode(data).decode(), message, name, SYSTEM.wall_ms(), by[:200])
+        change = preview(topic, _fields(self._table().get(topic)), _fields(kept))
+        if dry_run:
+            return change
+        self._pool.run(lambda: self._save(topic, kept))
+        logger.info("admin: schema set topic=%s kind=%s name=%s by=%s", topic, kind, name, by)
+        return replace(change, applied=True)
+
+    def name_of(self, kind: str, data: bytes, message: str) -> str:
+        """Return the name of a schema that `put` takes. InvalidInput (kind, schema, message)."""
         from ...bodies.schemas import KINDS, BodySchema
         from ...bodies.work import BadSchema
 
-        self._check_topic(topic)
         if kind not in (*KINDS, REGISTRY):
             raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join((*KINDS, REGISTRY))))
         if kind == REGISTRY:
@@ -186,16 +197,9 @@ class TopicSchemas:
         if len(message) > _LONGEST_MESSAGE:
             raise InvalidInput("message", say("bad_schema", reason="the message's name is too long"))
         try:
-            name = self._config.schema_registry if kind == REGISTRY else BodySchema(kind, data, message).name
+            return self._config.schema_registry if kind == REGISTRY else BodySchema(kind, data, message).name
         except BadSchema as error:
             raise InvalidInput("schema", say("bad_schema", reason=str(error))) from None
-        kept = _Kept(kind, base64.b64encode(data).decode(), message, name, SYSTEM.wall_ms(), by[:200])
-        change = preview(topic, _fields(self._table().get(topic)), _fields(kept))
-        if dry_run:
-            return change
-        self._pool.run(lambda: self._save(topic, kept))
-        logger.info("admin: schema set topic=%s kind=%s name=%s by=%s", topic, kind, name, by)
-        return replace(change, applied=True)
 
     def remove(self, topic: str, *, dry_run: bool = False, by: str = "") -> s.Change:
         """Remove a topic's schema. NotFound, Unavailable."""
