@@ -252,7 +252,7 @@ def rocketmq_group(request: pytest.FixtureRequest) -> str:
 class Produce:
     """Sends messages: `produce(topic, body, ...)` with the arguments of `Producer.send`; waits for the answer.
 
-    A topic's first message makes it, and the broker tells the name server a moment later; `produce` waits for that too,
+    A topic's first message makes it, and the name server learns of it a moment later; `produce` waits for that too,
     so that whoever asks next finds the topic.
     """
 

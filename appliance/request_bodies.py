@@ -41,7 +41,7 @@ SMALL = FORM
 SEND_FACTOR = 3
 # Most bytes of all bodies beyond SMALL that are held at once. The largest possible one (maxMessageSize 16 MiB) fits.
 HELD_BYTES = 64 * 1024 * 1024
-# Of them one caller's: a file to import and its form fits beside it, from somebody else or not.
+# Of them one caller's: a file to import and its form fits beside it, from another caller or not.
 HELD_EACH = 48 * 1024 * 1024 + FORM
 
 # A body may take GRACE_S, and a second more for each SLOWEST_BYTES_PER_S that have arrived.

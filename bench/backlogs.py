@@ -10,9 +10,9 @@ from bench.delayed_load import Wait, fill
 from bench.servers import Server, resident_bytes
 from tests.support.apache import ask
 
-#: Two hours: nothing of it comes due while anybody measures.
+#: Two hours: nothing of it comes due while a row is measured.
 FAR_MS = 7_200_000
-#: Apache's `transactionTimeOut`, and how often it asks about a half message.
+#: Apache's `transactionTimeOut`, and how often it checks a half message.
 TIME_OUT_S, INTERVAL_S = 6.0, 30.0
 SETTLE_S = 5.0
 

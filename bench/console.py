@@ -7,7 +7,7 @@
 
 start: from exec to the first acknowledged send, and memory, with an empty store; a browser then signs in and looks.
 pages: every page and every GET of the API at many topics and groups, while a generator sends at a fixed rate.
-live: the latency of those sends with nobody watching and with live pages open, in interleaved rounds.
+live: the latency of those sends without watchers and with live pages open, in interleaved rounds.
 tail: the same with live tails of the topic that is sent to; and how long a message takes from its acknowledgement to a
 live tail of a quiet topic beside them.
 See bench/README.md.
@@ -214,7 +214,7 @@ def measure_pages(options: argparse.Namespace, server: ConsoleServer) -> str:
                     if status != 200:
                         elsewhere[address.path] = status
                     looks.append(took)
-                    if status == 0:  # it is told, and the others are looked at
+                    if status == 0:  # it is reported, and the others are looked at
                         note(f"{address.path}: no answer in {took:.0f} s")
                         break
                 if looks:
@@ -287,7 +287,7 @@ def measure_live(
         f"Latency in ms of {options.rate:,} sends/s ({GENERATOR_CONNECTIONS} connections, {options.flush} flush), "
         f"{options.rounds} interleaved rounds of {options.seconds:g} s.",
         "",
-        f"| quantile | nobody | {options.viewers} {what} | rise ms | ratio | goal |",
+        f"| quantile | none | {options.viewers} {what} | rise ms | ratio | goal |",
         "|---|---:|---:|---:|---:|---|",
     ]
     goals = {"p50": "≤ 1.1x", "p99": "≤ 1.5x or + 1 ms", "p99.9": "", "max": ""}

@@ -72,7 +72,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 class Asker:
-    """One connection that asks for one message after the other."""
+    """One connection that queries one message after the other."""
 
     def __init__(self, broker: str) -> None:
         host, _, port = broker.rpartition(":")

@@ -81,7 +81,7 @@ class OneProcess(Server):
     def _end(self) -> None:
         if self._process is None or self._process.poll() is not None:
             return
-        # Nothing it wrote is needed any more.
+        # What it wrote is not needed.
         self._process.kill()
         self._process.wait()
         deadline = time.monotonic() + 10

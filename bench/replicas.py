@@ -160,7 +160,7 @@ class Replicas(Server):
 
 
 class Pair(Replicas):
-    """A synchronous master of ours and its slave."""
+    """A synchronous RocketBox master and its slave."""
 
     def _start_both(self) -> None:
         master = Member(self.flush, self.cpus, self.scratch, store_brokerRole="SYNC_MASTER")
@@ -225,7 +225,7 @@ class ApachePair(Replicas):
         self._namesrv.launch()
         self._namesrv.wait_until_ready()
         for number in range(2):
-            # 5.x waits for nobody unless it is told to.
+            # 5.x waits for no slave by default.
             config = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": 2} if number == 0 else {}
             broker = ApacheBroker(
                 version, self._namesrv.address, flush=self.flush, broker_id=number, cpus=self.cpus, config=config,

@@ -136,7 +136,7 @@ def fresh_topic_name() -> str:
 
 
 def fresh_topic(server: Server, queues: int) -> str:
-    """A topic nobody has written to."""
+    """A topic that was never written to."""
     topic = fresh_topic_name()
     server.create_topic(topic, queues)
     return topic
@@ -326,7 +326,7 @@ def _warm_transactions(bench: Bench, server: Server) -> None:
 
 
 def _measure_open_halves(bench: Bench, server: Server) -> Sample:
-    """Nobody of their producer's group is there. What a round costs is what CPU is used in `INTERVAL_S`, less what an
+    """Their producer's group has no member. What a round costs is what CPU is used in `INTERVAL_S`, less what an
     idle broker with as many messages uses; each of Apache's rounds puts all of them into the log again."""
     _warm_sends(bench, server)
     topic = fresh_topic(server, SEND_QUEUES)
@@ -338,7 +338,7 @@ def _measure_open_halves(bench: Bench, server: Server) -> Sample:
         server, "transaction", topic=topic, queues=SEND_QUEUES, connections=16, messages=bench.open_halves, open=True,
         body=256,
     )  # fmt: skip
-    time.sleep(TIME_OUT_S + SETTLE_S)  # all of them were due once, and nobody could be asked
+    time.sleep(TIME_OUT_S + SETTLE_S)  # all of them were due once, and no producer could be asked
     settle(server, idle)
     share = cpu_share(server.pids, seconds)
     values = {
@@ -449,7 +449,7 @@ _TRANSACTION = (
     Figure("transaction-p99", "transactions: send, p99, async flush", "ms", True, "≤ 1/2"),
 )
 _OPEN_HALVES = (
-    Figure("open-halves-round", "100k open half messages, nobody to ask: CPU in 30 s", "ms", True, "< 5 ms"),
+    Figure("open-halves-round", "100k open half messages, no producer to ask: CPU in 30 s", "ms", True, "< 5 ms"),
     Figure("open-halves-rss", "100k open half messages: RSS added", "MB", True, "≤ 20 MB"),
 )
 

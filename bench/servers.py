@@ -160,7 +160,7 @@ class ApacheServer(Server):
         return wait_for_ack(self.broker, self._apache.broker_server.require_running) - begin
 
     def _end(self) -> None:
-        # Nothing it wrote is needed any more, and an orderly stop takes up to 20 s.
+        # What it wrote is not needed, and an orderly stop takes up to 20 s.
         self._apache.stop(timeout_s=1.0)
 
 

@@ -38,7 +38,7 @@ def frame(code: int, opaque: int, fields: dict[str, object], body: bytes = b"") 
 
 @dataclass
 class _Walk:
-    """One connection and the queues it walks, each with the offset it asks for next."""
+    """One connection and the queues it walks, each with the offset of its next pull."""
 
     sock: socket.socket
     offsets: dict[int, int]

@@ -176,7 +176,7 @@ def test_a_body_larger_than_its_address_takes_is_refused_while_it_comes_and_the_
     if shape is in_chunks or path not in TOO_LARGE:
         assert status_of(answer) == TOO_LARGE.get(path, 413)
     else:
-        assert status_of(answer) in (401, 403, 413), "more than anybody may send"
+        assert status_of(answer) in (401, 403, 413), "more than any user may send"
     assert sent < ON_THE_WAY
     if path.startswith("/api/") and status_of(answer) == 413:
         problem = json.loads(answer.partition(b"\r\n\r\n")[2])
@@ -272,7 +272,7 @@ def test_a_test_message_may_be_as_large_as_the_broker_takes_from_those_who_may_s
     assert sent < 13 * MIB
 
 
-# --- what is no request of ours
+# --- what is no request for RocketBox
 
 
 def test_an_upgrade_that_nobody_serves_is_refused_without_a_traceback(server):

@@ -1,6 +1,6 @@
 """A request that may be repeated safely: the answer to an Idempotency-Key is kept for 24 hours and given again.
 
-The key is claimed before the act. Of an act whose end nobody saw (the server stopped, or the wait was over) it is not
+The key is claimed before the act. Of an act whose end was not seen (the server stopped, or the wait was over) it is not
 known whether it happened; the same key is refused then, for a second message would break the promise.
 """
 

@@ -19,7 +19,7 @@ from ..engine.host_port import join_host_port, local_host, split_host_port
 def nsaddr(request: HttpRequest, unit: str = "") -> HttpResponse:
     """`host:port;host:port` as text, in one line; the same for every unit, for there is one cluster here.
 
-    Answered to everybody by design: clients send no credentials here, and each of them is told the same by its own
+    Answered without a sign-in by design: clients send no credentials here, and each has the same from its own
     settings elsewhere. It says addresses only. 503 while there is no name server to name.
     """
     try:

@@ -198,7 +198,7 @@ class UserPatch(UserRights):
 
 
 class UserOut(Out):
-    """identity: "" for somebody with a password here, else who vouches for them. must_change_password: they have a
+    """identity: "" for a user with a password here, else who vouches for them. must_change_password: they have a
     first password."""
 
     id: int
@@ -246,7 +246,7 @@ class UserSecretOut(Out):
 
 
 class SessionOut(Out):
-    """present: the one that asks. way: "password", "oidc", "proxy" or "set-up"."""
+    """present: the caller's own. way: "password", "oidc", "proxy" or "set-up"."""
 
     id: int
     address: str

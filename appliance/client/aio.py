@@ -64,7 +64,7 @@ class _Session(Session):
         self.shell.check_loop()
 
     def abort(self) -> None:
-        """End all connections at once, and take no more calls."""
+        """End all connections at once, and refuse later calls."""
         self.is_closed = True
         self.shell.abort()
 

@@ -364,9 +364,9 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
     ) -> TransactionalProducer:
         """Return the group's producer of transactions; a second call returns the same one, with the first `check`.
 
-        check: called when a broker asks how a transaction ended, with the message; in a thread of the producer's, one
-        message after the other. What it raises is logged, and the broker asks again. Raises InvalidOption if the group
-        has a producer without a check.
+        check: called when a broker checks how a transaction ended, with the message; in a thread of the producer's, one
+        message after the other. What it raises is logged, and the broker checks again. Raises InvalidOption if the
+        group has a producer without a check.
         """
         return self._transactional(group, check)
 

@@ -441,7 +441,7 @@ class Producer(ProducerActs):
         its error.
 
         Messages are taken and sent while the results are iterated over; `list(producer.send_many(messages))` sends all.
-        One that is not iterated to its end sends no more, and waits for what it has in flight when it is closed.
+        One that is not iterated to its end stops sending, and waits for what it has in flight when it is closed.
         Raises InvalidOption, Closed and ForkedError.
         """
         if window < 1:

@@ -140,7 +140,7 @@ class PullActs:
             raise
 
     def _starting(self) -> Acts[None]:
-        """Join the group, if nobody has begun that. If the caller is interrupted, it goes on."""
+        """Join the group, unless that has begun. If the caller is interrupted, it goes on."""
         self._check_open()
         core = self._core
         if self._beginning is None:

@@ -170,7 +170,7 @@ class PushActs:
     # --- its life
 
     def _starting(self) -> Acts[None]:
-        """Join the group, if nobody has begun that. If the caller is interrupted, it goes on."""
+        """Join the group, unless that has begun. If the caller is interrupted, it goes on."""
         self._check_open()
         if not self._handlers:
             raise InvalidOption("Say what to handle first: subscribe(topic).")
@@ -200,7 +200,7 @@ class PushActs:
         return [TopicStats(topic, self.group, consumed=done, failed=failed) for topic, done, failed in found]
 
     def pause(self) -> None:
-        """Fetch no more messages; those that were fetched are handled."""
+        """Stop fetching; messages that were fetched are handled."""
         self._session.check_process()
         with self._session.shell.lock:
             self._core.is_paused = True
@@ -236,7 +236,7 @@ class PushActs:
             try:
                 self._log(batch, error)
                 return outcome_of(error, batch.messages)
-            except Exception:  # as for Retry(after="soon"); it must not end the thread and leave the message to nobody
+            except Exception:  # as for Retry(after="soon"); it must not end the thread and drop the message
                 logger.exception("group %s cannot tell what a handler raised, and gets its message again", self.group)
                 return Outcome(batch.messages)
         return DONE
@@ -299,7 +299,7 @@ class PushActs:
         return self.leaving(self._session.clock.monotonic() + timeout)
 
     def draining(self, deadline: float) -> Acts[float]:
-        """Hand out no more messages and wait for running handlers, until the deadline by the client's clock. Returns
+        """Stop handing out messages and wait for running handlers, until the deadline by the client's clock. Returns
         the deadline for what comes next: a handler that closes its own consumer cannot wait for itself."""
         if self._workers.is_own():
             deadline = 0.0
@@ -387,7 +387,7 @@ class PushConsumer(PushActs):
         return report
 
     def close(self, timeout: float = 30.0) -> CloseReport:
-        """Fetch no more, wait for running handlers, commit, leave the group. Messages that were fetched and not begun
+        """Stop fetching, wait for running handlers, commit, leave the group. Messages that were fetched and not begun
         go to other members, or come with the next start.
 
         Returns a report of what was not done within `timeout` seconds. From within a handler it does not wait: that

@@ -115,7 +115,7 @@ class Session:
         self.check_process()
 
     def check_process(self) -> None:
-        """Raise ForkedError in a fork, where locks may be held by nobody and connections are the parent's."""
+        """Raise ForkedError in a fork, where a lock's holder may be gone and connections are the parent's."""
         if self.is_parents:
             raise ForkedError(
                 "This process is a fork of the one that made this client, whose connections and threads stayed there: "

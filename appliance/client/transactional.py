@@ -120,7 +120,7 @@ class TransactionalProducer(TransactionalActs, Producer):
             order.save()
 
     The message is stored before the block begins, where no consumer sees it. When the block ends it is delivered; when
-    the block raises, the broker is told that this proves nothing, and asks `check` later, as it does when this process
+    the block raises, the broker hears that this proves nothing, and calls `check` later, as it does when this process
     dies: it asks any producer of the group, so all of them need a `check` that can say what became of any message.
     """
 
@@ -174,7 +174,7 @@ class TransactionActs:
         remark = f"executeLocalTransactionBranch exception: {kind.__name__}"
         try:
             yield from self._producer.ending(self._half, Decision.UNKNOWN, remark)
-        except ClientError as failed:  # the broker asks without being told
+        except ClientError as failed:  # the broker checks without it
             self._producer.note(failed)
 
 

@@ -194,7 +194,7 @@ class Access:
         self, request: HttpRequest, view: Callable[..., Any], args: Any, kwargs: dict[str, Any]
     ) -> HttpResponse | None:
         match = request.resolver_match
-        assert match is not None, "Django resolves before it asks"
+        assert match is not None, "Django resolves before it calls"
         rule = rule_for(match.view_name, request.method or "", match.route)
         user: Any = request.user
         if rule is None:

@@ -19,7 +19,7 @@ class DatabaseFile:
     """The entries, read from the database file."""
 
     def __init__(self, path: Path) -> None:
-        # Without a write-ahead log nobody has the database open, and SQLite must not make a file beside it.
+        # Without a write-ahead log the database is not open, and SQLite must not make a file beside it.
         mode = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "immutable=1"
         self._connection = sqlite3.connect(f"file:{path}?{mode}", uri=True)
 

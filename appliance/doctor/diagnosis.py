@@ -14,7 +14,7 @@ size_text = partial(plain_text.size_text, unit="bytes")
 
 
 class Line(NamedTuple):
-    """level: "ok", "warn" (it runs, but somebody should know) or "fail" (it will not start, or something is lost).
+    """level: "ok", "warn" (it runs, but a person should know) or "fail" (it will not start, or something is lost).
     name: what was checked, one word. text: a sentence. advice: what to do, "" for nothing."""
 
     level: str

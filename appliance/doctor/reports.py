@@ -13,7 +13,7 @@ NAME = "reports"
 
 
 def look_at_reports(found: Diagnosis) -> None:
-    """Where nobody has set Spark up nothing is wrong: plain Python makes the reports."""
+    """Spark that was not set up is no fault: plain Python makes the reports."""
     if not machine.is_installed():
         text = "Spark is not set up here; plain Python makes the reports, on one core."
         found.ok(NAME, text, f"for Spark: {machine.HOWS[machine.way()]}")

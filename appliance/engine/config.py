@@ -417,7 +417,7 @@ class StoreConfig:
     ha_store_prefix: str = _option("haStorePrefix", "/rocketbox", check=parse_prefix, of_sets=True)
     ha_store_user: str = _option("haStoreUser", "", of_sets=True)
     # Files: the password in its first line, the certificates that etcds:// is checked with ("": the system's), and this
-    # member's own certificate and key, for an etcd that asks for a client's certificate.
+    # member's own certificate and key, for an etcd that wants a client's certificate.
     ha_store_password_file: str = _option("haStorePasswordFile", "", of_sets=True)
     ha_store_ca: str = _option("haStoreCa", "", of_sets=True)
     ha_store_certificate: str = _option("haStoreCertificate", "", of_sets=True)

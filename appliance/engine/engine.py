@@ -56,7 +56,7 @@ UNREGISTER_S = 1.5
 ANSWER_S = 3.0
 LOOP_STOP_S = 2.0
 LOOP_CALL_S = 5.0
-#: Part that `Broker.failures` names -> the check of /readyz that tells of it, if that has another name.
+#: Part that `Broker.failures` names -> the check of /readyz that shows it, if that has another name.
 _READY = {
     "topics": "configuration",
     "groups": "configuration",

@@ -40,7 +40,7 @@ def sync_directory(path: Path) -> None:
 def replace_file(path: Path, data: bytes, durable: bool = True, prepare: Callable[[int], object] | None = None) -> None:
     """Write `data` as a private file, whole or not at all; it is 0600, whatever the umask. Raises OSError.
 
-    Unlike `Disk.replace`, through a name for which nobody can prepare a link. A link at `path` is replaced, not
+    Unlike `Disk.replace`, through a name for which no link can be prepared. A link at `path` is replaced, not
     followed. durable: on the disk when this returns. prepare: called with the descriptor before anything is written.
     """
     fresh = path.with_name(f".{path.name}.{os.urandom(8).hex()}")

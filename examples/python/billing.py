@@ -1,4 +1,4 @@
-"""Bills orders until it is told to stop: `python billing.py [NAMESERVER]`, 127.0.0.1:9876 unless told otherwise.
+"""Bills orders until it is stopped: `python billing.py [NAMESERVER]`, 127.0.0.1:9876 unless told otherwise.
 
 What a service does that gets its messages handed to functions. An order that cannot be billed now comes again, later;
 one that never can is a dead letter at once. SIGTERM or Ctrl-C ends it: what is being billed is finished, and the next

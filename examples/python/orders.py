@@ -1,7 +1,7 @@
 """Sends orders and bills them: `python orders.py [NAMESERVER]`, 127.0.0.1:9876 unless told otherwise.
 
 What a service does, in one file: a producer that learns what was stored, and a member of a group that goes on where it
-left off. Run it twice: the second run bills what the second run sent, and nothing once more.
+left off. Run it twice: the second run bills what the second run sent, and nothing twice.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Orders in a database, and a message for each that is there: `python transactions.py [NAMESERVER [DATABASE]]`.
 
-An order that is saved is told to everybody, one that is not is told to nobody, wherever this process dies: the message
+An order that is saved is announced, and one that is not is not, wherever this process dies: the message
 is stored first and delivered once the order is. What a run leaves undecided, a later one is asked about. Run it twice.
 """
 

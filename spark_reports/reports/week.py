@@ -108,7 +108,7 @@ def _groups(view: View, days: list[str]) -> list[tuple[Value, ...]]:
 
 
 def _topics(view: View, now: list[str], before: list[str]) -> list[tuple[Value, ...]]:
-    """Return messages by topic of both weeks, the most first. A change is told only between weeks of the same days."""
+    """Return messages by topic of both weeks, the most first. A change is given only between weeks of the same days."""
     sums = []
     for days in (now, before):
         sums.append(Counter[str]())

@@ -90,7 +90,7 @@ def test_a_queue_that_stands_names_its_message_and_how_it_is_skipped(by_token, r
     [command] = [line.partition(": rocketbox ")[2] for line in lines if "  skip it: " in line]
     noun, *words = shlex.split(command)
     parsed = parse(noun, words)
-    assert parsed.body == held["skip"], "the command does what the API is told to"
+    assert parsed.body == held["skip"], "the command does what the API does"
     answer_of(operator.ask("POST", parsed.path, parsed.body), 201)
     assert running.window.groups.detail(group).queues[0].committed == 7
     problem_of(operator.ask("POST", parsed.path, parsed.body), 409, "conflict")

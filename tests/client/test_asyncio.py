@@ -66,7 +66,7 @@ def in_loop(test):
 
 @pytest.fixture(scope="module")
 def box(request):
-    """A server with short delays, that asks for transactions early."""
+    """A server with short delays, that checks transactions early."""
     from appliance.pytest_rocketbox import RocketBox  # pytest loads it as a plugin first
 
     directory = shared_directory(request, "box")

@@ -60,7 +60,7 @@ def test_whatever_is_raised_the_message_comes_again(error):
 
 class Late:
     async def __call__(self, message):
-        """Done by nobody."""
+        """Never done."""
 
 
 def generator(message):

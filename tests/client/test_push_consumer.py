@@ -467,7 +467,7 @@ def test_an_ordered_message_that_fails_for_good_lets_the_queue_go_on(client, sen
     assert seen == [("bad", 1), ("bad", 2), ("good", 1)]
 
 
-# --- to everybody
+# --- broadcast
 
 
 @pytest.fixture
@@ -557,7 +557,7 @@ class Later:
     """No plain function either."""
 
     async def __call__(self, message):
-        """Done by nobody."""
+        """Never done."""
 
 
 @pytest.mark.parametrize(

@@ -64,7 +64,7 @@ def client(box):
 
 
 class Check:
-    """A `check` that keeps what it is asked, and says UNKNOWN until it is told what to say."""
+    """A `check` that keeps what it is asked, and says UNKNOWN until it has an answer to give."""
 
     def __init__(self, *says):
         self.asked = []

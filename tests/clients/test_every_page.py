@@ -561,7 +561,7 @@ def test_the_clients_page_names_all_clients_and_the_pulls_they_wait_in(house: Fu
     consumers = [group for row in rows for group in row["consumer_groups"]]
     assert {group: consumers.count(group) for group in consumers} == MEMBERS
     producers = {group for row in rows for group in row["producer_groups"]}
-    assert producers - {"shop-cpp"} == set(PRODUCERS), "what Java clients send back with is no producer of anybody's"
+    assert producers - {"shop-cpp"} == set(PRODUCERS), "what Java clients send back with is no user's producer"
     assert {row["client_id"] for row in house.visitor.json("/clients?role=producer")["items"]} == {
         row["client_id"] for row in rows if row["producer_groups"]
     }
@@ -624,7 +624,7 @@ def test_a_group_far_behind_shows_its_lag_and_is_on_the_front_page(house: FullHo
     ]
     front = house.visitor.get("/").text
     assert "/groups/late/" in front
-    assert "/groups/shipping/" in front, "it has a message nobody could consume"
+    assert "/groups/shipping/" in front, "it has a message that could not be consumed"
 
 
 def test_a_topics_page_shows_its_groups_and_its_producers(house: FullHouse):

@@ -152,7 +152,7 @@ def test_a_queue_whose_holder_is_cut_off_is_taken_over_and_it_does_not_go_on(kin
         holder = stack.enter_context(stage.consumer(agent=frozen, orderly=True, instance=f"z_{stage.topic}"))
         stage.send(messages[:3], how="ordered")
         holder.wait_for(3, READY_S)
-        # It asks for its lock at its start, after a second, and each 20 s. One that is frozen while it asks takes the
+        # It takes its lock at its start, after a second, and each 20 s. One that is frozen meanwhile takes the
         # answer for a new lock when it wakes up. Its first commit, 5 to 15 s after its start, is between these times.
         wait_for_clients(lambda: stage.committed(stage.topic) == 3, "its offset is committed", READY_S)
         frozen.freeze()

@@ -1,4 +1,4 @@
-"""An official Java client through a balancer that sends PROXY headers: the broker knows it by its own address."""
+"""An official Java client through a balancer that sends PROXY headers: the broker sees its own address."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.own
 
-#: The addresses of the balancer for clients, and towards the broker; and the one that it tells for all clients.
+#: The addresses of the balancer for clients, and towards the broker; and the one that it gives for all clients.
 FRONT, BALANCER, CLIENT = "127.0.0.3", "127.0.0.2", "10.77.0.9"
 
 

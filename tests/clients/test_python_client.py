@@ -1,4 +1,4 @@
-"""The Python client in one group with an official one: no queue is read twice, none by nobody, and order is kept."""
+"""The Python client in one group with an official one: no queue is read twice, none is left out, and order is kept."""
 
 from __future__ import annotations
 

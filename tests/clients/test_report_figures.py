@@ -99,7 +99,7 @@ def test_each_figure_is_what_was_sent(agent: Agent, tmp_path: Path) -> None:
         assert depths == {0: (0, 3), 1: (5, 0), 2: (5, 0)}
         delivered = {row["group"]: row["messages"] for row in rows(made["latency"], "groups")}
         print(delivered, tiles(made["latency"]), tiles(made["capacity"]), tiles(made["hygiene"]))
-        assert delivered == {"billing": whole, "paid-only": 80, "screens": whole}, "an SQL filter's cannot be told"
+        assert delivered == {"billing": whole, "paid-only": 80, "screens": whole}, "an SQL filter's are unknown"
         health = {row["group"]: row["messages"] for row in rows(made["group-health"], "groups")}
         assert health == {**delivered, "high": None, "failing": None}
         assert rows(made["hygiene"], "clients") == [{"language": "JAVA", "version": "V5_3_3", "clients": 4}]

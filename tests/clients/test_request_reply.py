@@ -63,7 +63,7 @@ class Asker:
 def asking(stage: Stage) -> Iterator[Asker]:
     found = Asker(stage.agent, stage.target.namesrv, stage.create_topic())
     yield found
-    with contextlib.suppress(ClientFailed):  # nobody listened
+    with contextlib.suppress(ClientFailed):  # there was no listener
         stage.agent.do("reply.stop", name=found.consumer)
     for name in filter(None, (found.name, found.replier)):
         stage.agent.do("producer.stop", name=name)
@@ -119,7 +119,7 @@ def test_a_requester_that_left(kind: str, stage: Stage) -> None:
         asker.listen(stage.group, after_ms=2500)
         with pytest.raises(ClientFailed):
             asker.ask("too late", timeout_ms=1000, how=ways(stage.agent)[0])
-        asker.events("asked", 1, "too late")  # what warmed up may come once more
+        asker.events("asked", 1, "too late")  # what warmed up may come again
         asker.leave()
         (replied,) = asker.events("replied", 1, "too late")
         assert "result" not in replied

@@ -49,7 +49,7 @@ def assert_exactly(consumer: PushConsumer, wanted: Sequence[Message]) -> list[Js
 
 
 def subscribe(stage: Stage, consumer: PushConsumer, **arguments: str) -> None:
-    """Have a Java consumer subscribe otherwise, until the broker knows: what it says to one that is busy may be left
+    """Have a Java consumer subscribe otherwise, until the broker has it: what it says to one that is busy may be left
     out until its next heartbeat."""
     [expression] = arguments.values()
     consumer.subscribe(**arguments)

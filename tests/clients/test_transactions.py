@@ -164,7 +164,7 @@ def test_the_broker_asks_until_it_is_told(kind: str, stage: Stage) -> None:
         asked = {one.sha256: producer.checks_of(one) for one in all_of_them}
         rounds_passed(producer, stage.topic)
         came(consumer, commit, second, large)
-        assert {one.sha256: producer.checks_of(one) for one in all_of_them} == asked, "asked after it was told"
+        assert {one.sha256: producer.checks_of(one) for one in all_of_them} == asked, "checked after its answer"
     # On a busy machine a round may come before the answer to the one before.
     assert all(len(asks) >= least for asks, least in zip(asked.values(), (1, 2, 1, 2, 1), strict=True)), asked
     for sent, ack in zip((commit, second, rollback, late, large), acks, strict=True):

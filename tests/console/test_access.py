@@ -51,7 +51,7 @@ def address_of(route: str) -> str:
 
 def test_every_page_is_in_the_table():
     missing = [f"{name or '(no name)'} at {route}" for name, route in PAGES if name not in ACCESS]
-    assert not missing, "these would be refused for everybody: add a row to `acts`"
+    assert not missing, "these would be refused for all: add a row to `acts`"
 
 
 def test_the_table_names_only_what_exists():

@@ -162,7 +162,7 @@ def asked_by(text: str, page: str) -> Iterator[str]:
     forms.feed(text)
     for form in forms.found:
         if not form.fields and not form.buttons:
-            continue  # nobody can send it
+            continue  # it cannot be sent
         for action, more in form.buttons or [(form.action, {})]:
             fields = form.fields | more
             yield urldefrag(urljoin(page, action)).url.partition("?")[0] + "?" + urlencode(fields)

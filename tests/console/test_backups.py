@@ -44,7 +44,7 @@ def test_the_list_and_who_sees_it(client_as, some):
     page = content(admin.get("/system/backups/"))
     assert page.index(some[-1]) < page.index(some[0]), "newest first"
     assert "The last good one was made" in page
-    assert "/download/" not in page, "without the right to export nobody takes one along"
+    assert "/download/" not in page, "without the right to export it cannot be taken along"
     assert client_as("operator").get("/system/backups/").status_code == 403
     fetcher = client_as("admin", "may_read_bodies", "may_export")
     assert f"/system/backups/{some[0]}/download/" in content(fetcher.get("/system/backups/"))

@@ -18,7 +18,7 @@ def test_the_programs_hold_the_address_and_the_topic(client_as, broker, topic):
         assert shell.count(topic) >= 2
     assert re.search(r'<details[^>]* id="go" open', page)
     assert page.count("data-copies=") == page.count('class="copyable"')
-    assert "works on this machine only" in page, "the address that clients are told is not good for others"
+    assert "works on this machine only" in page, "the address that clients get is not good for others"
 
 
 def test_a_name_that_is_no_topic_stays_out_of_the_programs(client_as, broker):

@@ -61,7 +61,7 @@ def test_the_page_says_what_is_wrong_and_links_the_next_message(client_as, group
     now = content(viewer.get(f"/groups/{group}/now/?tab=settings"))
     assert "<html" not in now
     assert 'id="group-state" hx-swap-oob="true"' in now
-    assert f'hx-get="/groups/{group}/now/?tab=settings"' in now, "it asks for the same tab again"
+    assert f'hx-get="/groups/{group}/now/?tab=settings"' in now, "it loads the same tab again"
     assert "Retries before a dead letter" in now
     for tab in ("clients", "subscriptions", "settings", "no-such"):
         content(viewer.get(f"/groups/{group}/?tab={tab}"))
@@ -182,7 +182,7 @@ def test_a_client_and_what_it_says(client_as, group, member):
     address = re.search(r'href="(/clients/[^"?]+)"', listed)[1]
     page = content(client_as("viewer").get(address))
     assert "&lt;b&gt;one" in page
-    assert "Ask, with its threads" not in page, "a viewer asks nobody"
+    assert "Ask, with its threads" not in page, "a viewer asks no client"
     assert client_as("viewer").post(address + "ask/", {"group": group}).status_code == 403
     operator = client_as("operator")
     page = content(operator.post(address + "ask/", {"group": group, "stack": "yes"}))

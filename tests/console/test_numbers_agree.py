@@ -1,4 +1,4 @@
-"""One scene, and each of its numbers as everybody says it who shows it: pages and their CSV, the API, commands, the
+"""One scene, and each of its numbers wherever it is shown: pages and their CSV, the API, commands, the
 requests of mqadmin, /metrics, the history and the reports' inputs."""
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def scene(request: pytest.FixtureRequest) -> Iterator[RunningEngine]:
 
 
 class Voices:
-    """Everybody who says a number."""
+    """The places that show a number."""
 
     def __init__(self, scene: RunningEngine, browser: Client, secret: str, capsys: Any) -> None:
         self.scene = scene

@@ -26,7 +26,7 @@ def test_a_secret_is_shown_once_and_to_its_user_only():
 
 
 def test_one_user_takes_no_room_of_others():
-    """A viewer may make tokens; an administrator's new secret is still there when the page asks for it."""
+    """A viewer may make tokens; an administrator's new secret is still there when the page fetches it."""
     theirs = once.keep(1, "of an administrator")
     tickets = [once.keep(2, number) for number in range(once.MOST + 1)]
     assert once.take(request_of(1), theirs) == "of an administrator"

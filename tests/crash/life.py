@@ -231,7 +231,7 @@ class Life:
         self._close()
         self.store._flush_queues.files.close()
         self.store.let_go()
-        self.disk._owed = frozenset()  # nobody remembers
+        self.disk._owed = frozenset()  # it is forgotten
 
     # --- working
 

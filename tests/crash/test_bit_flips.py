@@ -107,7 +107,7 @@ class Harmed:
             self.begin = chance.randrange(within)
             if path.endswith("recovery-position"):  # between its two slots and behind them is nothing
                 self.begin = chance.choice((0, 4096)) + chance.randrange(SLOT_BYTES)
-            if "/consumequeue/Old/" in path:  # in front stands a filler for what was deleted, and nobody reads that
+            if "/consumequeue/Old/" in path:  # in front stands a filler for what was deleted, and that is not read
                 self.begin = ENTRY.size + self.begin % (within - ENTRY.size)
             self.end = self.begin + 1
             flipped = bytearray(whole)

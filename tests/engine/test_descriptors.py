@@ -49,7 +49,7 @@ def is_refused(address):
 
 
 def fill(server):
-    """Connect to all ports, until no more connections are taken."""
+    """Connect to all ports, until no further connection is taken."""
     taken = []
     addresses = [server.broker, server.namesrv]
     for number in range(LIMIT):

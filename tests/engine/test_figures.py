@@ -98,7 +98,7 @@ _NO_ACK = "POP is not served: nobody acknowledges single messages"
 _NO_TRANSACTIONS = "transactions are refused"
 #: Figure of 28 -> why it never moves. Apache's tools and its exporter read each of them.
 #: This broker has no follower: `tests/console/test_replication.py` moves them.
-_NO_SLAVES = "nobody follows this broker"
+_NO_SLAVES = "no slave follows this broker"
 _OF_SLAVES = (
     "replication_bytes_per_second", "replication_in_sync_slaves", "replication_lag_bytes", "replication_lag_seconds",
     "replication_lost_slaves", "replication_slaves",

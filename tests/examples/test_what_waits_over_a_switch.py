@@ -53,7 +53,7 @@ def wait_told(brokers: SetOfTwo, number: int, timers: int) -> None:
     now_ms = time.time() * 1000
     wait_for(
         lambda: (done := told(brokers, number)) and done.out_ms >= now_ms and done.queue_offset >= timers,
-        "the follower to be told", every=0.1,
+        "the follower to have it", every=0.1,
     )  # fmt: skip
 
 

@@ -83,7 +83,7 @@ class Stranger:
     """
 
     def __init__(self, address: str, replies: list[bytes], one_way: bool = False) -> None:
-        """one_way: all that is sent are one-way requests, which nobody answers, or broken frames."""
+        """one_way: all that is sent are one-way requests, which get no answer, or broken frames."""
         self._one_way = one_way
         host, _, port = address.rpartition(":")
         self._target = host, int(port)

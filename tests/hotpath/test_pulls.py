@@ -300,7 +300,7 @@ def test_commits_come_with_pulls(come_to):
 def test_a_reset_is_told_until_it_is_taken_over(come_to):
     steps = [*FORTY, *reads(pull(), pull()), ("reset", "CG", "TopicA", 0, 4), *reads(pull(offset=8), pull(offset=4))]
     got = come_to([*steps, ("reset", "Other", "TopicA", 0, 4), *reads(pull(offset=5))])
-    assert got.taken == 2, "all but the first one, the one that is told, and the one that goes where it was sent"
+    assert got.taken == 2, "all but the first one, the one with a notice, and the one that goes where it was sent"
 
 
 @pytest.mark.parametrize("hold", [{"sysFlag": 6, "suspendTimeoutMillis": 15_000}, {"sysFlag": 4}])

@@ -490,7 +490,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "long polling",
-        "what came during a round wakes nobody of it",
+        "what came during a round wakes none of it",
         ENGINE + "broker/long_polling.py",
         "            self._again.add(queue)\n",
         "            pass\n",
@@ -1026,7 +1026,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "client",
-        "messages that nobody handled are committed at a close",
+        "messages that were not handled are committed at a close",
         CLIENT + "core/push_group.py",
         "            held.position = held.messages[0].queue_offset\n",
         "            pass\n",

@@ -31,7 +31,7 @@ LEFT_OUT = shutil.ignore_patterns(".git", ".venv", ".venv.lock", "__pycache__", 
 HOTPATH = "appliance/engine/hotpath"
 #: Tests that are still not through then hang, by default.
 LIMIT_S = 120.0
-#: For tests that were told to end to take down what they set up.
+#: For tests that were stopped to take down what they set up.
 END_S = 15.0
 
 FOUND, HANGS, SURVIVES, BROKEN = "found", "hangs", "SURVIVES", "BROKEN"

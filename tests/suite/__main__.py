@@ -1,6 +1,6 @@
 """`python -m tests.suite [nightly]`: all tests of a commit, or of a night, in three lanes; script/test calls it.
 
-A test that failed fails the run. Afterwards the failed ones run once more, alone, as a diagnosis: "fails beside others"
+A test that failed fails the run. Afterwards the failed ones run again, alone, as a diagnosis: "fails beside others"
 is a race or a wait that is too short, and as red as any other. Only programs of other people may die on a starved
 machine: foreign.txt names such tests, with evidence and date, and the run names every line it needed.
 """

@@ -36,7 +36,7 @@ class Together:
             self._changed.notify_all()
 
     def begin(self, which: str) -> None:
-        """Hold a request until all are held or wait; once that was so, none is held any more."""
+        """Hold a request until all are held or wait; once that was so, none is held."""
         with self._changed:
             self._held[which] += 1
             self._most[which] = max(self._most[which], self._held[which])

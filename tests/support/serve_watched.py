@@ -1,4 +1,4 @@
-"""`rocketbox serve` under umask 0 that notes every file and directory it makes with the mode it asks for; stands before
+"""`rocketbox serve` under umask 0 that notes every file and directory it makes, with its mode; stands before
 the command as a prefix of `support.server.Server`.
 
 WATCH_LOG names the file that receives `<mode> <path>` for each; mode "-" for a file made without one, as `open()` does.

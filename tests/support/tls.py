@@ -109,7 +109,7 @@ class Authority:
 
 
 def client_context(version: ssl.TLSVersion | None = None) -> ssl.SSLContext:
-    """A context that trusts everybody, as RocketMQ's clients do. version: the only one; None: any."""
+    """A context that trusts every server, as RocketMQ's clients do. version: the only one; None: any."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

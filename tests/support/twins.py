@@ -163,7 +163,7 @@ class Twin:
         if compiled:
             assert self.dispatcher.runner is not None, f"the compiled part is not used: {WHY_PURE}"
         else:
-            self.dispatcher.runner = None  # and so nobody reads its sockets but the connections
+            self.dispatcher.runner = None  # and so only the connections read its sockets
         self._peers: dict[int, socket.socket] = {}
         self._connections: dict[int, Any] = {}
         self._slow: set[int] = set()
@@ -469,7 +469,7 @@ def _limits(setting: Setting, compiled: bool) -> Iterator[None]:
         (server, "OUTBOX_HIGH_BYTES", setting.outbox_bytes),
         (server, "OUTBOX_TOTAL_BYTES", setting.outboxes_bytes),
     ]
-    changed.append((clients, "_opaques", itertools.count()))  # of what clients are told unasked
+    changed.append((clients, "_opaques", itertools.count()))  # of what clients get unasked
     if not compiled:
         changed += [(server, "flush_outboxes", None), (message_reader, "pick_compiled", None)]
     before = [getattr(module, name) for module, name, _ in changed]

@@ -176,7 +176,7 @@ class Commits:
         self.last = (offset, now)
 
     def doubt(self) -> None:
-        """Forget all that was committed: neither the broker's offset is known any more, nor what the file holds. Only
+        """Forget all that was committed: the broker's offset is unknown, and so is what the file holds. Only
         an offset that is committed or seen later can be in the file for certain."""
         self.last, self.saved = None, []
         self.tainted = self.unknown = True
@@ -188,7 +188,7 @@ class Commits:
             self.tainted = self.astray or self.last is None or self.last[1] >= now - OFFSETS_SAVED_S
             self.unknown = self.tainted
         every = [*self.saved, *([self.last] if self.last else [])]
-        if self.unsure or self.mixed:  # nobody has looked since the last kill, or behind a commit only
+        if self.unsure or self.mixed:  # not looked at since the last kill, or behind a commit only
             self.saved, self.unsure = every, True
             return
         recent = [one for one in every if one[1] >= now - OFFSETS_SAVED_S]
@@ -243,7 +243,7 @@ class Oracle:
         self.given: dict[Place, Message] = {}
         #: Place -> physical offset of the record that was shown there, also of a topic that was deleted since.
         self._lies: dict[Place, int] = {}
-        #: Queues of the topics that there are; None for one of which nobody knows.
+        #: Queues of the topics that there are; None for an unknown one.
         self.topics: dict[str, int] = {}
         self.unsure: set[str] = set()
         #: Topics of which a change could not be saved: what a start finds of them is open.
@@ -383,7 +383,7 @@ class Oracle:
             self.purged(*key, min(low, end))
 
     def offset_in_doubt(self, key: tuple[str, str, int]) -> None:
-        """Neither a group's offset of a queue is known any more, nor what its file holds. key: group, topic, queue."""
+        """Neither a group's offset of a queue is known, nor what its file holds. key: group, topic, queue."""
         self.commits.setdefault(key, Commits()).doubt()
 
     def narrowed(self, topic: str) -> None:
@@ -407,7 +407,7 @@ class Oracle:
             raise Violation("a message is shown that was never sent", f"{record.body[:60]!r} at {place}")
         expected = self.expected.get(key, {}).get(offset)
         came = self._came_at(record.physical_offset, now)
-        # Copies that are seen late, after a restart, are told apart by when they were written.
+        # Copies that are seen late, after a restart, differ by when they were written.
         message = expected if expected in same else self._which(same, record, place, came)
         if expected is not None and expected is not message:
             raise Violation(
@@ -523,7 +523,7 @@ class Oracle:
         if message.waits:
             self._arrives(message, place, came)
         elif message.may_be_lost and message.place == place:
-            pass  # the deletion that nobody knows of was not done
+            pass  # the deletion of unknown end was not done
         elif message.place is not None and message.place != place:
             raise Violation("a message is shown twice", f"act {message.act} at {message.place} and {place}")
         self._give(message, place)
@@ -542,7 +542,7 @@ class Oracle:
             raise Violation("a dead letter comes twice", f"{name}, first at {message.place}")
         if message.kind == "half" and message.fate == "":
             raise Violation("a half message comes without a decision", name)
-        same = self._messages[message.topic, message.body]  # copies of one message cannot be told apart
+        same = self._messages[message.topic, message.body]  # copies of one message are alike
         if message.arrived and not any(self._may_repeat(one) for one in same if one.retries == message.retries):
             raise Violation("a message that waited comes twice", f"{name}, first at {message.place}")
         early = message.due_s - now - self._forward_s(message)
@@ -610,7 +610,7 @@ class Oracle:
         """Return how far the clock went forward since it was sent, if that may make it come early.
 
         Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock. One that
-        runs fast cannot be told from one that is corrected little by little.
+        runs fast looks like one that is corrected little by little.
         """
         if not message.names_time and self.started_at <= message.sent_at:
             return (self._wall.moved.ran_ahead - message.moved.ran_ahead) / 1000

@@ -19,7 +19,7 @@ def _may_see(request: HttpRequest, kind: str, name: str) -> bool:
 
 
 def _require_own(request: HttpRequest, kind: str, name: str) -> None:
-    """A mute is for everybody: who is kept to some names mutes what is about one of them."""
+    """A mute is for all users: one who is kept to some names mutes what is about one of them."""
     if kind in ("system", "groups") or not name:
         auth.require_all_names(request)
     else:

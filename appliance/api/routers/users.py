@@ -1,7 +1,7 @@
 """Users who may sign in, and their roles. Usernames are part of addresses.
 
-A token manages users who may do no more than itself, and no administrators: so with a token that leaked no user can be
-made who could undo its revocation.
+A token manages users whose rights do not exceed its own, and no administrators: so a token that leaked
+makes no user who could undo its revocation.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def list_users(
     state: Literal["", "active", "disabled"] = Query("", description="Only those that may, or may not, sign in."),
     sort: Literal["name", "-name", "role", "-role", "last_sign_in", "-last_sign_in", "state", "-state"] = Query("name"),
 ) -> Any:
-    """Everybody who may sign in to the console, or could once."""
+    """The users who may sign in to the console, or could once."""
     auth.require_all_names(request)
     question = ("users", q, role, state, sort, limit)
     number = page_number(cursor, question)

@@ -1,6 +1,6 @@
 """Users of the wire, who sign requests to the broker, and their entries. Users of the console are in `users`.
 
-A token that may not read message bodies gives nobody the right to consume them: it makes no Super users, no secrets for
+A token that may not read message bodies cannot give the right to consume them: it makes no Super users, no secrets for
 users that exist, and no entries.
 """
 

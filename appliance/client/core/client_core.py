@@ -52,7 +52,7 @@ class ClientCore:
         #: Groups of producers that have sent something.
         self.producers: set[str] = set()
         self.groups: dict[str, Group[Any]] = {}
-        #: Group of a transactional producer -> called when a broker asks how a transaction of it ends.
+        #: Group of a transactional producer -> called when a broker checks how a transaction of it ends.
         self.checkers: dict[str, Callable[[Half, ReceivedMessage], None]] = {}
         #: Correlation id -> request of this client whose reply is waited for.
         self.questions: dict[str, Question] = {}

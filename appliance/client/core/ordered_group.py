@@ -1,7 +1,7 @@
 """A push consumer that keeps the order of each queue: one batch at a time, and only while the queue is locked. PURE.
 
 A lock is this member's for 60 s after the broker granted it, and renewed each 20 s; 30 s after the last grant no new
-batch begins. So another member has the queue only when no handler of this one works on it any more, unless a handler
+batch begins. So another member has the queue only when no handler of this one still works on it, unless a handler
 outlasts a lock that cannot be renewed. A queue that is given up is unlocked behind its handler's end and the last
 commit.
 

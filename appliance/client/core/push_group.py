@@ -33,7 +33,7 @@ from .steps import Call, CallFailed, Do, Sleep, Start, Steps, Together
 
 #: Offsets between the first message not done and the last one fetched: if one handler is stuck, not more come again.
 _MOST_SPAN = 2000
-#: Pause before a message is sent back once more that no broker took.
+#: Pause before a message that no broker took is sent back again.
 _SEND_BACK_PAUSE_S = 1.0
 #: Level for a message whose handler does not end, as Java has it.
 _STUCK_LEVEL = 3
@@ -219,7 +219,7 @@ class PushGroup(Group[PushHeld]):
         return (yield from pull_by(self._directory, self._clock, make, queue, offset, WAIT_S, tags))
 
     def _took(self, held: PushHeld, pulled: Pulled) -> None:
-        if pulled.moved:  # somebody set the group's offset, or messages went: what is here no longer counts
+        if pulled.moved:  # the group's offset was set, or messages went: what is here no longer counts
             self._release(held)
         held.position = pulled.next_offset
         held.messages += pulled.messages
@@ -299,7 +299,7 @@ class PushGroup(Group[PushHeld]):
         yield from ()
 
     def _send_back(self, batch: Batch, message: ReceivedMessage, level: int) -> Steps[bool]:
-        """Send a message back, again and again until a broker takes it; False if it does not matter any more."""
+        """Send a message back, again and again until a broker takes it; False if it no longer matters."""
         while batch.counts():
             try:
                 yield from self._send_back_once(message, level)
@@ -447,7 +447,7 @@ class PushGroup(Group[PushHeld]):
     # --- the end
 
     def stop(self) -> None:
-        """Fetch no more and hand out no more: messages that no handler has come again."""
+        """Stop fetching and handing out: messages that no handler has come again."""
         self.is_stopping = True
         for held in self.held.values():
             self._drop_waiting(held)

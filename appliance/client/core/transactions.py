@@ -1,7 +1,7 @@
 """Transactions: how they end, and the brokers' checks. PURE.
 
 A half message is stored where no consumer sees it, until a producer says that it is committed or rolled back. A broker
-that was told neither checks: it asks a producer of the group that is connected, with the half message.
+that got neither checks: it asks a producer of the group that is connected, with the half message.
 
 Follows RocketMQ 5.3.3 `DefaultMQProducerImpl.endTransaction`, `checkTransactionState`. Differs: a commit and a rollback
 are answered, so that one that did not arrive is known.
@@ -25,7 +25,7 @@ _STAYS = " The half message stays, and the broker asks `check` about it."
 
 
 class Decision(enum.Enum):
-    """How a transaction ends. UNKNOWN: not yet; the broker asks again later."""
+    """How a transaction ends. UNKNOWN: not yet; the broker checks again later."""
 
     UNKNOWN = 0
     COMMIT = 8
@@ -57,7 +57,7 @@ def half_of(group: str, sent: SendResult) -> Half:
 
 
 def half_of_check(address: str, question: RemotingCommand) -> tuple[Half, ReceivedMessage]:
-    """Return the half message that a broker asks about. Raises BadAnswer."""
+    """Return the half message of a broker's check. Raises BadAnswer."""
     who, fields = f"broker at {address}", question.ext_fields
     try:
         record = decode_record(question.body)

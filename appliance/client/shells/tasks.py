@@ -424,12 +424,12 @@ class TaskWorkers:
                 self._working.discard(own)
 
     def is_own(self) -> bool:
-        """True if it is one of these that asks."""
+        """True if the calling task is one of these."""
         return asyncio.current_task() in self._tasks
 
     async def end(self, deadline: float) -> tuple[str, ...]:
         """End the tasks; what none has begun is dropped. Those that work on at the deadline (monotonic) are cancelled,
-        but for the one that asks, and their names returned."""
+        but for the calling one, and their names returned."""
         self._is_ending = True
         for _ in self._tasks:
             self._waiting.put_nowait(None)
@@ -441,7 +441,7 @@ class TaskWorkers:
         return names
 
     def cancel(self) -> None:
-        """End the tasks at once, but for the one that asks."""
+        """End the tasks at once, but for the calling one."""
         self._is_ending = True
         for task in self._tasks - {asyncio.current_task()}:
             task.cancel()

@@ -46,14 +46,14 @@ class Workers:
                 self._working.add(own)
                 # The next task may find all of them at work.
                 if len(self._working) == len(self._threads) < self._most:
-                    with contextlib.suppress(RuntimeError):  # the machine gives no more: those there are do the work
+                    with contextlib.suppress(RuntimeError):  # no further thread starts: those there are do the work
                         self._add()
             self._work(task)
             with self._lock:
                 self._working.discard(own)
 
     def is_own(self) -> bool:
-        """True if it is one of these that asks."""
+        """True if the calling thread is one of these."""
         with self._lock:
             return threading.current_thread() in self._threads
 

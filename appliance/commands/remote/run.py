@@ -412,7 +412,7 @@ def _has_console(command: Command) -> bool:
 
 
 def _set_status(command: Command) -> int:
-    """Show the set's status: from the console, which knows most; if none answers, from the leader store and this
+    """Show the set's status: from the console, which has most of it; if none answers, from the leader store and this
     machine's files."""
     from ..set_status import has_console, set_status
 

@@ -15,7 +15,7 @@ from ...engine.named_tuple import NamedTuple
 from ..users.roles import Rule
 
 # --- how large a body may be, in bytes
-# For an operation without parameters: some programs send `{}` all the same.
+# For an operation without parameters: some programs send `{}` anyway.
 WORD = 1024
 # The settings of a topic, a group or a token; the longest name has 1,024 characters.
 SETTINGS = 16 * 1024

@@ -225,7 +225,7 @@ def _mail(target: Target, mail: Mail, notice: Notice) -> str | None:
                     server.login(mail.user, mail.password)
                 refused = server.send_message(message)
                 with suppress(OSError, smtplib.SMTPException):
-                    server.putcmd("QUIT")  # what comes back matters no more: the mail was taken
+                    server.putcmd("QUIT")  # what comes back does not matter: the mail was taken
             finally:
                 server.close()
     except smtplib.SMTPException as error:

@@ -257,7 +257,7 @@ def start(
     names is not shown to a user or token that may access only some names.
     """
     user: Any = request.user
-    assert kind_of(kind).start.admits(user), "the access table admits nobody else"
+    assert kind_of(kind).start.admits(user), "the access table admits no other"
     job = Job(
         id=new_id(), kind=kind, who=user.label, who_kind=user.kind, created_at_ms=now_ms(), parameters=parameters,
         address=getattr(request, "client_address", ""), target=target, names=list(names),

@@ -1,4 +1,4 @@
-"""The operation of the API that tells what a page shows, as a command line."""
+"""The operation of the API behind a page, as a command line."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def curl(request: HttpRequest) -> str:
 
 
 def command(request: HttpRequest, path: str) -> str:
-    """Return the command that asks for a path below /api/v1/, quoted as an address has it."""
+    """Return the command that gets a path below /api/v1/, quoted as an address has it."""
     address = f"{root_of(request)}/api/v1/{path}"
     return f'curl -H "Authorization: Bearer $ROCKETBOX_TOKEN" {shlex.quote(address)}'
 

@@ -31,7 +31,7 @@ _USER, _HASH, _AT, _SEEN = "user", "password", "confirmed_at", "seen_at"
 _SIGN_IN = "sign_in"
 # A session is renewed at most this often, so that reading pages does not write to the database each time.
 _RENEW_S = 600
-# A clock that nobody sets may go back by this when it is corrected.
+# A clock that is not set may go back by this when it is corrected.
 _SLEWED_S = 5.0
 
 

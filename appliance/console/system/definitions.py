@@ -293,7 +293,7 @@ _REFUSALS_LOGGED = 20
 
 def take_at_start(path: Path) -> None:
     """Import the topics, schemas, groups and alert rules of a file. What is refused is logged and stays as it is. Users
-    are left out: without an administrator nobody could give them the link that they set a password with.
+    are left out: without an administrator they could not get the link that they set a password with.
 
     Raises StartError if the file cannot be read or does not hold definitions.
     """

@@ -13,7 +13,7 @@ from typing import Any
 from django.http import HttpRequest
 
 KEPT_S = 300.0
-#: Most secrets that are kept, and most of one user, whose oldest then goes: nobody takes the room of others.
+#: Most secrets that are kept, and most of one user, whose oldest then goes, so no user takes the room of others.
 MOST, MOST_EACH = 200, 10
 
 _lock = threading.Lock()

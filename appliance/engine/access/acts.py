@@ -19,7 +19,7 @@ from .quotas import Quotas
 
 #: Bytes of a secret that is made here: 160 bits, as hexadecimal text, which no shell and no form changes.
 _SECRET_BYTES = 20
-#: Of this process, so that nobody can try secrets against a mark.
+#: Of this process, so that a mark cannot serve for trying secrets.
 _MARK_KEY = secrets.token_bytes(16)
 
 

@@ -109,7 +109,7 @@ class UserCopies:
             if answer.code != ResponseCode.SUCCESS:
                 raise ValueError(f"the users of the master are not given: {answer.code} {answer.remark}")
             key = session()
-            if not key:  # it was lost meanwhile, and what answers now has proved nothing: anybody can seal with no key
+            if not key:  # it was lost meanwhile, and what answers now proved nothing: a stranger can seal without one
                 raise ValueError("the broker that gives users has not proved that it has the secret")
             body = unseal(key, bytes(answer.body), nonce)
             page = msgspec.json.decode(body, type=Changes)

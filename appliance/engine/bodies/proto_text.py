@@ -41,7 +41,7 @@ _SCALARS = {
     "sfixed64": SFIXED64, "sint32": SINT32, "sint64": SINT64,
 }  # fmt: skip
 _KEYS = frozenset(_SCALARS) - {"double", "float", "bytes"}
-#: What the files of google/protobuf declare.
+#: The declarations of the files of google/protobuf that messages use.
 _KNOWN = {
     "timestamp": "message Timestamp { int64 seconds = 1; int32 nanos = 2; }",
     "duration": "message Duration { int64 seconds = 1; int32 nanos = 2; }",

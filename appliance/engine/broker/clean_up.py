@@ -75,7 +75,7 @@ class CleanUpService:
         """Return the monotonic time in s. Taken before a search, and passed to the removal of what it finds."""
         return self._clock.monotonic()
 
-    # --- what nobody uses
+    # --- what is not used
 
     def unused_groups(self, idle_s: float, awaited: Iterable[str] = ()) -> list[str]:
         """Return the groups that were never used and were quiet for `idle_s`; sorted. awaited: topics for which

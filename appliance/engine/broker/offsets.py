@@ -39,7 +39,7 @@ VERSION_STEP = 500
 MOST_ENTRIES = 250_000
 #: Offsets in all that clients may make, some 100 bytes each: a topic may have very many queues.
 MOST_OFFSETS = 2_000_000
-#: Time for which slaves are told of a move by an administrator, and the name for that; they ask every 3 s. Apache's do
+#: Time for which slaves get a move by an administrator, and the name for that; they ask every 3 s. Apache's do
 #: not read it.
 LATELY_S = 300.0
 LATELY_MOVED = "rocketboxMoved"

@@ -400,7 +400,7 @@ class SlaveSync(ServiceThread):
         self._in_turns(found, lambda some: self._offsets.take_copies(some, by_hand))
         self._in_turns(gone, self._offsets.forget_copies)
         # Moved here when this broker was the master. What became of them since is in the table; when it is the master
-        # again, they are not done once more.
+        # again, they are not repeated.
         for moved_here in list(self._offsets.resets):
             self._offsets.pending.end(moved_here)
 

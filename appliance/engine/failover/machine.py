@@ -316,7 +316,7 @@ def _again(m: Memory, pending: Pending, now: float) -> tuple[Act, ...]:
     return (pending.swap,) if now >= pending.again else ()
 
 
-# --- everybody else
+# --- all others
 
 
 def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:

@@ -108,7 +108,7 @@ class ProgressCut:
 
     def _first_again(self, level: int, offset: int) -> int:
         """Return the offset in the level's queue to go back to: that of the first message whose copy was cut off, or a
-        lower one if the copies cannot be told apart. Deliveries come in the queue's order: only the last ones may have
+        lower one if the copies are alike. Deliveries come in the queue's order: only the last ones may have
         been cut off."""
         settings = self._store.settings
         queues = ConsumeQueueTable(self._store.paths, self._disk, settings.queue_file_bytes, settings.queue_descriptors)

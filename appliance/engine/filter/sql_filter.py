@@ -88,7 +88,7 @@ class SqlFilter(MessageFilter):
         return self._compiled.matches_values(values)
 
 
-# --- what is kept, for all threads: each step on a dict is one C call, so nobody needs a lock
+# --- what is kept, for all threads: each step on a dict is one C call, so no lock is needed
 
 
 #: A compiled expression takes some 60 bytes for each character: 200 MB in the worst case, all of them together.

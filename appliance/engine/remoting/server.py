@@ -333,7 +333,7 @@ class RemotingServer(ServerState):
 
     def make_room(self, peer: bytes) -> bool:
         """Close the connection that was silent for longest of the address with the most. False if that has not at least
-        two more than the address of `peer` (see `message_id.encode_host`): then nobody is closed."""
+        two more than the address of `peer` (see `message_id.encode_host`): then no connection is closed."""
         least = len(self._of_addresses.get(address_of(peer), ())) + 2
         crowd = self._of_addresses.get(self._crowd, {})
         now = self.loop.monotonic

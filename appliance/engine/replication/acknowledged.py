@@ -41,7 +41,7 @@ class ReplicatedPosition:
 
 
 class ConfirmedPosition:
-    """Offset up to which the leader shows the log: a follower shows no more. Moved by its thread, read by anyone."""
+    """Offset up to which the leader shows the log: followers show nothing behind it. Its thread moves it."""
 
     def __init__(self, on_progress: Callable[[], None]) -> None:
         """on_progress: called when it has grown, on the follower's thread."""

@@ -114,7 +114,7 @@ class Home(NamedTuple):
         sock.close()
         tls = self.guard.calls_by
         if tls is not None and not tls.is_own(channel):
-            # It may be anybody with a certificate of the authority; Apache's and older versions take no TLS there.
+            # The peer may be any holder of the authority's certificates; Apache's and older versions take no TLS there.
             raise CannotFollow("it proves no secret, and its certificate is not the one here: it may be anybody's")
         if address not in self.unproved:
             self.unproved.add(address)

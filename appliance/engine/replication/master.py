@@ -133,7 +133,7 @@ class ReplicationServer(ServiceThread):
             self._links += (link,)
         try:
             link.start()
-        except RuntimeError:  # no more threads
+        except RuntimeError:  # no further thread can be started
             self._forget(link)
             raise
 

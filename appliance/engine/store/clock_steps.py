@@ -44,7 +44,7 @@ def is_step(jump_ms: float, passed_ms: float) -> bool:
 
 
 def slewed_ms(passed_ms: float) -> float:
-    """Return by how much a clock that nobody sets may differ from a steady one after a time."""
+    """Return by how much a clock that is not set may differ from a steady one after a time."""
     return STEP_MS + passed_ms * SLEW
 
 

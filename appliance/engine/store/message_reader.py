@@ -52,7 +52,7 @@ class MessageReader:
         self.settling = Settling(self._read_now, most_bytes=_PROPERTY_BYTES_AT_ONCE)
 
     def scan_count(self, max_count: int, wanted: MessageFilter) -> int:
-        """Return how many entries a read may look through: no more than an answer may hold, whatever was asked for."""
+        """Return how many entries a read may look through: at most what an answer may hold, whatever was asked for."""
         return _scan_count(self._settings(), max_count, wanted.codes is not None or wanted.reads_records)
 
     def get(

@@ -24,7 +24,7 @@ from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from .queues.consume_queue_table import ConsumeQueueTable
 from .record_reader import RecordReader
 
-#: A client that asks for messages up to now reads its own clock, a moment before this broker reads its own.
+#: A client that wants messages up to now reads its own clock, a moment before this broker reads its own.
 NEAR_MS = 60_000
 #: A clock may be ahead by this much without being wrong.
 _AHEAD_MS = 1000

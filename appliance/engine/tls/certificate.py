@@ -125,7 +125,7 @@ class Certificate:
         if self._clients == ssl.CERT_REQUIRED:
             self._check_own(pair.context)
         logger.info("tls: serving the certificate in %s, SHA-256 %s", self.file, pair.fingerprint)
-        # It is served all the same: RocketMQ's clients check no certificate unless they are told to.
+        # It is served anyway: RocketMQ's clients check no certificate by default.
         if refusal := pair.refusal_at(time.time()):
             logger.warning("tls: clients that check certificates refuse this one: %s", refusal)
         elif pair.end_s is not None:
@@ -206,7 +206,7 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
         raise ValueError(f"tlsCertFile={certificate_file} has no certificate in PEM form")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
-    # In TLS 1.2 a peer could have handshake after handshake made on the thread that serves everybody's connections.
+    # In TLS 1.2 a peer could have handshake after handshake made on the thread that serves all connections.
     context.options |= ssl.OP_NO_RENEGOTIATION
     try:
         context.load_cert_chain(certificate_file, key_file, _refuse_password)
@@ -240,7 +240,7 @@ def _check_clients(pair: Pair, mode: ssl.VerifyMode, file: str) -> None:
 def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float | None]:
     """Return from when and until when the certificate is valid, as it says itself, in seconds since the epoch. Raises
     SSLCertVerificationError if a client that trusts it refuses it at any time, because it is for other purposes;
-    another SSLError if it serves nobody.
+    another SSLError if it cannot be used.
 
     The library shows a certificate only to a client that has checked it, so this is a handshake with ourselves.
     """

@@ -1,6 +1,6 @@
 """TLS handshakes, on a thread of their own: bounded in number, with a deadline, and with a share for each address.
 
-A connection whose address has no room waits, as no more than a socket, and begins when another one of its address is
+A connection whose address has no room waits, as a bare socket, and begins when another one of its address is
 done. So clients that all connect again at once, after a restart, come in one after the other. Between addresses turns
 are taken.
 """

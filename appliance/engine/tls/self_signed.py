@@ -101,7 +101,7 @@ def _shown(found: Certificate) -> Shown:
 
     try:
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-    except (x509.ExtensionNotFound, ValueError):  # a certificate that breaks the rules is shown all the same
+    except (x509.ExtensionNotFound, ValueError):  # a certificate that breaks the rules is shown, too
         names = None
     left = found.not_valid_after_utc - datetime.datetime.now(datetime.UTC)
     return Shown(

@@ -1,7 +1,7 @@
 """TLS connections after their handshake: a thread that decrypts what peers send, and encrypts what they are sent.
 
 A tunnel joins the peer's socket and one end of a socket pair; the other end is a connection of the server. Each
-direction holds at most one piece that its receiver has not taken yet, and reads no more until it has. So the server's
+direction holds at most one piece that its receiver has not taken yet, and stops reading until it has. So the server's
 own limits for slow peers and for back-pressure reach the peer through the tunnel.
 """
 
@@ -146,7 +146,7 @@ class Tunnel:
         self._server = _End(self._loop, tunnels.turns, peer, inner, self._on_server)
         self._for_peer = memoryview(unsent)  # encrypted
         self._for_server = memoryview(b"")
-        self._peer_ended = False  # no more is read from the peer
+        self._peer_ended = False  # the peer is no longer read
         self._server_ended = False
         self._closed = False
         self._taken_at = -math.inf  # monotonic, when the peer last took something
@@ -279,7 +279,7 @@ class Tunnel:
         if not received:
             self._server_ended = self._peer_ended = True
             try:
-                self._tls.unwrap()  # says that no more comes; the peer's answer is not waited for
+                self._tls.unwrap()  # says that nothing follows; the peer's answer is not waited for
             except ssl.SSLError:
                 pass
         self._send_to_peer()

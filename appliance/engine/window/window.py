@@ -109,7 +109,7 @@ class Window:
         self._set = replica_set
 
     def take_users(self, users: WireUsers | None) -> None:
-        """Take the users of the wire. Called before anybody asks, if access control is on."""
+        """Take the users of the wire. Called before the first question, if access control is on."""
         self._users = users
 
     def watch_certificate(self, check: str, served: Served) -> None:

@@ -1,4 +1,4 @@
-"""What brokers are told of a client."""
+"""What brokers learn of a client."""
 
 import json
 

@@ -101,7 +101,7 @@ def test_a_need_is_told_in_its_own_words_again_when_it_gets_worse_and_when_it_is
 
     judge.needs = away
     judge.look({}, T0 + 3 * MINUTE)
-    assert len(titles()) == 2, "what nobody can say is not over"
+    assert len(titles()) == 2, "what is unknown is not over"
     judge.needs = needs()
     judge.look({}, T0 + 4 * MINUTE)
     assert titles()[2:] == [("resolved", "waiting", f"[prod] Over: {translated(WORSE[3])}")]

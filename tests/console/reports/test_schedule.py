@@ -98,7 +98,7 @@ def test_a_day_that_fails_is_tried_again_and_then_given_up():
 def test_a_clock_that_jumps_ahead_and_back():
     book = caught_up("2026-06-10")
     book.go(ms("2027-06-11 09:00"))
-    assert book.go(ms("2026-06-11 09:00")) == ["2026-06-10"], "the days of next year keep nobody from this one's"
+    assert book.go(ms("2026-06-11 09:00")) == ["2026-06-10"], "the days of next year do not keep from this one's"
     assert book.go(ms("2026-06-10 09:00")) == [], "set back: the day was made"
     assert book.go(ms("2026-06-11 10:00")) == []
     assert book.go(ms("2026-06-12 10:00")) == ["2026-06-11"]

@@ -63,7 +63,7 @@ def test_a_webhook_gets_text_and_figures_once_a_day(told):
     assert "<" not in body["text"]
     assert body["link"] == ""
     assert received.headers["x-rocketbox-signature"].startswith("sha256=")
-    assert tell(DAY) == 0, "it was told"
+    assert tell(DAY) == 0, "it was sent"
     send_all()
     assert len(told.received) == 1
 

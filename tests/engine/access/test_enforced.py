@@ -151,7 +151,7 @@ def test_no_code_of_any_port_is_done_for_who_does_not_sign_or_may_nothing(site, 
                     continue  # without a group they need no right
                 if code in (CODE.VIEW_MESSAGE_BY_ID, CODE.END_TRANSACTION) and isinstance(peer, SignedPeer):
                     continue  # checked when the record is read, below
-                # Names that nobody has, so what is let through by mistake finds something to do.
+                # Names that do not exist, so what is let through by mistake finds something to do.
                 fields = dict.fromkeys(
                     ("topic", "b", "group", "consumerGroup", "groupName", "srcGroup", "destGroup", "producerGroup"), "x"
                 )

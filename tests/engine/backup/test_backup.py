@@ -452,7 +452,7 @@ def test_it_leaves_the_broker_its_room(running: RunningEngine, tmp_path: Path, m
 
     total = 100 << 30
     monkeypatch.setattr(making, "disk_usage", lambda path: DiskUsage(used, total - used))
-    if by_command:  # which asks from another process
+    if by_command:  # from another process
         monkeypatch.setattr(OfflineStore, "lock_holder", lambda self: 1)
     used = int(total * 0.84)
     make()

@@ -21,7 +21,7 @@ SHOP = TEXTS["shop"]
 
 
 def facts(types: Types) -> dict[str, object]:
-    """What is declared; protoc's names for the entries of maps are not of the text."""
+    """Return the declarations, without the names that protoc gives to the entries of maps."""
 
     def of(name: str) -> object:
         entry = types.messages.get(name)

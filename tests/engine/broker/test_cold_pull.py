@@ -173,7 +173,7 @@ def test_a_pull_whose_client_has_gone_is_dropped(topic, engine, cold, jobs, hold
     done = threading.Event()
     engine.broker.pull._cold._pool.submit(done.set)
     assert done.wait(60)
-    assert not read, "nothing is read for nobody"
+    assert not read, "nothing is read without a reader"
     assert len(jobs) == 2, "the pull's one job and this test's"
 
 

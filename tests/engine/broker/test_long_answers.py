@@ -1,4 +1,4 @@
-"""Questions of a few bytes whose answers would be endless: they cost no more than an answer that clients read."""
+"""Questions of a few bytes whose answers would be endless: they cost at most as much as an answer that clients read."""
 
 import threading
 from collections.abc import Iterator

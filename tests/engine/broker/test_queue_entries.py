@@ -6,7 +6,7 @@ from tests.support.engine import RunningEngine
 
 
 def test_the_filter_is_told_of_when_a_group_is_named(tmp_path):
-    """As 5.3.3: mqadmin's queryCq prints no "Filter data" where nobody asked for a group."""
+    """As 5.3.3: mqadmin's queryCq prints no "Filter data" without a group."""
     running = RunningEngine(tmp_path)
     try:
         running.put("Orders", b"x")

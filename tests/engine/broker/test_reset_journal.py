@@ -55,7 +55,7 @@ def test_of_each_queue_the_last_act_waits_until_it_is_over(tmp_path: Path, seed:
                 model.clear()
         assert waiting(journal) == model
         assert journal._open_by == model
-        assert all(journal._open.values()), "an act that nobody waits for takes no room"
+        assert all(journal._open.values()), "an act without a waiting caller takes no room"
 
 
 def test_acts_of_many_groups_are_read_in_proportion(tmp_path: Path) -> None:

@@ -621,7 +621,7 @@ def test_it_waits_twice_as_long_each_time_and_forgets():
 def test_no_slow_member_is_left_out_where_too_few_would_be_left():
     leader = Leading("other", min_in_sync=2)
     assert leader.turns(report(late_s=20.0), seconds=5) == ("me", "other")
-    assert leader.slow == {"other"}, "people are told"
+    assert leader.slow == {"other"}, "people see it"
     assert leader.turns(report(late_s=20.0), report("third"), seconds=5) == ("me", "third")
     # The quick one goes: the slow one is awaited again, and comes back.
     assert leader.turns(report(late_s=20.0), seconds=5) == ("me", "other")

@@ -85,7 +85,7 @@ def test_what_nobody_uses_is_forgotten_and_what_is_in_use_is_bounded():
         make_filter("SQL92", "d > 1")
     assert refused.value.code == 2
     held.pop()
-    assert sql_filter("c > 1"), "what nobody uses makes room"
+    assert sql_filter("c > 1"), "what is not used makes room"
     assert sql_filter("e > 1 " + " OR a = 'x'" * 30), "longer ones have room of their own"
 
 

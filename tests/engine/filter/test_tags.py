@@ -49,7 +49,7 @@ def test_long_expressions_in_use_are_bounded_and_forgotten_afterwards(monkeypatc
         make_filter("TAG", long_expression(f"passing{number}"))
     gc.collect()
     assert len(long_tags._shelves[0].in_use) == 3, "the one in use, and the last two"
-    assert tag_filter(long_expression("first")).codes == first.codes, "of nobody in particular, and not kept"
+    assert tag_filter(long_expression("first")).codes == first.codes, "of no connection, and not kept"
     assert make_filter("TAG", "||" * 300).codes is None
 
 

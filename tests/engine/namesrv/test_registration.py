@@ -508,7 +508,7 @@ def test_the_text_of_an_unchanged_table_is_made_once(topics: Topics, monkeypatch
     topics.put(topic("New"))
     assert table._parts
     table.increment([topic("New")], None)
-    assert not table._parts, "a text that nobody will ask for is not kept"
+    assert not table._parts, "a text that will not be wanted is not kept"
     del made[3:]
     ((version, body),) = table.whole()
     assert len(made) == 7

@@ -32,7 +32,7 @@ def recorded():
                     yield frame[8 : 8 + int.from_bytes(frame[5:8], "big")]
 
 
-#: As C++, Go and people write them, and as nobody should.
+#: As C++, Go and people write them, and as none should.
 READ = [
     b'{"code":0}\n',
     b' { "opaque" : 7 , "code" : 1 , "unknown" : [ { } ] } ',

@@ -89,7 +89,7 @@ def test_frames_are_apaches_to_the_byte(rig, permissive, version, takes_tls_too)
             data[event.offset - FILE : event.offset - FILE + len(event.body)] = event.body
     one = rig({0: b"x" * FILE, FILE: bytes(data)})
     one.guard = permissive if takes_tls_too else NO_GUARD
-    one.end = FILE  # a slave that asks for all is served from its last file on
+    one.end = FILE  # a slave that wants all is served from its last file on
     conn, slave, compared = 0, None, 0
     for event in events:
         if event.conn != conn:

@@ -23,7 +23,7 @@ def test_bytes_behind_are_told_as_time_behind():
     assert log.behind_s(250, 61.0) == 1.0
     assert log.behind_s(200, 61.0) == 1.0, "the byte at 200 came with the third look"
     assert log.behind_s(150, 61.0) == 59.0
-    assert log.behind_s(50, 61.0) is None, "it was there before anybody looked"
+    assert log.behind_s(50, 61.0) is None, "it was there before the first look"
 
 
 def test_many_looks_are_thinned_and_old_delays_get_coarser():

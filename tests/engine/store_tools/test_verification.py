@@ -121,7 +121,7 @@ def test_a_byte_that_no_crc_of_apaches_covers_is_found_by_the_blocks(ours):
     (block,) = damage(ours)
     assert (block.kind, block.file, block.at) == ("block", "commitlog/00000000000000000000", 0)
     (ours / "rocketbox" / "blocks" / f"{0:020d}").unlink()
-    assert damage(ours) == [], "without block checksums nobody can know"
+    assert damage(ours) == [], "without block checksums it cannot be known"
 
 
 def test_a_damaged_length_does_not_hide_what_follows(ours):

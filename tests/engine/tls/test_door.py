@@ -219,7 +219,7 @@ def test_an_internal_error_ends_one_connection_only(rig, monkeypatch):
 
 
 def test_a_peer_cannot_negotiate_again(rig):
-    """Python's client cannot ask for it, so this looks at what the server's side was told."""
+    """Python's client cannot ask for it, so this looks at what the server's side got."""
     context = rig.door.certificate.context
     assert context.options & ssl.OP_NO_RENEGOTIATION
     assert context.minimum_version == ssl.TLSVersion.TLSv1_2

@@ -65,7 +65,7 @@ def test_a_peer_that_reads_late_gets_everything_and_the_broker_waits(rig):
     peer.sock.setblocking(False)
     bodies = [random.Random(opaque).randbytes(1 << 20) for opaque in range(24)]
     frames = memoryview(b"".join(request(ECHO, opaque, body) for opaque, body in enumerate(bodies)))
-    while True:  # until nobody takes any more: the answers are in the way
+    while True:  # until neither side takes a byte: the answers are in the way
         try:
             frames = frames[peer.sock.send(frames[:16384]) :]
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError):

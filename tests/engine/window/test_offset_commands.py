@@ -226,7 +226,7 @@ def test_it_is_taken_back_once(filled):
     assert (listed.id, listed.by, listed.kind, listed.asked) == (done.id, "alice", "reset", "earliest")
     assert moves(listed)[:2] == [(0, 7, 0, 7, 0), (1, 5, 0, 5, 0)]
     preview = filled.window.offset_commands.undo(done.id, dry_run=True)
-    assert offsets(filled) == {0: 0, 1: 0, 2: 0, 3: 0}, "commits wait for a member that knows, and nothing was done"
+    assert offsets(filled) == {0: 0, 1: 0, 2: 0, 3: 0}, "commits wait for a member that has it, and nothing was done"
     undone = filled.window.offset_commands.undo(done.id, revision=preview.revision, by="bob")
     assert (undone.kind, undone.asked, undone.by) == ("undo", str(done.id), "bob")
     assert offsets(filled) == {0: 7, 1: 5}, "queues without an offset have none again"

@@ -23,7 +23,7 @@ def test_each_time_that_members_are_told_counts_from_the_second_look_on(running)
     wait_for(lambda: counted(running, "billing") == 3, "the other one is told")
     first.close()
     wait_for(lambda: running.window.groups.detail("billing").clients == 0, "the last one leaves")
-    assert rebalances(running) == {"billing": 1}, "of the last one that left nobody was told"
+    assert rebalances(running) == {"billing": 1}, "of the last one that left there was no member to notify"
 
 
 def test_a_broadcasting_group_shares_nothing_out(running):

@@ -1,4 +1,4 @@
-"""Groups that will lose messages are told of before it happens, by age, by a topic's own retention and by the disk."""
+"""Groups that will lose messages are shown before it happens, by age, by a topic's own retention and by the disk."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class Frame:
 
 
 def facts_of(value: int) -> DayFacts:
-    """Return facts with rows derived from `value`, so that days can be told apart, and with odd names."""
+    """Return facts with rows derived from `value`, so that days differ, and with odd names."""
     return {
         table.name: [
             tuple(f'%"{n},\x01ü{row}' if kind == "string" else value + row for n, (_, kind) in enumerate(table.columns))

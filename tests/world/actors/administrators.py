@@ -30,7 +30,7 @@ def make(world: World, act: Act) -> str:
     if answer is None:
         return "no answer"
     if answer.code != 0:
-        if world.has_faults:  # it could not be saved; until a start nobody knows what is
+        if world.has_faults:  # it could not be saved; until a start it is unknown what is
             world.oracle.narrowed(topic)
             world.learn_topics()
             world.oracle.doubtful.add(topic)

@@ -64,7 +64,7 @@ MOST_BYTES = 128 << 20
 _BLOCK = 4096
 #: Most records kept that could not be written and wait for the next write.
 _OWED_LIMIT = 10_000
-#: Longest wait of a member of the set that asks for records, while some are written.
+#: Longest wait of a member of the set for records that are being written.
 _ASKED_S = 0.5
 
 

@@ -191,7 +191,7 @@ class OffsetResets:
     ) -> ResetRecord:
         """Do what was planned; durable on return.
 
-        check: called when no commit changes the group's offsets any more; may raise Conflict, and nothing is done then.
+        check: called once no commit changes the group's offsets; may raise Conflict, and nothing is done then.
         Refuses with 26, 17 or 1 if the group, a topic or the offsets are gone since then, with 1 if it cannot be
         written down, with 2 if too many moves wait for their consumers or the broker stops. Nothing was done then,
         except that a broker that stops may do it at its next start.

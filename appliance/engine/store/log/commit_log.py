@@ -311,7 +311,7 @@ class CommitLog(StageState):
     # --- removing, on remoting-io
 
     def refuse(self, reason: str | None, by: str = "disk") -> None:
-        """Take no more records on behalf of `by`, for a temporary reason. None withdraws it: the log takes records
+        """Refuse further records on behalf of `by`, for a temporary reason. None withdraws it: the log takes records
         again unless another part refuses them. Staged records are still written."""
         if reason is None:
             self._refusals.pop(by, None)

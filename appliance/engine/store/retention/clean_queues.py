@@ -86,7 +86,7 @@ class QueueTrimmer:
         self._raised: list[Raised] = []
         #: Physical offset of a queue's first entry, where it was looked up.
         self._first_physical: dict[ConsumeQueue, int] = {}
-        #: Below this file number a queue has no more files to delete: they are gone, or the last one has to stay.
+        #: Below this file number a queue has no file to delete: they are gone, or the last one has to stay.
         self._first_file: dict[ConsumeQueue, int] = {}
 
     def follow_log(self, file_pause_s: float) -> int:

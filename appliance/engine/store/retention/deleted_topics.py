@@ -11,7 +11,7 @@ behind them; otherwise a consumer with an offset of the old one would skip messa
 queues whose messages were gone before this log began, as their master reported. If the log has a smaller offset behind
 that place, the log is right: Apache's brokers begin at 0 again.
 late: as topics, but the note came from the master when queues here had messages of the next topic already. Their older
-entries stay, below the minimum offset; only what waits for the deleted topic is told by this.
+entries stay, below the minimum offset; only what waits for the deleted topic reads this.
 
 The checksums are needed because one flipped digit could assign live messages to a deleted topic.
 """

@@ -1,1 +1,1 @@
-"""Connected clients, and questions that the broker asks them."""
+"""Connected clients, and the broker's questions to them."""

@@ -24,7 +24,7 @@ INTEREST_S = 5.0
 #: Interval at which the slow values are refreshed: clients commit their offsets every 5 s, so they hardly move faster.
 STANDING_S = 5.0
 BEHIND_SHOWN = 8
-#: Needs in a frame at most; a page asks for the whole list when these change.
+#: Needs in a frame at most; a page fetches the whole list when these change.
 NEEDS_TOLD = 30
 _WORST = ("ok", "warning", "failed")
 

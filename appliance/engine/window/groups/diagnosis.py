@@ -62,7 +62,7 @@ MOST_NAMED = 100
 #: Addresses that a sentence names at most.
 MOST_HOSTS = 5
 #: Number of queues for which the message that holds them up is shown, the time limit for finding its deliveries, and
-#: how long those deliveries are remembered, since a page asks every few seconds.
+#: how long those deliveries are remembered, since a page comes back every few seconds.
 MOST_TOLD = 8
 DELIVERIES_S = 0.1
 DELIVERIES_KEPT_S = 10.0

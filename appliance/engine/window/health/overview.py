@@ -95,7 +95,7 @@ class OverviewView:
         self._system = system
 
     def snapshot(self) -> s.Overview:
-        """Return the front page: rates, needs, checks, the groups furthest behind. Made for each call: a page asks for
+        """Return the front page: rates, needs, checks, the groups furthest behind. Made for each call: a page fetches
         it once, and follows `live_frame` from then on."""
         disk = self._disk.figures()
         full_at, full_why = self._disk.full_at_ms(disk)

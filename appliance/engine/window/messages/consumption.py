@@ -138,7 +138,7 @@ def _stands(copy: Copy, group: str, evidence: Evidence) -> m.DeliveryState:
 
 
 def _blocked(group: str, record: Record, info: ConsumerGroupInfo | None, evidence: Evidence) -> Sentence | None:
-    """Return why the group cannot consume the queue at all; None if the broker knows no reason."""
+    """Return why the group cannot consume the queue at all; None without a known reason."""
     config, topic = evidence.group(group), evidence.topic(record.topic)
     if config is None:
         return say("group_is_gone")

@@ -51,7 +51,7 @@ class FoundMessage:
         return "half" if shown.kind in ("half", "discarded") else "delayed" if shown.group is None else ""
 
     def hit(self, keys: Collection[str], is_over: bool = False) -> m.SearchHit:
-        """Return the message as a hit of a search for any of `keys`. is_over: True if the broker knows that it has
+        """Return the message as a hit of a search for any of `keys`. is_over: True if the broker has seen that it has
         stopped waiting for what `awaits` names."""
         shown = self.shown
         dead = self._dead_of()

@@ -1,7 +1,7 @@
 """Sends messages from elsewhere to a topic as copies: they keep what their sender set, not what a broker set.
 
 A copy keeps body, tag, keys, flag and the properties that users set. It is born now, on this host, under a unique id
-that the caller chose, so that after a crash its copies can be told from all other messages. Copies are appended as the
+that the caller chose, so that after a crash its copies differ from all other messages. Copies are appended as the
 broker's own messages (`OwnAppends`): checked as a test message is, stored with their tick, answered once durable.
 """
 

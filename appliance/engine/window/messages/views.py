@@ -184,8 +184,8 @@ class MessageViews:
         return self.page(topic, **{"newest_first": False, **asked}, make_row=copy_of)
 
     def lines(self, topic: str, body_chars: int, **asked: Any) -> m.MessagePage:
-        """As `page`, but its rows are `MessageLine`, with at most `body_chars` characters of each body. Needs the grant
-        to read bodies; the caller checks that."""
+        """Return a page whose rows are `MessageLine`, with at most `body_chars` characters of each body. Needs the
+        grant to read bodies; the caller checks that."""
 
         def line_of(record: Record) -> m.MessageLine:
             schema = self._schema_of(topic_of(record))

@@ -19,7 +19,7 @@ _ROLES = ("fenced", "follower", "leader", "frozen")
 
 
 def set_findings(view: SetView) -> Iterator[Finding]:
-    """Yield what the checks of a set show, the store's first, and what else needs somebody."""
+    """Yield what the checks of a set show, the store's first, and what else needs a person."""
     if not view.store_ok:
         yield failed("leader_store", view.store_why or say("set_store_silent", store=view.store))
     elif view.store_warning is not None:
@@ -66,7 +66,7 @@ def _copies(view: SetView) -> Finding:
 
 
 def _of_member(member: MemberView) -> Iterator[Finding]:
-    """Yield what the leader knows of another member that needs somebody."""
+    """Yield what the leader knows of another member that needs a person."""
     name = member.addr or member.uuid
     if member.slow_ms is not None:
         code = "set_member_slow_kept" if member.in_sync else "set_member_slow"

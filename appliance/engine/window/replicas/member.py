@@ -1,4 +1,4 @@
-"""The set of brokers as this member sees it, and an operator's commands to it. It asks no other member: it shows what
+"""The set of brokers as this member sees it, and an operator's commands to it. No other member is asked: it shows what
 fail-over saw in its last turn."""
 
 from __future__ import annotations

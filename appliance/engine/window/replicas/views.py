@@ -148,10 +148,10 @@ class ReplicationView:
             serves_reads=self._options.config.broker.slave_read_enable,
         )
 
-    # --- what of it is well, and what needs somebody
+    # --- what of it is well, and what needs a person
 
     def findings(self) -> Iterator[Finding]:
-        """Yield the check that a slave follows, or that a master's slaves do, and what needs somebody; nothing if there
+        """Yield the check that a slave follows, or that a master's slaves do, and what needs a person; nothing if there
         is neither. Nothing of a member of a set, too: `ProcessWindow.checks` adds the set's, which work without a
         broker."""
         if self._set is not None:

@@ -24,7 +24,7 @@ from ...bodies.work import SCHEMA_BYTES, BadSchema, Undecided, Unfit
 from ...clock import SYSTEM, Clock
 from ...failover.stores.json_calls import CallFailed, Endpoint, TooLong
 
-#: Time for one question, with all of its answer; and for how long a registry that did not answer is asked no more.
+#: Time for one question, with all of its answer; and for how long a registry that did not answer is left alone.
 TIMEOUT_S, AWAY_S = 3.0, 5.0
 #: The schema is a text in JSON, which may double it.
 _ANSWER_BYTES = 2 * SCHEMA_BYTES + 4096
@@ -100,7 +100,7 @@ class Registry(BodyReader):
                 thread = threading.Thread(target=self._ask_in_turn, args=(number,), name="schema-registry", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # there can be no more threads
+                except RuntimeError:  # no further thread can be started
                     self._asking.release()
         if found is None:
             raise Undecided("its schema is being asked for")

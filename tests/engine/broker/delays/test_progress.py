@@ -67,7 +67,7 @@ def test_the_file_of_apache_is_read_and_written_as_it_is(version, tmp_path, cloc
     after = path.read_bytes()
     if version == "5.3.3":
         assert after == before.replace(b"{1:7,16:0", b"{1:8,16:0")
-    else:  # which knows no version
+    else:  # which has no version
         assert after.partition(b',\n\t"offsetTable":')[2] == before.partition(b'"offsetTable":')[2].replace(b"7", b"8")
     assert path.with_name("delayOffset.json.bak").read_bytes() == before
 

@@ -105,7 +105,7 @@ def test_delivery_and_an_act_exclude_each_other(disk: RecordingDisk) -> None:
     assert opened.claim(3, 3) is Claim.DELIVERED
     assert opened.claim(3, 6) is Claim.YOURS
     assert opened.claim(3, 6) is Claim.TAKEN
-    assert opened.enter(3, 4, 10) == 6, "delivery stops before a message somebody acts on"
+    assert opened.enter(3, 4, 10) == 6, "delivery stops before a message that is acted on"
     assert opened.enter(3, 6, 10) == 6
     opened.release(3, [6])
     assert opened.enter(3, 6, 10) == 10

@@ -35,22 +35,29 @@ def port_in_use(store):
     return store._client._connection._socket.getpeername()[1]
 
 
-def swapped(store, value, expected):
-    """Set the key; return its revision, also when an earlier try did so and only its answer did not come."""
-    try:
-        return store.swap(KEY, value, expected)
-    except SwapConflict:
-        found = store.read(KEY)
-        assert found is not None
-        assert found[0] == value
-        return found[1]
+def swap(store, value, expected, key=KEY):
+    """Set the key, if need be by several tries; return its revision.
+
+    An earlier try may have done so, and only its answer did not come: a starved server is late.
+    """
+
+    def once():
+        try:
+            return store.swap(key, value, expected)
+        except SwapConflict:
+            found = store.read(key)
+            assert found is not None
+            assert found[0] == value
+            return found[1]
+
+    return wait_for(once, f"a swap to {value!r}", not_yet=(StoreUnavailable,))
 
 
 @pytest.mark.parametrize("fault", ["kill", "pause"])
 def test_the_server_that_is_asked_goes_and_another_answers(tmp_path, request, fault):
     with ZooKeeper(tmp_path / "zookeeper", members=3) as zookeeper:
         store = opened(request, zookeeper.url)
-        revision = wait_for(lambda: swapped(store, b"one", None), "a first swap", not_yet=(StoreUnavailable,))
+        revision = swap(store, b"one", None)
         port = port_in_use(store)
         member = next(member for member in zookeeper.members if member.port == port)
         getattr(member, fault)()
@@ -59,7 +66,7 @@ def test_the_server_that_is_asked_goes_and_another_answers(tmp_path, request, fa
         print(f"{fault}: back after {time.monotonic() - gone:.2f} s")
         assert found == (b"one", revision)
         assert port_in_use(store) != port
-        revision = wait_for(lambda: swapped(store, b"two", revision), "a swap", not_yet=(StoreUnavailable,))
+        revision = swap(store, b"two", revision)
         if fault == "pause":
             member.resume()
         else:
@@ -72,7 +79,7 @@ def test_a_session_that_is_lost_is_replaced(one, request):
     key = "/rocketbox/session/state"
     with TcpRelay(one.members[0].address) as relay:
         store = opened(request, f"zookeeper://{relay.address}", timeout_s=1.0)
-        revision = store.swap(key, b"one", None)
+        revision = swap(store, b"one", None, key)
         session = store._client.client_id
         relay.refuse = True
         # Its own session beside: when that one would be gone, the other is, too.
@@ -80,7 +87,7 @@ def test_a_session_that_is_lost_is_replaced(one, request):
         relay.refuse = False
         assert wait_for(lambda: store.read(key), "it is back", not_yet=(StoreUnavailable,)) == (b"one", revision)
         assert store._client.client_id != session
-        store.swap(key, b"two", revision)
+        swap(store, b"two", revision, key)
 
 
 def test_what_cannot_be_asked_is_not_kept_for_later(one, request):
@@ -100,7 +107,7 @@ def test_a_swap_whose_connection_breaks_is_unknown_and_its_repeat_definite(one, 
     key = "/rocketbox/breaks/state"
     with TcpRelay(one.members[0].address) as relay:
         store = opened(request, f"zookeeper://{relay.address}", timeout_s=5.0)
-        revision = store.swap(key, b"one", None)
+        revision = swap(store, b"one", None, key)
         relay.swallow_after = (b"nonce",)
         cuts = threading.Thread(target=lambda: relay.swallowed.wait(60) and relay.cut())
         cuts.start()
@@ -140,7 +147,7 @@ def test_nodes_of_a_user_are_for_that_user(one, request):
     above = "/private"
     access = {"user": "box", "password": "secret", "prefix": above, "timeout_s": 3.0}
     store = opened(request, one.url, **access)
-    revision = store.swap(f"{above}/set/state", b"one", None)
+    revision = swap(store, b"one", None, f"{above}/set/state")
     assert store.read(f"{above}/set/state") == (b"one", revision)
     for other in ({**access, "password": "wrong"}, {**access, "user": ""}):
         stranger = opened(request, one.url, **other)
