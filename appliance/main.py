@@ -38,7 +38,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
                                      what the console does, from a shell; NOUN --help
        rocketbox backup TARGET [options]     copy the data directory, running or not; --check one
        rocketbox restore BACKUP --into DIR   make a data directory of a backup
-       rocketbox bundle FILE.zip [options]   what a helper from afar needs, without secrets
+       rocketbox bundle FILE.zip [options]   for support: diagnostics without secrets or messages
        rocketbox --version"""
 
 # Commands that call a running server; the rows of `console/acts` have them.

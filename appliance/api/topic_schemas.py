@@ -192,9 +192,10 @@ class PurgeIn(In):
 
 
 class SchemaIn(In):
-    """The schema of a topic's bodies. kind avro: `schema` is its JSON. kind protobuf: a FileDescriptorSet, as
-    `protoc --include_imports --descriptor_set_out` writes it, and `message` the full name of a message in it. kind
-    registry: neither; each body names its Avro schema by id, in the registry of the option schemaRegistry."""
+    """The schema of a topic's bodies. kind avro: `schema` is its JSON. kind protobuf: the text of a .proto file, or a
+    FileDescriptorSet as `protoc --include_imports --descriptor_set_out` writes it, and `message` the full name of a
+    message in it. kind registry: neither; each body names its schema, in Avro or Protobuf, by an id in the registry of
+    the option schemaRegistry."""
 
     kind: Literal["avro", "protobuf", "registry"]
     schema_: TextBodyIn | Base64BodyIn | None = Field(None, alias="schema")

@@ -19,7 +19,7 @@ from ..engine.plain_text import plain
 USAGE = """\
 usage: rocketbox bundle FILE.zip [--manifest] [--json] [options of serve, as --data-dir DIR]
 
-Writes what a helper from afar needs: the checks of doctor, options, names and sizes of files. --manifest
+Writes diagnostics for support: the checks of doctor, options, names and sizes of files. --manifest
 only says what would be in it. No messages, passwords, tokens or keys are in it; the page System / Support bundle of a
 running console adds its figures and its log. Exit status: 0 written, 2 it was not."""
 

@@ -64,9 +64,9 @@ def examine(arguments: Sequence[str]) -> Diagnosis:
     look_at_machine(found, existing(config.data_dir), options.console)
     store = open_store(found, config) if "broker" in config.roles else None
     try:
-        running = store is not None and store.lock_holder() is not None
-        look_at_place(found, config, running)
-        look_at_ports(found, config, options, running)
+        holder = None if store is None else store.lock_holder()
+        look_at_place(found, config, running=holder is not None)
+        look_at_ports(found, config, options, holder)
         served = config.broker.tls_mode != "disabled" and (config.broker.tls_cert_file, config.broker.tls_key_file)
         for pair in dict.fromkeys(one for one in (served, options.https) if one):
             look_at_certificate(found, *pair)

@@ -1,4 +1,4 @@
-"""A support bundle: what a helper from afar needs, without secrets, messages, and names of users.
+"""A support bundle: diagnostics for those who help from afar, without secrets, messages, and names of users.
 
 A zip of a few texts. Its manifest says what each of them is, before anything is handed out.
 """

@@ -20,6 +20,9 @@ from ..main import what_strangers_can_do
 from ..runtime import is_loopback
 from .diagnosis import Diagnosis, size_text
 
+_SAME_OPTIONS = "give doctor the options that serve was started with"
+#: A socket's state in /proc/net/tcp.
+_LISTEN = "0A"
 _FORGETS = ("tmpfs", "ramfs")
 _SHARED = ("nfs", "nfs4", "cifs", "smb3", "9p", "fuse.sshfs")
 
@@ -159,8 +162,8 @@ def _disk(found: Diagnosis, config: EngineConfig, running: bool) -> None:
         found.ok("disk", text)
 
 
-def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions, running: bool) -> None:
-    """Ports must be free when no broker runs here, and answer when one does."""
+def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions, holder: int | None) -> None:
+    """Ports must be free when no broker runs here, and be its own and answer when one does. holder: its process."""
     ports: list[tuple[str, int]] = []
     if "broker" in config.roles and config.broker_port:
         ports += [("broker", config.broker_port), ("broker's VIP", config.broker_port - VIP_DISTANCE)]
@@ -168,8 +171,14 @@ def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions,
         ports.append(("name server", config.namesrv_port))
     if options.console and options.http_port:
         ports.append(("console", options.http_port))
+    own = None if holder is None else listening_ports(holder)
     for name, port in ports:
-        if running:
+        if own is not None and port not in own:
+            others = ", ".join(map(str, sorted(own))) or "no port"
+            text = f"The {name} of process {holder} does not listen on {port}: it listens on {others}."
+            found.warn("port", text, _SAME_OPTIONS)
+            continue
+        if holder is not None:
             _answers(found, name, config.bind, port)
             continue
         try:
@@ -189,12 +198,27 @@ def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions,
         found.warn("address", what_strangers_can_do(config), "keep these ports behind a firewall")
 
 
+def listening_ports(pid: int) -> set[int] | None:
+    """Return the TCP ports on which a process listens; None if that is not known. Source: proc(5)."""
+    try:
+        of_process = {os.stat(one.path).st_ino for one in os.scandir(f"/proc/{pid}/fd")}
+        found = set()
+        for name in ("tcp", "tcp6"):
+            for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
+                fields = line.split()
+                if fields[3] == _LISTEN and int(fields[9]) in of_process:
+                    found.add(int(fields[1].rpartition(":")[2], 16))
+    except (OSError, ValueError, IndexError):
+        return None
+    return found
+
+
 def _answers(found: Diagnosis, name: str, bind: str, port: int) -> None:
     host = local_host(bind)
     try:
         socket.create_connection((host, port), 2.0).close()
     except OSError as error:
         text = f"The {name} does not answer on {host}:{port}: {error.strerror or error}."
-        found.warn("port", text, "give doctor the options that serve was started with")
+        found.warn("port", text, _SAME_OPTIONS)
     else:
         found.ok("port", f"The {name} answers on {host}:{port}.")

@@ -41,11 +41,12 @@ def size_text(count: float, unit: str = "B") -> str:
 
 
 def span_text(ms: float) -> str:
-    """Return a span in its two largest units: "2 d 4 h", "4 min 10 s", "7 s"."""
+    """Return a span in its two largest units, without a second one that is 0: "2 d 4 h", "4 min 10 s", "5 min"."""
     seconds = int(ms) // 1000
     for larger, smaller, each, part in (("d", "h", 86_400, 3600), ("h", "min", 3600, 60), ("min", "s", 60, 1)):
         if seconds >= each:
-            return f"{seconds // each} {larger} {seconds % each // part} {smaller}"
+            rest = seconds % each // part
+            return f"{seconds // each} {larger}" + (f" {rest} {smaller}" if rest else "")
     return f"{seconds} s"
 
 

@@ -116,8 +116,30 @@ def test_a_killed_broker_is_told_from_a_running_one(ours):
     store.stop()
     lines = {line["name"]: line for line in json.loads(answer.stdout)}
     assert lines["lock"]["text"] == f"Process {os.getpid()} has the store open."
-    assert "does not answer" in lines["port"]["text"], "this test has no broker around its store"
+    assert "does not listen on" in lines["port"]["text"], "this test has no broker around its store"
     assert answer.returncode == 0
+
+
+def test_the_port_of_another_process_is_not_taken_for_the_brokers(ours):
+    directory, options = ours
+    port = options[options.index("--broker-port") + 1]
+    code = "import socket, sys; s = socket.create_server(('127.0.0.1', int(sys.argv[1]))); print(); sys.stdin.read()"
+    store = StoreUnderTest(directory, segment_bytes=131072).open()
+    command = [sys.executable, "-m", "appliance.main", "doctor", "--json", *options]
+
+    def told_of_ports():
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return [line["text"] for line in json.loads(answer.stdout) if line["name"] == "port"]
+
+    try:
+        with subprocess.Popen([sys.executable, "-c", code, port], stdin=-1, stdout=-1) as other:
+            other.stdout.readline()
+            assert f"The broker of process {os.getpid()} does not listen on {port}" in told_of_ports()[0]
+            other.stdin.close()
+        with socket.create_server(("127.0.0.1", int(port))):
+            assert told_of_ports()[0] == f"The broker answers on 127.0.0.1:{port}."
+    finally:
+        store.stop()
 
 
 def test_a_taken_port_is_named(ours):

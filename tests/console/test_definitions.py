@@ -47,6 +47,37 @@ def test_all_of_it_comes_out_and_in_again_without_a_difference(admin, broker, to
     assert "chip bad" not in page, "nothing is refused"
 
 
+def test_schemas_come_out_and_in_again_with_their_topics(admin, broker, topic):
+    avro = b'{"type": "record", "name": "Order", "fields": [' + b" " * 5000 + b'{"name": "id", "type": "long"}]}'
+    proto = b'syntax = "proto3";\npackage shop; message Order { string id = 1; } message Line {}\n'
+    broken = "rocketbox: 1\nschemas:\n  new-topic: {kind: avro, schema: ['{']}\n"
+    given = {topic: ("avro", avro, ""), f"{topic}-p": ("protobuf", proto, "shop.Order")}
+    broker.topic_commands.create(f"{topic}-p")
+    for name, (kind, data, message) in given.items():
+        broker.schemas.put(name, kind=kind, data=data, message=message)
+    text = text_of(admin)
+    assert text == text_of(admin)
+    page = content(admin.post("/system/definitions/", {"text": text, "step": "preview"}))
+    assert 'value="apply"' not in page, "there is nothing to do"
+    for name in given:
+        broker.topic_commands.delete(name, force=True)
+    assert 'value="apply"' in content(admin.post("/system/definitions/", {"text": text, "step": "preview"}))
+    admin.post("/system/definitions/", {"text": text, "step": "apply"})
+    for name, (kind, data, message) in given.items():
+        found = broker.schemas.get(name)
+        assert (found.kind, found.data, found.message) == (kind, data, message)
+    assert AuditEntry.objects.filter(action="topic.schema", target=f"{topic}-p").count() == 1
+    assert "it is not JSON" in content(admin.post("/system/definitions/", {"text": broken, "step": "preview"}))
+
+
+def test_a_schema_without_room_is_left_out_and_named(admin, broker, topic, monkeypatch):
+    monkeypatch.setattr("appliance.console.system.definitions._SCHEMA_CHARS", 20)
+    broker.schemas.put(topic, kind="avro", data=b'{"type": "string"}')
+    text = text_of(admin)
+    assert f"the schema of {topic}" in text
+    assert topic not in parse(text)["schemas"]
+
+
 def _figure() -> str:
     from appliance.console.alerts.figures import FIGURES
 

@@ -37,6 +37,23 @@ def test_pages_walk_a_snapshot_that_new_messages_do_not_move(client_as, broker, 
     assert keys == [f"k{number}" for number in range(60)]
 
 
+def test_a_list_shows_bodies_to_those_who_may_read_them(client_as, broker, topic):
+    broker.sender.send(topic, b'{"city": "Gent"}')
+    broker.sender.send(topic, HOSTILE.encode() + b"x" * 300)
+    asked = {"topic": topic, "bodies": "on"}
+    assert "Gent" not in client_as("viewer").get("/messages/", asked).content.decode()
+    reader = client_as("operator", "may_read_bodies")
+    assert "Gent" not in reader.get("/messages/", {"topic": topic}).content.decode()
+    assert AuditEntry.objects.filter(action="message.read", target=topic).count() == 0
+    page = reader.get("/messages/", asked).content.decode()
+    assert "{&quot;city&quot;: &quot;Gent&quot;}" in page
+    assert escape(HOSTILE) in page
+    assert HOSTILE not in page
+    assert "x…" in page
+    assert (entry().action, entry().target, entry().after) == ("message.read", topic, {"messages": 2})
+    assert b"Gent" not in reader.get("/messages/", asked | {"format": "csv"}).content, "a file is an export"
+
+
 @pytest.mark.parametrize(
     ("asked", "status"),
     [

@@ -168,7 +168,7 @@ def test_a_day_on_which_nothing_was_is_no_mistake(client_as, broker, data_dir):
     report_days.put(data_dir, groups=())
     text = shown(client_as("viewer"), "report", DAY, "group-health")
     assert "not known" in text
-    assert "There were none." in text
+    assert "Nothing to show." in text
 
 
 def test_names_are_shown_as_they_are_and_run_nowhere(client_as, broker, data_dir):

@@ -211,6 +211,32 @@ def test_a_schema_is_given_replaced_and_removed_and_its_bodies_are_shown(client_
     assert "as=decoded" not in reader.get(body).content.decode()
 
 
+def test_a_long_body_is_shown_as_a_whole_to_those_who_may_export(client_as, broker, topic):
+    operator = client_as("operator")
+    schema = SimpleUploadedFile("a.avsc", b'"string"')
+    reader, exporter = client_as("viewer", "may_read_bodies"), client_as("admin", "may_read_bodies", "may_export")
+    operator.post(f"/topics/{topic}/schema/", {"kind": "avro", "schema": schema})
+    for body in (b"\x90\x80\x08" + b"x" * 65_541 + b"end", b'{"n": "' + b"x" * 65_541 + b'end"}'):
+        sent = broker.sender.send(topic, body)
+        for place in ("", "content/"):
+            address = f"/messages/{sent.offset_id}/{place}"
+            page = reader.get(address).content.decode()
+            assert "xend" not in page
+            assert "takes the right to export" in page
+            assert "xend" in exporter.get(address).content.decode()
+
+
+def test_a_proto_file_is_a_schema_and_is_shown_as_it_was_given(client_as, broker, topic):
+    operator, address = client_as("operator"), f"/topics/{topic}/schema/"
+    text = b'syntax = "proto3"; package shop; message Order { string id = 1; }'
+    given = {"kind": "protobuf", "schema": SimpleUploadedFile("order.proto", text), "message": ""}
+    assert operator.post(address, given).status_code == 302
+    sent = broker.sender.send(topic, b"\x0a\x03tea")
+    page = client_as("viewer", "may_read_bodies").get(f"/messages/{sent.offset_id}/content/").content.decode()
+    assert "&quot;id&quot;: &quot;tea&quot;" in page
+    assert "message Order { string id = 1; }" in operator.get(address).content.decode()
+
+
 def test_the_systems_topics_are_not_deleted(client_as, broker):
     response = client_as("admin").post("/topics/TBW102/delete/", {"name": "TBW102"})
     assert response.status_code == 400

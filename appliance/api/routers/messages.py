@@ -182,9 +182,7 @@ def message_body(request: HttpRequest, ref: str, max_bytes: int = Query(65_536, 
     place = _reach(request, ref)
     if max_bytes > _SHOWN_BYTES:
         auth.require_export(request)
-    view = runtime.window().messages.body(ref, max_bytes)
-    if view.decoded_bytes > _SHOWN_BYTES and not request.user.may_export:
-        view = replace(view, decoded=None)  # it is of the whole body
+    view = runtime.window().messages.body(ref, max_bytes, None if request.user.may_export else _SHOWN_BYTES)
     audit(request, "message.read", place)
     return view
 

@@ -59,7 +59,7 @@ class RuleForm(WithoutCycles, forms.ModelForm):
         label=gettext_lazy("For how many minutes"),
         min_value=0,
         max_value=MOST_MINUTES,
-        help_text=gettext_lazy("It has to stay above so long before anybody is told; 0 tells at once."),
+        help_text=gettext_lazy("It must stay above the limit this long before anyone is notified; 0 notifies at once."),
     )
     again_after_minutes = forms.IntegerField(
         label=gettext_lazy("Tell again after, in minutes"),

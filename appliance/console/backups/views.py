@@ -25,13 +25,13 @@ class ScheduleForm(Form):
     """The schedule: how often a backup is made, and how many are kept."""
 
     every_hours = forms.IntegerField(
-        label=gettext_lazy("Make one every so many hours"),
+        label=gettext_lazy("Every (hours)"),
         min_value=0,
         max_value=backups_.MOST_HOURS,
         help_text=gettext_lazy("0: only by hand."),
     )
     keep = forms.IntegerField(
-        label=gettext_lazy("Keep so many"),
+        label=gettext_lazy("Keep"),
         min_value=1,
         max_value=backups_.MOST_KEPT,
         help_text=gettext_lazy("After each backup the oldest are deleted, down to this number."),

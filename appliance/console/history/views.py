@@ -24,7 +24,7 @@ BROKER: _Plots = (
     (gettext_lazy("Messages a second"), (("in_rate", _IN), ("out_rate", _OUT))),
     (gettext_lazy("Bytes a second"), (("in_bytes_rate", _IN), ("out_bytes_rate", _OUT))),
     (gettext_lazy("Lag of all groups, in messages"), (("lag", gettext_lazy("lag")),)),
-    (gettext_lazy("Lag time of the latest group"), (("lag_ms", gettext_lazy("lag time")),)),
+    (gettext_lazy("Lag time of the slowest group"), (("lag_ms", gettext_lazy("lag time")),)),
     (
         gettext_lazy("Dead letters and retries"),
         (("dead_letters", gettext_lazy("dead letters")), ("retries", gettext_lazy("retries ready"))),
@@ -34,7 +34,7 @@ BROKER: _Plots = (
         (("delayed_messages", gettext_lazy("at a delay level")), ("timed_messages", gettext_lazy("for a time"))),
     ),
     (gettext_lazy("Open transactions"), (("half_messages", gettext_lazy("half messages")),)),
-    (gettext_lazy("A sync of the log takes"), (("sync_ms", gettext_lazy("average")),)),
+    (gettext_lazy("Time per log sync"), (("sync_ms", gettext_lazy("average")),)),
     (gettext_lazy("Commit log"), (("log_bytes", gettext_lazy("size")),)),
     (gettext_lazy("Disk used"), (("disk_used_percent", gettext_lazy("used")),)),
     (gettext_lazy("Memory of the process"), (("memory_bytes", gettext_lazy("resident")),)),

@@ -85,12 +85,14 @@ def message_download(request: HttpRequest, ref: str) -> HttpResponse:
 
 
 def _body(request: HttpRequest, ref: str) -> dict[str, Any]:
-    """Return the body for a page in the form `?as=`, or if that does not fit, in the one that suits the body."""
-    body = runtime.window().messages.body(ref, SHOWN_BYTES)
+    """Return the body for a page in the form `?as=`, or if that does not fit, in the one that suits the body. All of a
+    long one is shown to users who may export."""
+    bound = None if allows(request.user, "message_download") else SHOWN_BYTES
+    body = runtime.window().messages.body(ref, SHOWN_BYTES, bound)
     forms = [form for form in FORMS if getattr(body, form) is not None]
     form = request.GET.get("as", "")
     if form not in forms:
-        form = "decoded" if body.decoded is not None else {"json": "json", "text": "text"}.get(body.kind, "hex")
+        form = next((one for one in ("decoded", "json") if one in forms), "hex" if body.text is None else "text")
     return {"body": body, "forms": forms, "form": form, "shown": getattr(body, form)}
 
 

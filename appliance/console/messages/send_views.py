@@ -39,7 +39,7 @@ KINDS = (
         gettext_lazy("Goes to the queue that you name, or to the one that its sharding key chooses, as with clients."),
     ),
     ("level", gettext_lazy("Delayed by a level"), gettext_lazy("Waits as long as the delay level says.")),
-    ("time", gettext_lazy("Delayed until a time"), gettext_lazy("Waits until then; a time that has passed is now.")),
+    ("time", gettext_lazy("Delayed until a time"), gettext_lazy("Waits until then. A past time means “now”.")),
     (
         "half",
         gettext_lazy("Transaction, left open on purpose"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,8 +26,11 @@ from ..pages.engine_pages import (
     topic_names,
     wants_csv,
 )
+from ..users.access import allows
 
 LIMIT = 50
+#: Characters of a body in a row of the list.
+_BODY_CHARS = 160
 _HEADER = (
     *("topic", "queue", "offset", "stored_at", "born_at", "born_host", "tags", "keys", "unique_id", "offset_id"),
     *("body_bytes", "size_bytes", "retries"),
@@ -37,7 +41,8 @@ _HEADER = (
 @asks_the_engine
 def messages(request: HttpRequest) -> HttpResponse:
     """List the messages of ?topic= by from, to, queue, order and filter; ?cursor= continues the snapshot; ?format=csv
-    or ndjson downloads the rows of the page, without bodies."""
+    or ndjson downloads the rows of the page, without bodies. ?bodies=on shows the beginning of each body to users who
+    may read bodies."""
     topic = request.GET.get("topic", "").strip()
     asked = {name: request.GET.get(name, "") for name in ("from", "to", "queue", "filter")}
     oldest_first = request.GET.get("order") == "oldest"
@@ -49,7 +54,10 @@ def messages(request: HttpRequest) -> HttpResponse:
             asked["from"], asked["to"] = time_shown(begin), time_shown(end)
             cursor = request.GET.get("cursor") or None
             filter_text = filter_asked(request, topic, asked["filter"], first=cursor is None)
-            page = runtime.window().messages.page(
+            wants_file = wants_csv(request) or request.GET.get("format") == "ndjson"
+            bodies = "bodies" in request.GET and not wants_file and allows(request.user, "message_content")
+            views = runtime.window().messages
+            page = (partial(views.lines, body_chars=_BODY_CHARS) if bodies else views.page)(
                 topic,
                 queue_id=queue_asked(asked["queue"]),
                 from_ms=begin,
@@ -59,9 +67,11 @@ def messages(request: HttpRequest) -> HttpResponse:
                 limit=LIMIT,
                 filter_text=filter_text,
             )
-            if wants_csv(request) or request.GET.get("format") == "ndjson":
+            if wants_file:
                 return _download(topic, page.rows, request.GET["format"])
-            context["page"] = page
+            if bodies:
+                audit(request, "message.read", topic, after={"messages": len(page.rows)})
+            context["page"], context["bodies"] = page, bodies
             context["filtered"] = filter_text is not None
         except NotFound as error:
             context["error"], status = not_found_sentence(error), 404

@@ -40,17 +40,23 @@ def as_bytes(value: int | None) -> str:
 
 @register.filter
 def as_duration(seconds: float | None) -> str:
-    """Format seconds in the two largest units: `2 days 3 h`, `4 min 10 s`, `7 s`."""
+    """Format seconds in the two largest units, without a second one that is 0: `2 days 3 h`, `4 min 10 s`, `5 min`."""
     if seconds is None:
         return _("not known")
     whole = int(seconds)
     days, rest = divmod(whole, 86_400)
     hours, rest = divmod(rest, 3600)
     minutes, left = divmod(rest, 60)
+    if days and not hours:
+        return ngettext("%(days)d day", "%(days)d days", days) % {"days": days}
     if days:
         return ngettext("%(days)d day %(hours)d h", "%(days)d days %(hours)d h", days) % {"days": days, "hours": hours}
+    if hours and not minutes:
+        return _("%(hours)d h") % {"hours": hours}
     if hours:
         return _("%(hours)d h %(minutes)d min") % {"hours": hours, "minutes": minutes}
+    if minutes and not left:
+        return _("%(minutes)d min") % {"minutes": minutes}
     if minutes:
         return _("%(minutes)d min %(seconds)d s") % {"minutes": minutes, "seconds": left}
     return _("%(seconds)d s") % {"seconds": left}

@@ -59,7 +59,7 @@ WORDS: dict[str, str | Promise] = {
     # schemas
     "avro": "Avro",
     "protobuf": "Protobuf",
-    "registry": _("Avro, by the schema registry"),
+    "registry": _("by the schema registry"),
     # topics
     "NORMAL": _("normal"),
     "FIFO": _("in order"),
@@ -199,6 +199,7 @@ WORDS: dict[str, str | Promise] = {
     "section_groups": _("Consumer groups"),
     "section_users": _("Users"),
     "section_alert_rules": _("Alert rules"),
+    "section_schemas": _("Schemas of bodies"),
     # a support bundle
     "the program and the machine": _("the program and the machine"),
     "Spark, Java and memory for reports": _("Spark, Java and memory for reports"),
@@ -299,7 +300,7 @@ ADVICE: dict[str, str | Promise] = {
         "consumed can be skipped: then the queue goes on behind it."
     ),
     "falls_behind": _("Start more clients, up to one for each queue, or make the listener faster."),
-    "slow_handler": _("Ask the clients for their threads: where the listener hangs is in there."),
+    "slow_handler": _("Ask the clients for their threads: the stack shows where the listener hangs."),
     "retries_storming": _("Look at what comes back; a fault of the listener or of what it calls sends it all round."),
     "dead_letters_growing": _("Look at the dead letters; once the fault is mended they can be replayed."),
     "fewer_consumers": _("Start more clients, up to one for each queue."),

@@ -81,7 +81,7 @@ class SettingsForm(Form):
         help_text=gettext_lazy("A run that takes longer is ended, and fails."),
     )  # fmt: skip
     keep_days = forms.IntegerField(
-        label=gettext_lazy("Keep so many days"), **_bounds("keep_days"),
+        label=gettext_lazy("Keep (days)"), **_bounds("keep_days"),
         help_text=gettext_lazy("Of reports and of the counted facts; older ones are deleted after a run."),
     )  # fmt: skip
     limit_minutes = forms.IntegerField(

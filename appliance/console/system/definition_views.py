@@ -28,8 +28,8 @@ class DefinitionsForm(Form):
         strip=False,
         widget=forms.Textarea(attrs={"rows": 20, "spellcheck": "false", "autocomplete": "off"}),
         help_text=gettext_lazy(
-            "What is missing is made, and what differs is changed. Nothing is deleted. New users get no password: give"
-            " each of them a link on their page."
+            "Missing items are created, and those that differ are changed. Nothing is deleted. New users get no "
+            "password: give each of them a link on their page."
         ),
     )
 

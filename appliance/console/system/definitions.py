@@ -1,4 +1,5 @@
-"""Definitions: topics, groups, users and alert rules as one YAML text, to export, and to import after a preview.
+"""Definitions: topics, their schemas, groups, users and alert rules as one YAML text, to export, and to import after a
+preview.
 
 The order of the text is fixed, so that two texts can be compared line by line. It contains no passwords, no tokens and
 no addresses of channels. An import creates what is missing and changes what differs; it deletes nothing.
@@ -6,6 +7,8 @@ no addresses of channels. An import creates what is missing and changes what dif
 
 from __future__ import annotations
 
+import base64
+import binascii
 import json
 import logging
 import re
@@ -37,6 +40,10 @@ LONGEST_BYTES = 1 << 20
 MOST_ENTRIES = 5000
 #: Most characters of one name or value: a number with a million digits would take minutes to parse.
 LONGEST_VALUE = 4096
+#: Most characters of all schemas that are exported: the whole text must be one that can be imported.
+_SCHEMA_CHARS = LONGEST_BYTES // 2
+#: A schema is a list of pieces, each short enough for a value.
+_PIECE_CHARS = LONGEST_VALUE // 2
 _USER_FIELDS = (*user_acts.RIGHTS, "active")
 _RULE_FIELDS = ("figure", "pattern", "above", "for_minutes", "severity", "again_after_minutes", "active", "channels")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z", re.ASCII)
@@ -55,8 +62,8 @@ class Difference:
 
 @dataclass(slots=True)
 class Item:
-    """One entry of a text. section: "topics", "groups", "users" or "alert_rules". act: "create", "change", "same" or
-    "refused"; after the import "done" or "failed". why: the reason for "refused" and "failed", as people read it."""
+    """One entry of a text. section: a key of _PLANNERS. act: "create", "change", "same" or "refused"; after the import
+    "done" or "failed". why: the reason for "refused" and "failed", as people read it."""
 
     section: str
     name: str
@@ -73,11 +80,14 @@ def export() -> str:
     """Return the definitions of everything as one text."""
     sections: dict[str, dict[str, dict[str, Any]]] = {
         "topics": dict(_topics()),
+        "schemas": {},
         "groups": dict(_groups()),
         "users": {user.username: _user_facts(user) for user in User.objects.all()},
         "alert_rules": {rule.name: _rule_facts(rule) for rule in AlertRule.objects.prefetch_related("channels")},
     }
+    sections["schemas"], left_out = _schemas(sorted(sections["topics"]))
     lines = [f"# RocketBox {runtime.window().system().version}", f"rocketbox: {VERSION}"]
+    lines += [f"# left out, for the size of all schemas: the schema of {_key(name)}" for name in left_out]
     for section, things in sections.items():
         lines.append(f"{section}:" if things else f"{section}: {{}}")
         for name in sorted(things):
@@ -102,6 +112,32 @@ def _topics() -> Iterator[tuple[str, dict[str, Any]]]:
             yield row.name, dict(admin.topics.settings(row.name).values)
         except NotFound:  # deleted meanwhile
             continue
+
+
+def _schemas(topics: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
+    """Return (topic -> schema, topics whose schema has no room)."""
+    schemas, room = runtime.window().schemas, _SCHEMA_CHARS
+    found: dict[str, dict[str, Any]] = {}
+    left_out = []
+    for topic in topics:
+        schema = schemas.find(topic)
+        if schema is None:
+            continue
+        text = schema.data.decode() if schema.is_text else base64.b64encode(schema.data).decode()
+        facts: dict[str, Any] = {"kind": schema.kind}
+        if schema.message:
+            facts["message"] = schema.message
+        if not schema.is_text and text:
+            facts["encoding"] = "base64"
+        if text:
+            facts["schema"] = [text[at : at + _PIECE_CHARS] for at in range(0, len(text), _PIECE_CHARS)]
+        size = len(_value(facts.get("schema")))
+        if size > room:
+            left_out.append(topic)
+        else:
+            found[topic] = facts
+            room -= size
+    return found, left_out
 
 
 def _groups() -> Iterator[tuple[str, dict[str, Any]]]:
@@ -256,8 +292,8 @@ _REFUSALS_LOGGED = 20
 
 
 def take_at_start(path: Path) -> None:
-    """Import the topics, groups and alert rules of a file. What is refused is logged and stays as it is. Users are left
-    out: without an administrator they could not get the link that they set a password with.
+    """Import the topics, schemas, groups and alert rules of a file. What is refused is logged and stays as it is. Users
+    are left out: without an administrator they could not get the link that they set a password with.
 
     Raises StartError if the file cannot be read or does not hold definitions.
     """
@@ -335,6 +371,32 @@ def _plan_topic(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item
     change = admin.topic_commands.edit(name, dry_run=True, by=by, **fields)
     act = lambda: admin.topic_commands.edit(name, revision=None, by=by, **fields)  # noqa: E731
     return _of_the_broker("topics", name, change, False, _audited(request, "topic.edit", act))
+
+
+_SCHEMA_FIELDS = ("kind", "message", "encoding", "schema")
+
+
+def _plan_schema(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
+    """Plan the schema of a topic, which an import may make just before."""
+    schemas, by = runtime.window().schemas, request.user.label
+    _known(fields, _SCHEMA_FIELDS)
+    pieces = fields.get("schema", [])
+    text = "".join(pieces) if isinstance(pieces, list) else str(pieces)
+    try:
+        data = base64.b64decode(text, validate=True) if fields.get("encoding") == "base64" else text.encode()
+    except binascii.Error:
+        raise ValueError(_("The schema is not base64.")) from None
+    kind, message = str(fields.get("kind", "")), str(fields.get("message", ""))
+    act = lambda: schemas.put(name, kind=kind, data=data, message=message, by=by)  # noqa: E731
+    run = _audited(request, "topic.schema", act)
+    try:
+        runtime.window().topics.settings(name)
+    except NotFound:
+        return Item(
+            "schemas", name, "create", [Difference("name", None, schemas.name_of(kind, data, message))], run=run
+        )
+    change = schemas.put(name, kind=kind, data=data, message=message, dry_run=True, by=by)
+    return _of_the_broker("schemas", name, change, schemas.find(name) is None, run)
 
 
 def _plan_group(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
@@ -428,6 +490,7 @@ def _save(request: HttpRequest, form: RuleForm) -> None:
 
 _PLANNERS: dict[str, Callable[[HttpRequest, str, dict[str, Any]], Item]] = {
     "topics": _plan_topic,
+    "schemas": _plan_schema,
     "groups": _plan_group,
     "users": _plan_user,
     "alert_rules": _plan_rule,

@@ -153,7 +153,7 @@ OPTION_TEXTS: dict[str, str] = {
     "tlsClientCrlFile": gettext_noop("Lists of the clients' certificates that these authorities have revoked."),
     "tlsConfigFile": gettext_noop("Apache's tls.properties; the options here count first."),
     "accessKeyFile": gettext_noop("A file with the keys that seal the secrets of users on the disk."),
-    "schemaRegistry": gettext_noop("The address of the schema registry that bodies name their Avro schemas in."),
+    "schemaRegistry": gettext_noop("The address of the schema registry that bodies name their schemas in."),
     "schemaRegistrySecretFile": gettext_noop("A file with user:password for the schema registry."),
     "haSecretFile": gettext_noop(
         "A file with the secret that master and slaves, or the members of a set, share; needed with accessControl."

@@ -74,9 +74,13 @@ public class Producer {
     public static void main(String[] arguments) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("hello-producer");
         producer.setNamesrvAddr("%(namesrv)s");
+        producer.setSendMsgTimeout(10_000);
         producer.start();
-        System.out.println(producer.send(new Message("%(topic)s", "Hello from Java".getBytes("UTF-8"))));
-        producer.shutdown();
+        try {
+            System.out.println(producer.send(new Message("%(topic)s", "Hello from Java".getBytes("UTF-8"))));
+        } finally {
+            producer.shutdown();
+        }
     }
 }
 """

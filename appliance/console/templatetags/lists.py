@@ -77,7 +77,7 @@ class HeaderNode(template.Node):
 
 @register.tag
 def th(parser: Parser, token: Token) -> HeaderNode:
-    """`{% th _("Group") num lag=_("Behind") hidden _("Acts") %}`: headers of columns. num: of figures; hidden: only
+    """`{% th _("Group") num lag=_("Behind") hidden _("Actions") %}`: headers of columns. num: of figures; hidden: only
     read out. Cells find a label that has a key as `labels.KEY`."""
     bits = iter(token.split_contents()[1:])
     labels = []

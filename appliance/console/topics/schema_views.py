@@ -35,10 +35,10 @@ class SchemaForm(Form):
         label=gettext_lazy("File"),
         required=False,
         allow_empty_file=True,
-        widget=forms.FileInput(attrs={"accept": ".avsc,.json,.desc,.pb,.protoset,.bin"}),
+        widget=forms.FileInput(attrs={"accept": ".avsc,.json,.proto,.desc,.pb,.protoset,.bin"}),
         help_text=gettext_lazy(
-            "Avro: the schema in JSON (.avsc). Protobuf: a descriptor set that protoc writes with --include_imports "
-            "and --descriptor_set_out. 256 KiB at most."
+            "Avro: the schema in JSON (.avsc). Protobuf: the .proto file, or if it imports others, a descriptor set "
+            "that protoc writes with --include_imports and --descriptor_set_out. 256 KiB at most."
         ),
     )
     message = forms.CharField(
@@ -53,7 +53,9 @@ class SchemaForm(Form):
                 "placeholder": "shop.v1.Order",
             }
         ),
-        help_text=gettext_lazy("Its full name, with the package. Only for Protobuf."),
+        help_text=gettext_lazy(
+            "Its full name, with the package. Only for Protobuf; a .proto file with one message needs none."
+        ),
     )
 
 
@@ -91,7 +93,7 @@ def topic_schema(request: HttpRequest, name: str) -> HttpResponse:
 def _context(name: str, form: SchemaForm) -> dict[str, Any]:
     schema = runtime.window().schemas.find(name)
     context: dict[str, Any] = {"name": name, "form": form, "schema": schema}
-    if schema is not None and schema.kind == "avro":
+    if schema is not None and schema.is_text:
         text = schema.data.decode("utf-8", "replace")
         context |= {"text": text[:_SHOWN_CHARS], "text_cut": len(text) > _SHOWN_CHARS}
     return context

@@ -28,13 +28,17 @@ class BodyReader(Protocol):
             return None
 
 
-class Schema(Protocol):
-    """The face of both formats. name: the full name of the record or message."""
-
-    name: str
+class Decodes(Protocol):
+    """A schema of either format."""
 
     def decode(self, data: bytes, work: Work) -> Any:
         """Return the value of a whole body. Raises Unfit."""
+
+
+class Schema(Decodes, Protocol):
+    """A schema that a topic was given. name: the full name of the record or message."""
+
+    name: str
 
     def inner(self, data: bytes) -> bytes | None:
         """Return the body behind a header that some serializers put before it; None without one."""
@@ -44,8 +48,8 @@ class BodySchema(BodyReader):
     """A schema that was read, for many bodies; any thread."""
 
     def __init__(self, kind: str, data: bytes, message: str = "") -> None:
-        """kind: of KINDS. data: Avro: the schema in JSON; Protobuf: a FileDescriptorSet. message: the full name of the
-        Protobuf message. Raises BadSchema."""
+        """kind: of KINDS. data: Avro: the schema in JSON; Protobuf: the text of a .proto file, or a FileDescriptorSet.
+        message: the full name of the Protobuf message. Raises BadSchema."""
         if len(data) > SCHEMA_BYTES:
             raise BadSchema(f"it has {len(data)} bytes, at most {SCHEMA_BYTES} are possible")
         self._schema: Schema
@@ -80,6 +84,20 @@ class BodySchema(BodyReader):
             raise
 
 
-def json_of(schema: Schema, data: bytes, most_values: int | None) -> bytes:
+def registered(kind: str, text: bytes) -> Decodes:
+    """Return a schema of a registry, for what stands behind its id in a body. kind: the registry's schemaType. Raises
+    BadSchema."""
+    if kind == "AVRO":
+        from .avro import AvroSchema
+
+        return AvroSchema(text)
+    if kind == "PROTOBUF":
+        from .protobuf import ProtobufFile
+
+        return ProtobufFile(text)
+    raise BadSchema("it is neither Avro nor Protobuf")
+
+
+def json_of(schema: Decodes, data: bytes, most_values: int | None) -> bytes:
     """Return a body without a header as JSON. Raises Unfit."""
     return msgspec.json.encode(schema.decode(data, Work() if most_values is None else Work(most_values)))

@@ -21,6 +21,10 @@ class Unfit(Exception):
     """A body that does not fit its schema, or is too large to decode. str(): the reason, part of a sentence."""
 
 
+class Undecided(Unfit):
+    """A body that may fit: it is too large to be decoded here, or its schema is not known yet."""
+
+
 class Work:
     """Counts what one decoding does. values, chars: how many more there may be."""
 
@@ -36,9 +40,9 @@ class Work:
         self.values -= 1
         self.chars -= chars + 2 * self.depth + 8
         if self.values < 0:
-            raise Unfit("it has too many values to be shown")
+            raise Undecided("it has too many values to be shown")
         if self.chars < 0:
-            raise Unfit("it is too long to be shown")
+            raise Undecided("it is too long to be shown")
 
     def deeper(self) -> None:
         self.depth += 1

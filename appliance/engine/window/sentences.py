@@ -234,10 +234,10 @@ TEMPLATES: dict[str, str | Plural] = {
         "lag",
     ),
     "falls_behind": ngettext_lazy(
-        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it commits "
-        "%(went)s. %(lag)d message is waiting.",
-        "%(group)s is %(late_span)s behind and does not catch up: %(came)s messages come a second, it commits "
-        "%(went)s. %(lag)d messages are waiting.",
+        "%(group)s is %(late_span)s behind and does not catch up: %(came)s/s in, %(went)s/s out. "
+        "%(lag)d message is waiting.",
+        "%(group)s is %(late_span)s behind and does not catch up: %(came)s/s in, %(went)s/s out. "
+        "%(lag)d messages are waiting.",
         "lag",
     ),
     "catching_up": ngettext_lazy(
@@ -280,8 +280,8 @@ TEMPLATES: dict[str, str | Plural] = {
     # what is wrong with a group
     "diag_consumption_off": _("Consumption is switched off: its consumers get no messages."),
     "diag_nobody_pulls": ngettext_lazy(
-        "Its clients are connected, and have not pulled the %(count)d message that has waited for %(seconds)d s.",
-        "Its clients are connected, and have pulled none of the %(count)d messages that have waited for %(seconds)d s.",
+        "Its clients are connected, and have not pulled the %(count)d message that has waited for %(for_span)s.",
+        "Its clients are connected, and have pulled none of the %(count)d messages that have waited for %(for_span)s.",
     ),
     "diag_no_consumer": ngettext_lazy(
         "No consumer is connected, and %(count)d message is waiting.",
@@ -302,30 +302,30 @@ TEMPLATES: dict[str, str | Plural] = {
         "Its consumers subscribe to %(topic)s in %(versions)d different ways; some messages may reach nobody."
     ),
     "diag_lock_of_nobody": ngettext_lazy(
-        "%(client)s holds the lock of %(queues)d queue in order, and is not connected. The lock ends in %(seconds)d s.",
+        "%(client)s holds the lock of %(queues)d queue in order, and is not connected. The lock ends in %(for_span)s.",
         "%(client)s holds the locks of %(queues)d queues in order, and is not connected. The locks end in "
-        "%(seconds)d s.",
+        "%(for_span)s.",
         "queues",
     ),
     "diag_lock_of_silent": ngettext_lazy(
-        "%(client)s holds the lock of %(queues)d queue in order, and has pulled nothing for %(seconds)d s.",
-        "%(client)s holds the locks of %(queues)d queues in order, and has pulled nothing for %(seconds)d s.",
+        "%(client)s holds the lock of %(queues)d queue in order, and has pulled nothing for %(for_span)s.",
+        "%(client)s holds the locks of %(queues)d queues in order, and has pulled nothing for %(for_span)s.",
         "queues",
     ),
     "diag_queue_stuck": ngettext_lazy(
-        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s, and %(count)d message "
+        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(for_span)s, and %(count)d message "
         "is waiting in it.",
-        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(seconds)d s, and %(count)d "
+        "Queue %(queue)d of %(topic)s has stayed at offset %(offset)d for %(for_span)s, and %(count)d "
         "messages are waiting in it.",
     ),
     "diag_slow_handler": ngettext_lazy(
-        "Its consumers have not finished %(count)d message of %(topic)s; they consume %(rate).1f a second.",
-        "Its consumers have not finished %(count)d messages of %(topic)s; they consume %(rate).1f a second.",
+        "%(count)d message of %(topic)s is in its consumers' hands; they finish %(rate).1f a second.",
+        "%(count)d messages of %(topic)s are in its consumers' hands; they finish %(rate).1f a second.",
     ),
     "diag_retries_storming": _("%(retries).1f messages a second come back as retries, and %(rate).1f are consumed."),
     "diag_dead_letters": ngettext_lazy(
-        "%(count)d dead letter came in the last %(seconds)d s, and there are %(total)d in all.",
-        "%(count)d dead letters came in the last %(seconds)d s, and there are %(total)d in all.",
+        "%(count)d dead letter came in the last %(for_span)s, and there are %(total)d in all.",
+        "%(count)d dead letters came in the last %(for_span)s, and there are %(total)d in all.",
     ),
     "diag_fewer_consumers": ngettext_lazy(
         "%(comes).1f messages a second come into %(topic)s, and %(goes).1f are consumed: it has %(queues)d "
@@ -643,6 +643,7 @@ TEMPLATES: dict[str, str | Plural] = {
     "bad_compression": _("The body is marked as %(kind)s, but cannot be decompressed: %(reason)s."),
     "bomb": _("The body decompresses to more than %(limit)d bytes; the rest is not shown."),
     "too_long": _("The first %(shown)d of %(total)d bytes are shown."),
+    "whole_is_export": _("To see all of it, as JSON or by its schema, takes the right to export."),
     "not_utf8": _("The body is not UTF-8 text."),
     "body_unfit": _("The body does not fit the topic's schema, %(schema)s (%(reason)s)."),
     # schemas

@@ -103,7 +103,7 @@ def test_bodies_of_strangers_are_refused(body, reason):
         (SHOP, "shop.v1.Nothing", "name a message in it, such as google.protobuf.Timestamp, shop.v1.Line"),
         (SHOP, "", "name a message"),
         (BARE, ORDER, "google.protobuf.Timestamp is missing; make the descriptor set with --include_imports"),
-        (b'syntax = "proto3";', ORDER, "no descriptor set"),
+        (b'syntax = "proto3";', ORDER, "there is no message in it"),
         (SHOP[:-3], ORDER, "no descriptor set"),
         (b"", ORDER, "no message"),
         (SHOP + SHOP, ORDER, "declared twice"),

@@ -140,3 +140,16 @@ def test_hex_shows_offsets_and_letters():
         "00000000  48 65 6c 6c 6f 2c 20 77 00 72 6c 64 21 0a 31 32  Hello, w.rld!.12\n"
         "00000010  33 34 35                                         345"
     )
+
+
+def test_a_long_body_is_shown_as_a_whole_up_to_a_bound():
+    body = b'{"n": "' + b"x" * 92 + b'"}'
+    long = view_body(body, 0, 50, most_whole=100)
+    assert (long.json, long.kind, len(long.text or ""), codes(long)) == (
+        None,
+        "text",
+        50,
+        ["too_long", "whole_is_export"],
+    )
+    assert view_body(body, 0, 50).json is not None
+    assert view_body(body[:-5] + b'"}', 0, 50, most_whole=100).json is not None, "this one is short"

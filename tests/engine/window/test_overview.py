@@ -53,6 +53,10 @@ def test_who_is_furthest_behind_comes_first(running, monkeypatch):
     behind = running.window.overview.snapshot().behind
     assert [(row.group, row.lag) for row in behind] == [("far", 8), ("near", 1), ("radio", None)]
     assert behind[2].lag_why.code == "broadcast_keeps_offsets"
+    running.join("n-1", "near")
+    order = ["near", "far", "radio"]
+    look = running.window.overview.snapshot
+    wait_for(lambda: [row.group for row in look().behind] == order, "only near has a client")
 
 
 def test_checks_tell_what_is_wrong(running):

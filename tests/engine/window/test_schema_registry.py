@@ -78,6 +78,19 @@ def test_a_schema_is_asked_for_once_with_the_secret_of_the_file(served, tmp_path
     assert len(handler.asked) == 1
 
 
+def test_a_protobuf_schema_is_read_and_the_body_says_which_message_it_is(served):
+    address, handler = served
+    text = 'syntax = "proto3"; message A { int32 a = 1; message B { string b = 1; } }'
+    handler.answers["9"] = 200, json.dumps({"schema": text, "schemaType": "PROTOBUF"}).encode()
+    registry = Registry(address)
+    begin = b"\0\0\0\0\x09"
+    assert json.loads(registry.decode(begin + b"\0\x08\x05")) == {"a": 5}
+    assert json.loads(registry.decode(begin + b"\x04\0\0\x0a\x01x")) == {"b": "x"}
+    with pytest.raises(Unfit, match="no message of this number"):
+        registry.decode(begin + b"\x02\x02")
+    assert len(handler.asked) == 1
+
+
 def test_failures_are_kept_for_a_while_and_questions_are_bounded(served):
     address, handler = served
     clock = FakeClock()
@@ -106,7 +119,8 @@ def test_failures_are_kept_for_a_while_and_questions_are_bounded(served):
         (200, b"<html>", "none of a schema registry"),
         (200, b"[" * 5000, "none of a schema registry"),
         (200, b'{"schema": "{"}', "schema 8 of the registry: it is not JSON"),
-        (200, b'{"schema": "x", "schemaType": "PROTOBUF"}', "it is not Avro"),
+        (200, b'{"schema": "x", "schemaType": "JSON"}', "it is neither Avro nor Protobuf"),
+        (200, b'{"schema": "x", "schemaType": "PROTOBUF"}', "schema 8 of the registry: “x” stands"),
         (200, b'{"schema": "\\"int\\"", "references": [{}]}', "references"),
         (200, b" " * (600 << 10), "the answer is too long"),
     ],
@@ -219,7 +233,7 @@ def test_a_topic_is_shown_by_the_registry_that_the_configuration_names(served, t
             running.window.schemas.put("Orders", kind="registry", data=b"x")
         running.window.schemas.put("Orders", kind="registry", data=b"")
         view = running.window.messages.body("Orders/0/0")
-        assert (json.loads(view.decoded), view.schema) == ({"id": 42}, "Avro by the schema registry")
+        assert (json.loads(view.decoded), view.schema) == ({"id": 42}, "schema registry")
         assert running.window.messages.body("Orders/0/1").notes[0].code == "body_unfit"
     finally:
         running.stop()

@@ -44,6 +44,24 @@ def test_copies_of_a_message_are_shown_by_the_schema_of_its_own_topic(running):
     assert json.loads(shown(running, "%DLQ%billing").decoded) == {"id": 42}
 
 
+def test_filters_read_the_decoded_body(running):
+    running.put("Orders", b"\x54", b"\x56", b"\x80", b'{"id": 42}')
+    running.put("%DLQ%billing", b"\x54", properties=encode_properties({"RETRY_TOPIC": "Orders"}))
+
+    def found(expression, topic="Orders"):
+        page = running.window.messages.page(topic, filter_text=expression)
+        return sorted(row.queue_offset for row in page.rows), page.undecided
+
+    assert found("body('$.id') = 42") == ([3], 0)
+    running.window.schemas.put("Orders", kind="avro", data=RECORD)
+    assert found("body('$.id') = 42") == ([0, 3], 0), "one that does not fit is read as JSON"
+    assert found("body('$.id') > 42") == ([1], 0)
+    assert found("body('$.id') = 42", "%DLQ%billing") == ([0], 0)
+    running.window.schemas.put("Orders", kind="avro", data=b'{"type": "array", "items": "null"}')
+    running.put("Orders", b"\xa0\x1f\0")  # two thousand values
+    assert found("body('$[0]') IS NOT NULL")[1] == 1, "that many are not decoded for a filter"
+
+
 def test_a_message_cannot_choose_the_schema_of_another_topic(running):
     running.put("Orders", b"\x54")
     running.window.schemas.put("Orders", kind="avro", data=RECORD)

@@ -160,6 +160,7 @@ def _protobuf() -> dict[str, object]:
         "shop": base64.b64encode(shop).decode(),
         "shop_without_imports": base64.b64encode(_described(PROTO)).decode(),
         "old": base64.b64encode(old).decode(),
+        "texts": {"shop": PROTO, "old": OLD},
         "cases": [
             {"set": "shop", "message": "shop.v1.Order", "body": order.SerializeToString().hex(), "shown": shown},
             {"set": "old", "message": "old.Box", "body": box.SerializeToString().hex(), "shown": old_shown},

@@ -45,13 +45,20 @@ class Undecided(Exception):
 
 class Candidate:
     """A message to be judged. open_body: returns the beginning of its body without compression, and True if that is all
-    of it; called once, and only when it matters."""
+    of it; called once, and only when it matters. decode: returns a whole body as JSON by the topic's schema, None if it
+    does not fit; raises Undecided."""
 
-    __slots__ = ("_asked", "_body", "_json", "_open", "_properties", "_text", "properties_text")
+    __slots__ = ("_asked", "_body", "_decode", "_json", "_open", "_properties", "_text", "properties_text")
 
-    def __init__(self, properties_text: str, open_body: Callable[[], tuple[bytes, bool]]) -> None:
+    def __init__(
+        self,
+        properties_text: str,
+        open_body: Callable[[], tuple[bytes, bool]],
+        decode: Callable[[bytes], bytes | None] | None = None,
+    ) -> None:
         self.properties_text = properties_text
         self._open = open_body
+        self._decode = decode
         self._properties: dict[str, str] | None = None
         self._asked = 0
         self._body: tuple[bytes, bool] | None = None
@@ -88,6 +95,10 @@ class Candidate:
         """Return a value of the body as text, objects and lists as JSON; None if there is none. Raises Undecided."""
         if self._json is _NOT_READ:
             data, whole = self.body()
+            if self._decode is not None:
+                if not whole or len(data) > JSON_BYTES:
+                    raise Undecided
+                data = self._decode(data) or data
             begin = data[:64].lstrip()[:1]
             if begin not in (b"{", b"[") and len(data) > 64:
                 self._json = None

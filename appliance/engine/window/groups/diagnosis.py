@@ -335,7 +335,7 @@ class _Patient:
             d.Evidence("clients", len(self._channels), "clients"),
             d.Evidence("idle", round(silent_s, 1), "s"),
         )
-        text = say("diag_nobody_pulls", seconds=round(silent_s), count=lag)
+        text = say("diag_nobody_pulls", for_span=round(1000 * silent_s), count=lag)
         clients = tuple(dict.fromkeys(channel.client_id for channel in self._channels))
         yield d.Finding("nobody_pulls", "act", text, evidence, clients=clients[:MOST_NAMED])
 
@@ -422,7 +422,7 @@ class _Patient:
             for client_id, held in sorted(found.items())[:MOST_NAMED]:
                 seconds = max(value for _, value in held)
                 waiting = sum(self._waiting_in(queue) for queue, _ in held)
-                text = say(code, client=client_id, queues=len(held), seconds=round(seconds))
+                text = say(code, client=client_id, queues=len(held), for_span=round(1000 * seconds))
                 evidence = (
                     d.Evidence("queues", len(held), "queues"),
                     d.Evidence("lag", waiting, "messages"),
@@ -475,7 +475,7 @@ class _Patient:
                 queue=queue.queue_id,
                 offset=one.offset,
                 count=one.waiting,
-                seconds=round(one.stands_ms / 1000),
+                for_span=one.stands_ms,
             )
             named = ((queue.topic, queue.queue_id),)
             # A client that has gone cannot be asked; the message still names it.
@@ -583,7 +583,7 @@ class _Patient:
                 d.Evidence("span", round(seconds), "s"),
                 d.Evidence("dead_letters", total, "messages"),
             )
-            text = say("diag_dead_letters", count=count, seconds=round(seconds), total=total)
+            text = say("diag_dead_letters", count=count, for_span=round(1000 * seconds), total=total)
             yield d.Finding("dead_letters_growing", "act", text, evidence)
 
     def fewer_consumers(self) -> Iterator[d.Finding]:

@@ -73,6 +73,15 @@ class Lateness:
                 found.append(StandingQueue(queue, offset, queue.max_offset - offset, int(1000 * (now - since))))
         return found
 
+    def has_moved(self, group: str, progress: LagSnapshot, span_ms: float) -> bool:
+        """True if an offset of the group was committed anew within this span, as far as offsets are sampled."""
+        since = time.monotonic() - span_ms / 1000
+        return any(
+            self._sampler.queue_since(entry, queue_id) > since
+            for entry in progress.entries.get(group, {}).values()
+            for queue_id in tuple(entry.queues)
+        )
+
     def waited_s(self, group: str, queue: ConsumeQueue, offset: int, reader: QueueReader) -> float:
         """Return for how many seconds a message has waited while a member was connected; 0 if it is gone."""
         stored = self._measures.stored_at_ms(reader, queue, offset)

@@ -251,7 +251,8 @@ class _Look:
             longest = max(one.stands_ms for one in standing)
             lag = sum(one.waiting for one in standing)
             text: Sentence
-            if len(standing) == len(backlog.lagging):
+            moves = self._lateness.has_moved(group, self._progress, longest)
+            if len(standing) == len(backlog.lagging) and not moves:
                 text = say("stuck", group=group, lag=backlog.lag, idle_span=longest)
             else:
                 names = sorted(f"{one.queue.topic}/{one.queue.queue_id}" for one in standing)

@@ -36,8 +36,11 @@ _OTHER_THAN_BRACKETS = bytes(set(range(256)) - set(b"[]{},"))
 _NO_TEXT = bytes(set(range(32)) - {9, 10, 12, 13, 27}) + b"\x7f"
 
 
-def view_body(body: bytes, sys_flag: int, max_bytes: int, schema: BodyReader | None = None) -> BodyView:
-    """Return the view of a record's body, with at most `max_bytes` of it in each form. schema: its topic's."""
+def view_body(
+    body: bytes, sys_flag: int, max_bytes: int, schema: BodyReader | None = None, most_whole: int | None = None
+) -> BodyView:
+    """Return the view of a record's body, with at most `max_bytes` of it in each form. schema: its topic's.
+    most_whole: bytes of a body of which all is shown, as JSON and by the schema; None: no bound."""
     notes: list[Sentence] = []
     data, layers, more = _decode(body, sys_flag, notes)
     shown = data[:max_bytes]
@@ -47,8 +50,11 @@ def view_body(body: bytes, sys_flag: int, max_bytes: int, schema: BodyReader | N
     elif cut:
         notes.append(say("too_long", shown=len(shown), total=len(data)))
     text = _text_of(shown, cut)
-    json = None if more or text is None else _indented(data)
-    decoded = None if schema is None or more else _by_schema(data, schema, notes)
+    withheld = most_whole is not None and len(data) > most_whole
+    json = None if more or withheld or text is None else _indented(data)
+    decoded = None if schema is None or more or withheld else _by_schema(data, schema, notes)
+    if withheld and not more:
+        notes.append(say("whole_is_export"))
     if data and text is None and not layers and decoded is None:
         notes.append(say("not_utf8"))
     return BodyView(

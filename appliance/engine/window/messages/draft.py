@@ -30,9 +30,14 @@ def draft_of(record: Record, with_body: bool) -> MessageDraft:
 
 def topic_of(record: Record) -> str:
     """Return the topic that a message was first sent to."""
-    properties = decode_properties(record.properties)
+    return first_topic(record.topic, record.properties)
+
+
+def first_topic(topic: str, properties_text: str) -> str:
+    """Return the topic that a message in `topic` was first sent to."""
+    properties = decode_properties(properties_text)
     # Where messages wait the broker wrote it. Elsewhere it may be a stranger's, who would choose the topic.
-    real = properties.get(REAL_TOPIC, record.topic) if record.topic in NO_SEND_TOPICS else record.topic
+    real = properties.get(REAL_TOPIC, topic) if topic in NO_SEND_TOPICS else topic
     came_back = real.startswith((RETRY_PREFIX, DLQ_PREFIX))
     return properties.get(RETRY_TOPIC, real) if came_back else real
 

@@ -1,12 +1,13 @@
 """Finds the messages that match an expression, among many that are read from the log in pieces.
 
 Only a matching message is decoded into a record. For the others, the properties and the body are taken from the bytes,
-which costs a few microseconds. A body is decompressed when the expression needs it, as far as it is looked at.
+which costs a few microseconds. A body is decompressed, and decoded by its topic's schema, when the expression needs it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from ...errors import CorruptFile, InvalidInput
 from ...filter.projection import properties_at
@@ -25,8 +26,14 @@ from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from ..sentences import say
 from .bodies import opened
+from .draft import first_topic
 from .queue_reader import QueueReader
 
+if TYPE_CHECKING:
+    from ...bodies.schemas import BodyReader
+
+#: Values of a body that is decoded to be judged: as many take 3 ms, and a batch of them 0.2 s.
+DECODED_VALUES = 1000
 #: Entries that are read together.
 BATCH = 64
 #: Records with at most GAP_BYTES between them are read in one piece of up to RUN_BYTES.
@@ -65,8 +72,16 @@ class MessageLook:
     """Reads and judges the messages of one page. Belongs to one thread. work: bytes read from the log and decompressed
     from bodies so far."""
 
-    def __init__(self, store: MessageStore, reader: QueueReader, query: Query) -> None:
+    def __init__(
+        self,
+        store: MessageStore,
+        reader: QueueReader,
+        query: Query,
+        schema_of: Callable[[str], BodyReader | None] | None = None,
+    ) -> None:
+        """schema_of: returns what decodes the bodies of a topic, None without a schema."""
         self._store = store
+        self._schema_of = schema_of
         self._reader = reader
         self._query = query
         self.work = 0
@@ -117,8 +132,9 @@ class MessageLook:
             self.work += len(found[0])
             return found
 
+        properties = data[begin:].decode("utf-8", "replace")
         try:
-            if not self._query.matches(Candidate(data[begin:].decode("utf-8", "replace"), open_body)):
+            if not self._query.matches(Candidate(properties, open_body, self._decoding(queue.topic, properties))):
                 return False
             record = decode_record(data, check_crc=False)
         except Undecided:
@@ -126,3 +142,22 @@ class MessageLook:
         except CorruptFile:
             return None
         return record if record.topic == queue.topic else None
+
+    def _decoding(self, topic: str, properties: str) -> Callable[[bytes], bytes | None] | None:
+        """Return what decodes a body for the judge; None without a schema."""
+        if self._schema_of is None or not self._query.reads_bodies:
+            return None
+        schema = self._schema_of(first_topic(topic, properties))
+        if schema is None:
+            return None
+        from ...bodies import work
+
+        def decode(data: bytes) -> bytes | None:
+            try:
+                return schema.decode(data, DECODED_VALUES)
+            except work.Undecided:
+                raise Undecided from None
+            except work.Unfit:
+                return None
+
+        return decode

@@ -83,6 +83,17 @@ class MessagePage:
 
 
 @dataclass(frozen=True, slots=True)
+class MessageLine:
+    """A message in a list with bodies. glance: the beginning of its body, decoded by its topic's schema if it has one;
+    binary: that is hexadecimal; cut: there is more."""
+
+    message: MessageRow
+    glance: str
+    binary: bool
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
 class DeliveryState:
     """A group's progress with the message. state: consumed (its offset is past it), delivered (to a client, not
     committed yet), waiting (`ahead` messages before it), delayed, retrying, dead, filtered, uncommitted (a transaction)

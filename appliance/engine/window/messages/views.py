@@ -29,7 +29,7 @@ from ..sentences import say
 from ..sources import Sources
 from ..topics.views import host_text
 from . import snapshots as m
-from .bodies import decompressed, view_body
+from .bodies import decompressed, glance_at, view_body
 from .draft import draft_of, topic_of
 from .matching import BATCH, PAGE_BYTES, MessageLook, Step, batches, query_of
 from .queue_reader import QueueReader
@@ -183,6 +183,16 @@ class MessageViews:
         bodies. Needs the grants to read bodies and to export; the caller checks that."""
         return self.page(topic, **{"newest_first": False, **asked}, make_row=copy_of)
 
+    def lines(self, topic: str, body_chars: int, **asked: Any) -> m.MessagePage:
+        """Return a page whose rows are `MessageLine`, with at most `body_chars` characters of each body. Needs the
+        grant to read bodies; the caller checks that."""
+
+        def line_of(record: Record) -> m.MessageLine:
+            schema = self._schema_of(topic_of(record))
+            return m.MessageLine(row_of(record), *glance_at(record.body, record.sys_flag, body_chars, schema))
+
+        return self.page(topic, **asked, make_row=line_of)
+
     @staticmethod
     def filter_reads_bodies(filter_text: str | None) -> bool:
         """True if an expression looks into bodies. InvalidInput if it is wrong."""
@@ -283,7 +293,7 @@ class MessageViews:
         query: Query,
     ) -> _Found:
         """As `_walk`, with only the messages that match a filter."""
-        look = MessageLook(self._store, reader, query)
+        look = MessageLook(self._store, reader, query, self._schema_of)
         rows: list[Any] = []
         position, scanned, size_seen, skipped, undecided = cursor.position, 0, 0, 0, 0
         truncated, ended = False, True
@@ -390,16 +400,18 @@ class MessageViews:
         record, _ = self.record(ref)
         return detail_of(record, row_of(record), self._stories.tell(record, self._lag.snapshot()) if story else None)
 
-    def body(self, ref: str, max_bytes: int = 65_536) -> m.BodyView:
+    def body(self, ref: str, max_bytes: int = 65_536, most_whole: int | None = None) -> m.BodyView:
         """Return a message's body, decompressed, as JSON, text, hex and base64; at most `max_bytes` (1 MiB) of it. Also
-        the whole body decoded by its topic's schema, if there is one.
+        the whole body decoded by its topic's schema, if there is one. most_whole: longer bodies (in bytes) are not
+        shown as a whole, as JSON and by the schema.
 
-        Needs the grant to read bodies; the caller checks that. Errors as `detail`.
+        Needs the grant to read bodies; the caller checks that, and gives `most_whole` to users who may not export.
+        Errors as `detail`.
         """
         if not 1 <= max_bytes <= 1 << 20:
             raise InvalidInput("max_bytes", say("out_of_range", field="max_bytes", low=1, high=1 << 20))
         record = self.record(ref)[0]
-        return view_body(record.body, record.sys_flag, max_bytes, self._schema_of(topic_of(record)))
+        return view_body(record.body, record.sys_flag, max_bytes, self._schema_of(topic_of(record)), most_whole)
 
     def body_bytes(self, ref: str) -> bytes:
         """Return a message's body as stored, for a download. Needs the grant to read bodies."""

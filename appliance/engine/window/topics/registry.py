@@ -1,4 +1,5 @@
-"""Schemas of a registry that speaks Confluent's protocol: bodies are a zero, an id of 4 bytes, and a value in Avro.
+"""Schemas of a registry that speaks Confluent's protocol: bodies are a zero, an id of 4 bytes, and a value in Avro or
+Protobuf.
 
 Strangers choose the ids, so questions are bounded: one at a time, MOST_QUESTIONS in SPAN_S seconds, and answers and
 failures are kept. A registry that does not answer is left alone for a while, and lines of lists never wait for it. The
@@ -18,9 +19,8 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ...bodies.avro import AvroSchema
-from ...bodies.schemas import BodyReader, json_of
-from ...bodies.work import SCHEMA_BYTES, BadSchema, Unfit
+from ...bodies.schemas import BodyReader, Decodes, json_of, registered
+from ...bodies.work import SCHEMA_BYTES, BadSchema, Undecided, Unfit
 from ...clock import SYSTEM, Clock
 from ...failover.stores.json_calls import CallFailed, Endpoint, TooLong
 
@@ -49,7 +49,7 @@ class Registry(BodyReader):
     """Any thread."""
 
     #: For a page, in place of a schema's name.
-    label = "Avro by the schema registry"
+    label = "schema registry"
 
     def __init__(self, address: str, secret_file: str = "", clock: Clock = SYSTEM) -> None:
         """address: http or https. secret_file: holds user:password."""
@@ -68,7 +68,7 @@ class Registry(BodyReader):
         self._away: tuple[str, float] = ("", 0.0)
         # Guarded by _lock.
         self._lock = threading.Lock()
-        self._kept: dict[int, AvroSchema] = {}
+        self._kept: dict[int, Decodes] = {}
         self._failed: dict[int, tuple[str, float]] = {}
 
     def decode(self, data: bytes, most_values: int | None = None) -> bytes:
@@ -80,7 +80,7 @@ class Registry(BodyReader):
         schema = self._schema(number) if most_values is None else self._schema_at_hand(number)
         return json_of(schema, data[5:], most_values)
 
-    def _schema(self, number: int) -> AvroSchema:
+    def _schema(self, number: int) -> Decodes:
         found = self._known(number)
         if found is None:
             if not self._asking.acquire(timeout=TIMEOUT_S):
@@ -90,7 +90,7 @@ class Registry(BodyReader):
             raise Unfit(found)
         return found
 
-    def _schema_at_hand(self, number: int) -> AvroSchema:
+    def _schema_at_hand(self, number: int) -> Decodes:
         found = self._known(number)
         if found is None and self._asking.acquire(blocking=False):
             found = self._not_now()
@@ -102,11 +102,13 @@ class Registry(BodyReader):
                     thread.start()
                 except RuntimeError:  # no further thread can be started
                     self._asking.release()
-        if not isinstance(found, AvroSchema):
-            raise Unfit(found or "its schema is being asked for")
+        if found is None:
+            raise Undecided("its schema is being asked for")
+        if isinstance(found, str):
+            raise Undecided(found)
         return found
 
-    def _ask_in_turn(self, number: int) -> AvroSchema | str:
+    def _ask_in_turn(self, number: int) -> Decodes | str:
         """Called with _asking held, and lets it go."""
         try:  # another thread may have asked meanwhile
             return self._known(number) or self._not_now() or self._ask_and_keep(number)
@@ -122,15 +124,15 @@ class Registry(BodyReader):
             return "the schema registry was asked for too many schemas just now"
         return None
 
-    def _known(self, number: int) -> AvroSchema | str | None:
+    def _known(self, number: int) -> Decodes | str | None:
         with self._lock:
             schema = self._kept.get(number)
             reason, until = self._failed.get(number, ("", 0.0))
         return schema or (reason if self._clock.monotonic() < until else None)
 
-    def _ask_and_keep(self, number: int) -> AvroSchema | str:
+    def _ask_and_keep(self, number: int) -> Decodes | str:
         self._asked.append(self._clock.monotonic())
-        found: AvroSchema | str
+        found: Decodes | str
         try:
             found = self._ask(number)
         except (_Failure, BadSchema) as error:
@@ -149,7 +151,7 @@ class Registry(BodyReader):
                 self._kept[number] = found
         return found
 
-    def _ask(self, number: int) -> AvroSchema:
+    def _ask(self, number: int) -> Decodes:
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self._secret_file:
             try:
@@ -170,9 +172,9 @@ class Registry(BodyReader):
             told = msgspec.json.decode(data, type=_Answer)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise _Failure("the answer is none of a schema registry") from None
-        if told.schema_type != "AVRO" or told.references:
-            raise _Failure("it is not Avro, or has references to others")
+        if told.references:
+            raise _Failure("it has references to others")
         text = told.schema.encode("utf-8", "replace")
         if len(text) > SCHEMA_BYTES:
             raise _Failure("it is too long")
-        return AvroSchema(text)
+        return registered(told.schema_type, text)

@@ -57,7 +57,8 @@ class _Kept(msgspec.Struct, frozen=True):
 @dataclass(frozen=True, slots=True)
 class TopicSchema:
     """The schema of a topic. kind: "avro", "protobuf" or "registry". name: full name of the record or message, or the
-    registry's address. size_bytes: of data. data: as it was given: Avro's JSON, or Protobuf's FileDescriptorSet."""
+    registry's address. size_bytes: of data. data: as it was given: Avro's JSON, or Protobuf's .proto file or
+    FileDescriptorSet. message: as it was given."""
 
     topic: str
     kind: str
@@ -66,6 +67,13 @@ class TopicSchema:
     set_at_ms: int
     by: str
     data: bytes
+    message: str
+
+    @property
+    def is_text(self) -> bool:
+        from ...bodies.proto_text import is_text
+
+        return self.kind == "avro" or (self.kind == "protobuf" and is_text(self.data))
 
 
 class TopicSchemas:
@@ -94,7 +102,7 @@ class TopicSchemas:
             data = base64.b64decode(kept.data)
         except binascii.Error as error:
             raise Unavailable(say("schemas_unreadable", reason=str(error))) from None
-        return TopicSchema(topic, kept.kind, kept.name, len(data), kept.set_at_ms, kept.by, data)
+        return TopicSchema(topic, kept.kind, kept.name, len(data), kept.set_at_ms, kept.by, data, kept.message)
 
     def get(self, topic: str) -> TopicSchema:
         """Return a topic's schema. NotFound without one, or without the topic; Unavailable."""
@@ -105,9 +113,9 @@ class TopicSchemas:
         return found
 
     def described(self, topic: str) -> dict[str, Any]:
-        """Return a topic's schema for the API, Avro's as text, Protobuf's as base64. As `get`."""
+        """Return a topic's schema for the API, a descriptor set as base64. As `get`."""
         found = self.get(topic)
-        is_text = found.kind == "avro"
+        is_text = found.is_text
         data = found.data.decode("utf-8", "replace") if is_text else base64.b64encode(found.data).decode()
         return {
             "topic": topic, "kind": found.kind, "name": found.name, "size_bytes": found.size_bytes,
@@ -159,14 +167,26 @@ class TopicSchemas:
     ) -> s.Change:
         """Give a topic a schema, in place of the one it has; durable when it returns.
 
-        kind: "avro" (data: the schema in JSON) or "protobuf" (data: a FileDescriptorSet with all imports; message: the
-        full name of a message in it), or "registry": each body names its Avro schema by an id. by: the user.
+        kind: "avro" (data: the schema in JSON) or "protobuf" (data: the text of a .proto file, or a FileDescriptorSet
+        with all imports; message: the full name of a message in it), or "registry": each body names its schema by an
+        id. by: the user.
         InvalidInput (kind, schema, message), NotFound, Unavailable.
         """
+        self._check_topic(topic)
+        name = self.name_of(kind, data, message)
+        kept = _Kept(kind, base64.b64encode(data).decode(), message, name, SYSTEM.wall_ms(), by[:200])
+        change = preview(topic, _fields(self._table().get(topic)), _fields(kept))
+        if dry_run:
+            return change
+        self._pool.run(lambda: self._save(topic, kept))
+        logger.info("admin: schema set topic=%s kind=%s name=%s by=%s", topic, kind, name, by)
+        return replace(change, applied=True)
+
+    def name_of(self, kind: str, data: bytes, message: str) -> str:
+        """Return the name of a schema that `put` takes. InvalidInput (kind, schema, message)."""
         from ...bodies.schemas import KINDS, BodySchema
         from ...bodies.work import BadSchema
 
-        self._check_topic(topic)
         if kind not in (*KINDS, REGISTRY):
             raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join((*KINDS, REGISTRY))))
         if kind == REGISTRY:
@@ -177,16 +197,9 @@ class TopicSchemas:
         if len(message) > _LONGEST_MESSAGE:
             raise InvalidInput("message", say("bad_schema", reason="the message's name is too long"))
         try:
-            name = self._config.schema_registry if kind == REGISTRY else BodySchema(kind, data, message).name
+            return self._config.schema_registry if kind == REGISTRY else BodySchema(kind, data, message).name
         except BadSchema as error:
             raise InvalidInput("schema", say("bad_schema", reason=str(error))) from None
-        kept = _Kept(kind, base64.b64encode(data).decode(), message, name, SYSTEM.wall_ms(), by[:200])
-        change = preview(topic, _fields(self._table().get(topic)), _fields(kept))
-        if dry_run:
-            return change
-        self._pool.run(lambda: self._save(topic, kept))
-        logger.info("admin: schema set topic=%s kind=%s name=%s by=%s", topic, kind, name, by)
-        return replace(change, applied=True)
 
     def remove(self, topic: str, *, dry_run: bool = False, by: str = "") -> s.Change:
         """Remove a topic's schema. NotFound, Unavailable."""

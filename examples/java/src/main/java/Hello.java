@@ -10,11 +10,20 @@ import org.apache.rocketmq.common.message.Message;
 
 /** Sends one message and waits until a consumer has it. The first argument is the name server, 127.0.0.1:9876. */
 public class Hello {
-    public static void main(String[] arguments) throws Exception {
-        String nameServer = arguments.length > 0 ? arguments[0] : "127.0.0.1:9876";
+    public static void main(String[] arguments) {
+        boolean done = false;
+        try {
+            done = sendAndReceive(arguments.length > 0 ? arguments[0] : "127.0.0.1:9876");
+        } catch (Exception error) {
+            System.err.println(error.getMessage());
+        }
+        System.exit(done ? 0 : 1);  // after a failure, too, the clients' threads would go on for ever
+    }
 
+    static boolean sendAndReceive(String nameServer) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("hello-java-producer");
         producer.setNamesrvAddr(nameServer);
+        producer.setSendMsgTimeout(10_000);  // of which the first connection takes its part
         producer.start();
         byte[] body = "Hello from Java".getBytes(StandardCharsets.UTF_8);
         System.out.println("sent      " + producer.send(new Message("HelloJava", body)).getMsgId());
@@ -40,6 +49,6 @@ public class Hello {
         if (!done) {
             System.err.println("no message came back within 30 s");
         }
-        System.exit(done ? 0 : 1);
+        return done;
     }
 }
