@@ -1,4 +1,4 @@
-"""What access control and TLS cost, in processor time of the server for each message.
+"""Costs of access control and TLS, in processor time of the server for each message.
 
     .venv/bin/python bench/doors.py                     both parts
     .venv/bin/python bench/doors.py --parts access      sends and pulls, plain and signed, of both twins

@@ -1,4 +1,4 @@
-"""What consumers subscribe to, as users give it."""
+"""Subscriptions of consumers, as users give them."""
 
 from __future__ import annotations
 

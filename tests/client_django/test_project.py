@@ -47,7 +47,7 @@ from django.db.models import QuerySet
 QuerySet.delete = lambda self: os.kill(os.getpid(), signal.SIGKILL)
 call_command("relay_outbox", "--lease", "1")
 """
-#: As if the database's clock had been set back by a day.
+#: The database's clock is set back by a day.
 A_DAY_BACK = """
 import django
 django.setup()

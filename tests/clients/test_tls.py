@@ -138,7 +138,7 @@ def test_a_java_client_without_tls_is_served_only_where_that_is_permitted(
 def test_java_clients_with_tls_and_without_it_exchange_messages_on_one_port(
     servers: dict[str, Server], request: pytest.FixtureRequest
 ):
-    """As upstream's TlsMixIT and TlsMix2IT: only the producer, or only the consumer, speaks TLS."""
+    """Upstream's TlsMixIT and TlsMix2IT: only the producer, or only the consumer, speaks TLS."""
     server = servers["permissive"]
     with (
         closing(start_java(NEW, "json", shared_directory(request, "mix") / "tls", tls=True)) as tls,

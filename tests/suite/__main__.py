@@ -32,7 +32,7 @@ MOST_AGAIN = 12
 _MOST_FOREIGN = 10
 #: After this many seconds in one test the stacks of all threads are printed; it goes on.
 STACKS_AFTER_S = 600
-#: Longest time of a part, and of what it still does when it is told to end.
+#: Longest time of a part, and of what it still does when it is stopped.
 MOST_S = 4 * 3600.0
 MOST_LAST_S = 300.0
 

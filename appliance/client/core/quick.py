@@ -33,7 +33,7 @@ _OWN = {
     b"transactionId": rb'(?P<transactionId>[^"\\]{0,1000})',
 }
 
-#: What differs in the headers of a queue's sends. In a value its quotes would be escaped.
+#: The fields that differ in the headers of a queue's sends. In a value its quotes would be escaped.
 _DIFFERS = '"f":"0","g":"0","h":"0","i":"","j":"0"'
 _OPAQUE = '},"flag":0,"language":"PYTHON","opaque":0,'
 #: Own limit of topics whose templates are kept; further ones take the long way.

@@ -245,7 +245,7 @@ ASKS: dict[int, Asks] = {
         ),
         _cluster(GET),
     ),
-    # Where routes are told to users only: those who may do something with the topic.
+    # Where only users get routes: those who may do something with the topic.
     C.GET_ROUTEINFO_BY_TOPIC: _topic("topic", *(action for action in ACTIONS if action != ALL)),
     **dict.fromkeys(
         (

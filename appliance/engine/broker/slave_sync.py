@@ -224,7 +224,7 @@ class SlaveSync(ServiceThread):
         self._take_table(self._topics, told.topics)
         self._topics.make_durable()
         if news:
-            # Of those that were made again as they were, the table shows no change.
+            # The table shows no change of a topic that was made again as it was.
             names = [one.topic for one in news if self._topics.get(one.topic) is not None]
             self._on_loop(lambda: store.begin_queues(names))
         has_purged = self._take_purged(told.purged)

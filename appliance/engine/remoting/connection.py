@@ -54,7 +54,7 @@ TURN_S = 0.0005
 #: After this long in a tick, a turn is one frame: hundreds of connections may have something to read at once.
 LONG_TICK_S = 0.002
 
-#: Shared by all peers that have authenticated as nobody: `frozenset()` makes a new one of 216 bytes.
+#: Shared by all peers that have not authenticated: `frozenset()` makes a new one of 216 bytes.
 _NOBODY: frozenset[str] = frozenset()
 
 _PREFIX = struct.Struct(">iI")

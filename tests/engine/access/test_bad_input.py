@@ -44,7 +44,7 @@ def test_a_long_signature(site, size):
 
 
 def test_a_field_that_is_there_twice(site):
-    """What is checked is what is handled: one value, and the signature is of that."""
+    """A field that comes twice has one value, which is checked and handled, and the signature is of that."""
     ann = site.make(ANN, "Topic:Open Pub")
     assert [send(ann, "Open").code for _ in range(3)] == [0] * 3
     for first, last in (("Open", "Secret"), ("Secret", "Open")):

@@ -24,7 +24,7 @@ ACTIONS = ("Pub", "Sub", "Create", "Update", "Delete", "Get", "List")
 USER, ACL = {"username": "eve"}, {"subject": "User:eve"}
 ACCOUNT = {"username": "eve", "password": "eve's own secret", "userType": "Normal"}
 ENTRIES = {"policies": [{"entries": [{"resource": "Topic:a", "actions": ["Pub"], "decision": "Allow"}]}]}
-#: As in `BROKER`, of the codes that are there only with access control.
+#: The same as `BROKER`, of the codes that are there only with access control.
 OURS = {
     3001: (USER, ACCOUNT), 3002: (USER, ACCOUNT), 3003: (USER, None), 3004: (USER, None), 3005: ({}, None),
     3006: (ACL, ENTRIES), 3007: (ACL, ENTRIES), 3008: (ACL, None), 3009: (ACL, None), 3010: ({}, None),

@@ -24,7 +24,7 @@ def site(start) -> Site:  # noqa: F811
     return start()
 
 
-#: Of a send that the compiled twin takes.
+#: A send that the compiled twin takes.
 KEY = "UNIQ_KEY\x017F0000015C5C4E0E2F2A691F8DF80000\x02"
 
 

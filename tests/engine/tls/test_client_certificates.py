@@ -256,7 +256,7 @@ def test_a_revoked_certificate_is_refused_from_the_next_look_on(tmp_path):
     crl.write_bytes(authority.revoked(revoked[0]))
     assert certificate.look()
     assert (shakes(good), shakes(revoked)) == (True, False)
-    # A list that has run out lets nobody in, rather than those who were revoked since: the one before it stays.
+    # A list that has run out refuses all, rather than letting in those who were revoked since: the one before it stays.
     crl.write_bytes(authority.revoked(days=1))
     assert not certificate.look()
     assert "expired" in str(certificate.failure)

@@ -149,7 +149,7 @@ def _commit(world: SetWorld, act: Act) -> str:
     low, high = leader.broker.store.offset_range(topic, queue)
     offset = low + int((high - low) * act["where"])
     known = oracle.offsets.get((topic, queue))
-    # Until the set was together nobody knows which of them other members have.
+    # Until the set was together it is unknown which of them other members have.
     oracle.offsets[topic, queue] = (known or {-1}) | {offset}
     fields = {"consumerGroup": GROUP, "topic": topic, "queueId": queue, "commitOffset": offset}
     answer = world.ask(leader, COMMIT_OFFSET, fields)

@@ -1,4 +1,4 @@
-"""What goes wrong in a set: members that die, stand still or are replaced, clocks, the network, the store, the name
+"""Faults of a set: members that die, stand still or are replaced, clocks, the network, the store, the name
 server."""
 
 from __future__ import annotations

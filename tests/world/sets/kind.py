@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 Act = dict[str, Any]
 TOPICS = ("A", "B")
-#: Of a topic that a send makes; an administrator may add some, up to the other number.
+#: Queues of a topic that a send makes; an administrator may add some, up to the other number.
 QUEUES, MOST_QUEUES = 4, 6
 
 

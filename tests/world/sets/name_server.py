@@ -21,7 +21,7 @@ ROUTE = 105
 
 
 class Route(NamedTuple):
-    """What a client learns of a topic. brokers: id -> "host:port". queues: that it may read."""
+    """A topic's route, for a client. brokers: id -> "host:port". queues: that it may read."""
 
     brokers: dict[int, str]
     queues: int

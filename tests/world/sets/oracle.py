@@ -15,7 +15,7 @@
 6. A member logs no exception, and ends when it is asked to.
 7. A group's offset is one that was committed: since the set was together last, or the one it had then. It never lies
    beyond the end of its queue.
-8. Nobody is elected who lacks older messages that another member in sync would still show, when that one has been well.
+8. No member is elected that lacks older messages which another member in sync, that has been well, would still show.
 9. An asynchronous set may lose at a fail-over what came since it was together last. All else holds for it, too.
 """
 

@@ -165,7 +165,7 @@ class SetWorld:
         return answers.command
 
     def route(self, topic: str) -> Route | None:
-        """What a client hears from the name server."""
+        """The name server's answer to a client."""
         return route_in(self.ask(self.name_server, ROUTE, {"topic": topic, "acceptStandardJsonOnly": "true"}))
 
     def master(self, topic: str) -> Member | None:
