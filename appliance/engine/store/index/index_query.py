@@ -29,6 +29,8 @@ FIND_S = 2.0
 STEPS = 64
 #: Limits on what one query does on remoting-io, which sends wait for: files, entries and records looked at.
 _FILES_AT_ONCE, _ENTRIES_AT_ONCE, _RECORDS_AT_ONCE = 8, 32, 4
+#: Longest topic and key that are hashed there, in characters; a header has room for some 250,000, which take 25 ms.
+_CHARACTERS_AT_ONCE = 512
 #: In an Apache index times may go back. Limits on entries looked at behind one that is too old, or in a file that
 #: begins too late; and on files looked at that begin too early.
 _STEPS_BEHIND, _FILES_BEHIND = 1024, 2
@@ -135,6 +137,8 @@ class IndexQuery:
         """
         index = self._index
         if limit <= 0 or not index.ready or (index.behind and not is_unique):
+            return None
+        if len(topic) + len(key) > _CHARACTERS_AT_ONCE:
             return None
         files = index.files
         if not 0 < len(files) <= _FILES_AT_ONCE or not index.lock.acquire(blocking=False):
