@@ -13,6 +13,7 @@ from heapq import merge
 from ...hotpath.pure_index import FIRST_ENTRY
 from ...named_tuple import NamedTuple
 from ...protocol.fields import I64_MAX
+from ...protocol.properties import MAX_PROPERTIES_BYTES
 from ...protocol.record import Record
 from ..dispatch import keys_of
 from ..record_reader import RecordReader, StoredRecord
@@ -86,6 +87,8 @@ class IndexQuery:
         `below`. deadline: monotonic time, FIND_S from now at the latest; the search then returns what it has found. A
         range that reaches to now includes records stored while the clock was ahead.
         """
+        if max(len(topic), len(key)) > MAX_PROPERTIES_BYTES:  # no record has it, and hashing it takes long
+            return _answer({}, None, True)
         now_ms = self._clock.wall_ms()
         latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
         latest = self._clock.monotonic() + FIND_S

@@ -149,7 +149,7 @@ def test_what_would_wait_is_not_found_at_once(store):
             assert ask() is None, f"{part} would wait"
 
 
-def test_a_long_key_is_not_hashed_on_the_loop(store, monkeypatch):
+def test_long_keys_are_hashed_elsewhere_or_not_at_all(store, monkeypatch):
     store.send()
     for number, size in enumerate((400, 600)):
         store.put("T", 0, b"%d" % number, encode_properties({"UNIQ_KEY": "k" * size}).encode())
@@ -163,6 +163,8 @@ def test_a_long_key_is_not_hashed_on_the_loop(store, monkeypatch):
     assert query.find_now("T" * 600, "k", 1, 0, 1 << 62, True) is None
     assert hashed == ["k" * 400]
     assert [record.body for record, _ in query.find("T", "k" * 600, 1, 0, 1 << 62).records] == [b"1"]
+    assert not query.find("T", "k" * 40_000, 1, 0, 1 << 62).records
+    assert hashed[1:] == ["k" * 600], "a key that no record has room for is not hashed anywhere"
 
 
 def test_a_file_system_that_cannot_tell_what_is_cached_is_not_asked(store, monkeypatch):
