@@ -119,6 +119,8 @@ class SlaveSync(ServiceThread):
         self._settled_next: tuple[str, bytes, int] | None = None
         self._ends: tuple[int, list[Deletion]] | None = None
         self._ends_taken = False
+        #: Topics whose deletion was taken over, until their next queues begin behind it: a round may end in between.
+        self._to_begin: dict[str, None] = {}
         #: Topics that were deleted here, but not at the master.
         self.not_deleted: dict[str, Mapping[int, int]] = {}
         #: The failure of the last round; None if it had none. Read by any thread.
@@ -216,6 +218,7 @@ class SlaveSync(ServiceThread):
             if not self._comes_to(1, lambda: int(self._may_begin_behind(news))):
                 return  # the next round asks again
             store.take_deletions(news)
+            self._to_begin.update(dict.fromkeys(deletion.topic for deletion in news))
             for deletion in news:
                 if deletion.below:
                     self._offsets.remove_topic(deletion.topic)
@@ -223,10 +226,11 @@ class SlaveSync(ServiceThread):
         self._seen = told.seen
         self._take_table(self._topics, told.topics)
         self._topics.make_durable()
-        if news:
+        if self._to_begin:
             # The table shows no change of a topic that was made again as it was.
-            names = [one.topic for one in news if self._topics.get(one.topic) is not None]
+            names = [topic for topic in self._to_begin if self._topics.get(topic) is not None]
             self._on_loop(lambda: store.begin_queues(names))
+            self._to_begin.clear()
         has_purged = self._take_purged(told.purged)
         self._take_users(address)
         has_settled = self._take_settled(address)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import socket
 from collections.abc import Callable, Iterator
@@ -320,6 +321,78 @@ def test_who_may_have_been_forgotten_is_told_at_once(
         wait_for(lambda: live_namesrv.brokers() == {"broker-x"}, "within a second, without being asked once more")
     finally:
         other.close()
+
+
+class _Elsewhere:
+    """A name server as the client of a link meets it, on the test's clock. away: (from, to) in seconds of that."""
+
+    def __init__(self, clock: FakeClock, away: tuple[float, float]) -> None:
+        self._clock = clock
+        self._away = away
+        self._began = clock.monotonic()
+        self._connected_at = -1.0
+        #: Seconds at which it took a registration.
+        self.taken: list[float] = []
+
+    def now(self) -> float:
+        return self._clock.monotonic() - self._began
+
+    def is_connected(self) -> bool:
+        return self._connected_at >= 0 and not self._connected_at < self._away[1] <= self.now() and not self._is_away()
+
+    def _is_away(self) -> bool:
+        return self._away[0] <= self.now() < self._away[1]
+
+    def invoke_sync(self, request: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        assert request.code == RequestCode.REGISTER_BROKER
+        if self._is_away():
+            raise registration.RemotingError("nothing listens there")
+        self._connected_at = self.now()
+        self.taken.append(self.now())
+        return RemotingCommand.response(0)
+
+    def close(self) -> None:
+        pass
+
+
+def _registered(topics: Topics, seconds: float, away: tuple[float, float], registered_as: RegisteredAs) -> list[float]:
+    """Return when a name server took registrations, in `seconds` of a broker that registers each 30 s."""
+    clock = FakeClock()
+    table = TableText(topics, lambda: 6)  # type: ignore[arg-type]
+    link = registration.NameServerLink(
+        "127.0.0.1:1", {}, table, BrokerConfig, lambda answer: None, clock, registered_as
+    )
+    there = _Elsewhere(clock, away)
+    link._client = there  # type: ignore[assignment]
+
+    def wait(timeout: float) -> None:
+        clock.advance(ms=max(1, round(timeout * 1000)))
+        if there.now() >= seconds:
+            link.request_stop()
+
+    link.wait = wait  # type: ignore[method-assign, assignment]
+    link.run()
+    return there.taken
+
+
+@pytest.mark.parametrize("away_s", [0.2, 1.5, 7.0, 40.0, 300.0])
+def test_a_broker_is_back_soon_at_a_name_server_that_restarted(topics: Topics, away_s: float) -> None:
+    """Without the broker it has no routes."""
+    back = 13.3 + away_s
+    taken = _registered(topics, back + 20, (13.3, back), RegisteredAs(says_good_bye=False))
+    assert taken[0] == 0, "the first one comes at once"
+    after = [at for at in taken if at >= back]
+    assert after[0] - back <= (1.3 if away_s < 1 else 5.0)
+
+
+def test_a_new_leader_registers_each_second_for_a_while(topics: Topics) -> None:
+    """A name server of 4.9 may have taken the old one in between."""
+    taken = _registered(topics, 120, (1000, 1000), RegisteredAs(hurry_s=30.0, says_good_bye=False))
+    gaps = [later - earlier for earlier, later in itertools.pairwise(taken)]
+    assert taken[0] == 0
+    assert len(gaps) > 30
+    assert max(gaps[:29]) <= 1.1
+    assert min(gaps[-2:]) >= 29, "later it takes its time"
 
 
 def test_it_is_told_again_each_period(

@@ -1,5 +1,6 @@
 """A RocketBox slave behind a RocketBox master: the same log, queues, keys and tables, whatever happens to either."""
 
+import errno
 import itertools
 import json
 import shutil
@@ -253,6 +254,30 @@ def test_a_queue_of_a_topic_made_again_as_it_was_begins_where_the_masters_does(p
     for offset in (0, 1):
         assert pulled(master, offset) == (21, {"nextBeginOffset": "2", "minOffset": "2"})
         wait_for(lambda offset=offset: pulled(slave, offset) == pulled(master, offset), "the same answer")
+
+
+def test_a_queue_of_a_topic_made_again_begins_there_after_a_round_that_failed(pair):
+    master = pair[0]()
+    fill(master, 8)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    topics = slave.engine.broker.topics
+    wait_for(lambda: topics.get("Orders"), "the topic")
+    failed = []
+
+    def make_durable():
+        if slave.engine.broker.store.queues.begins_of("Orders") and not failed:
+            failed.append(True)
+            raise OSError(errno.ENOSPC, "no space left")
+
+    topics.make_durable = make_durable
+    with closing(master.peer()) as peer:
+        assert peer.ask(DELETE_TOPIC, {"topic": "Orders"}).code == 0
+        make(peer, "Orders", 4)
+    wait_for(lambda: failed and slave.engine.broker.store.queues.find("Orders", 0), "the queue, in a later round")
+    with closing(slave.peer()) as peer:
+        answer = peer.ask(11, pull_fields("Orders", 0, 0))
+        assert (answer.code, answer.ext_fields["minOffset"]) == (21, "2")
 
 
 def test_a_slave_that_people_make_the_master_has_the_topics_of_the_last_moment(pair, tmp_path):

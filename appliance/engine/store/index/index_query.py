@@ -13,6 +13,7 @@ from heapq import merge
 from ...hotpath.pure_index import FIRST_ENTRY
 from ...named_tuple import NamedTuple
 from ...protocol.fields import I64_MAX
+from ...protocol.properties import MAX_PROPERTIES_BYTES
 from ...protocol.record import Record
 from ..dispatch import keys_of
 from ..record_reader import RecordReader, StoredRecord
@@ -29,6 +30,8 @@ FIND_S = 2.0
 STEPS = 64
 #: Limits on what one query does on remoting-io, which sends wait for: files, entries and records looked at.
 _FILES_AT_ONCE, _ENTRIES_AT_ONCE, _RECORDS_AT_ONCE = 8, 32, 4
+#: Longest topic and key that are hashed there, in characters; a header has room for some 250,000, which take 25 ms.
+_CHARACTERS_AT_ONCE = 512
 #: In an Apache index times may go back. Limits on entries looked at behind one that is too old, or in a file that
 #: begins too late; and on files looked at that begin too early.
 _STEPS_BEHIND, _FILES_BEHIND = 1024, 2
@@ -84,6 +87,8 @@ class IndexQuery:
         `below`. deadline: monotonic time, FIND_S from now at the latest; the search then returns what it has found. A
         range that reaches to now includes records stored while the clock was ahead.
         """
+        if max(len(topic), len(key)) > MAX_PROPERTIES_BYTES:  # no record has it, and hashing it takes long
+            return _answer({}, None, True)
         now_ms = self._clock.wall_ms()
         latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
         latest = self._clock.monotonic() + FIND_S
@@ -135,6 +140,8 @@ class IndexQuery:
         """
         index = self._index
         if limit <= 0 or not index.ready or (index.behind and not is_unique):
+            return None
+        if len(topic) + len(key) > _CHARACTERS_AT_ONCE:
             return None
         files = index.files
         if not 0 < len(files) <= _FILES_AT_ONCE or not index.lock.acquire(blocking=False):

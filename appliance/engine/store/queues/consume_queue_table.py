@@ -170,8 +170,8 @@ class ConsumeQueueTable:
             self._disk.sync_directory(directory)
 
     def _sync_all(self) -> bool:
-        """Sync the whole file system; False if the kernel has no such call that reports errors."""
-        fd = self._disk.open_directory(self._paths.root)
+        """Sync the queues' whole file system; False if the kernel has no such call that reports errors."""
+        fd = self._disk.open_directory(self._paths.consume_queues)
         try:
             return self._disk.sync_file_system(fd)
         finally:

@@ -41,8 +41,8 @@ class QueueFiles:
         self._open: OrderedDict[_Key, int] = OrderedDict()
         # In the order they were written.
         self._unsynced: dict[_Key, None] = {}
-        # Descriptor of the store's directory, opened before the first write.
-        self._root_fd = -1
+        # Descriptor of the queues' directory, opened before the first write. It may be on a disk of its own.
+        self._top_fd = -1
         # Directories with new names in them.
         self._unsynced_names: dict[Path, None] = {}
         # Files whose sync failed: what was not durable is lost, including their length (D6).
@@ -145,8 +145,10 @@ class QueueFiles:
 
     def write(self, topic: str, queue_id: int, offset: int, entries: bytes) -> None:
         """Write entries from `offset` on, into as many files as needed; `sync` makes them durable."""
-        if self._root_fd < 0:
-            self._root_fd = self._disk.open_directory(self._paths.root)
+        if self._top_fd < 0:
+            top = self._paths.consume_queues
+            self._unsynced_names.update(dict.fromkeys(self._disk.make_directories(top)))
+            self._top_fd = self._disk.open_directory(top)
         view = memoryview(entries)
         while view:
             number, index = divmod(offset, self._entries_per_file)
@@ -177,7 +179,7 @@ class QueueFiles:
     def _sync_all(self) -> bool:
         """Sync all of it in one call; False if the kernel has no such call that reports errors."""
         try:
-            if self._root_fd < 0 or not self._disk.sync_file_system(self._root_fd):
+            if self._top_fd < 0 or not self._disk.sync_file_system(self._top_fd):
                 return False
         except OSError:
             self._refused.update(self._unsynced)
@@ -282,9 +284,9 @@ class QueueFiles:
         for fd in self._open.values():
             self._disk.close(fd)
         self._open.clear()
-        if self._root_fd >= 0:
-            self._disk.close(self._root_fd)
-            self._root_fd = -1
+        if self._top_fd >= 0:
+            self._disk.close(self._top_fd)
+            self._top_fd = -1
 
 
 def _remove_numbered_files(disk: Disk, top: Path) -> None:

@@ -308,7 +308,7 @@ class CleanService(ServiceThread):
         most = min(options.delete_file_batch_max, closed)
         wanted = 0
         spans, now_ms = self._now()
-        if self._may_expire(now_ms) or self.status.used_share > stages.clean:
+        if self._may_expire() or self.status.used_share > stages.clean:
             wanted = self._count_expired(now_ms, spans, most)
         if self._rounds:
             self._rounds -= 1
@@ -339,11 +339,12 @@ class CleanService(ServiceThread):
         was set back in between, all stored records would seem older."""
         return self._steps.spans, self._ages.now_ms()
 
-    def _may_expire(self, now_ms: int) -> bool:
+    def _may_expire(self) -> bool:
         if self._rounds:
             return True
+        # The hour is the wall clock's: the time that ages are measured by goes on from before a stop for a while.
         return self.clock.monotonic() - self._started >= FIRST_AFTER_S and is_cleaning_hour(
-            self.options.delete_when, now_ms
+            self.options.delete_when, self.clock.wall_ms()
         )
 
     def _count_expired(self, now_ms: int, spans: tuple[Stamped, ...], limit: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 from appliance.engine.errors import StartError
 from appliance.engine.hotpath import COMPILED
 from appliance.engine.protocol.properties import encode_properties
-from appliance.engine.store.index import index_file, index_service
+from appliance.engine.store.index import index_file, index_query, index_service
 from appliance.engine.store.index.index_file import ENTRY, HEADER, IndexFile, file_bytes
 from appliance.engine.store.index.index_keys import key_hash
 from appliance.engine.store.index.index_query import IndexQuery
@@ -147,6 +147,24 @@ def test_what_would_wait_is_not_found_at_once(store):
             where = store.store.index.files[0] if part == "chain_now" else query._records
             patch.setattr(where, part, lambda *_: None)
             assert ask() is None, f"{part} would wait"
+
+
+def test_long_keys_are_hashed_elsewhere_or_not_at_all(store, monkeypatch):
+    store.send()
+    for number, size in enumerate((400, 600)):
+        store.put("T", 0, b"%d" % number, encode_properties({"UNIQ_KEY": "k" * size}).encode())
+    store.tick()
+    query = IndexQuery(store.store.index, store.store.records)
+    assert query.catch_up(10)
+    hashed = []
+    monkeypatch.setattr(index_query, "key_hash", lambda topic, key: hashed.append(key) or key_hash(topic, key))
+    assert [record.body for record, _ in query.find_now("T", "k" * 400, 1, 0, 1 << 62, True).records] == [b"0"]
+    assert query.find_now("T", "k" * 600, 1, 0, 1 << 62, True) is None
+    assert query.find_now("T" * 600, "k", 1, 0, 1 << 62, True) is None
+    assert hashed == ["k" * 400]
+    assert [record.body for record, _ in query.find("T", "k" * 600, 1, 0, 1 << 62).records] == [b"1"]
+    assert not query.find("T", "k" * 40_000, 1, 0, 1 << 62).records
+    assert hashed[1:] == ["k" * 600], "a key that no record has room for is not hashed anywhere"
 
 
 def test_a_file_system_that_cannot_tell_what_is_cached_is_not_asked(store, monkeypatch):

@@ -1,5 +1,9 @@
 """Many queues, more than descriptors may be open: their files are synced together, not one by one."""
 
+import os
+import tempfile
+from pathlib import Path
+
 import pytest
 
 from appliance.engine.disk import Disk
@@ -16,6 +20,8 @@ class CountingDisk(Disk):
         super().__init__()
         self.has_one_call = has_one_call
         self.files = self.directories = self.all = 0
+        #: Devices that were synced as a whole.
+        self.devices = set()
         self._queue_fds = set()
 
     def open(self, path, create=False, read_only=False):
@@ -33,6 +39,7 @@ class CountingDisk(Disk):
 
     def sync_file_system(self, fd):
         self.all += 1
+        self.devices.add(os.fstat(fd).st_dev)
         return self.has_one_call
 
 
@@ -72,3 +79,23 @@ def test_a_recovery_syncs_many_queues_in_few_calls(tmp_path, monkeypatch, has_on
             assert disk.directories >= QUEUES
     finally:
         store.stop()
+
+
+def test_queues_on_a_disk_of_their_own_are_synced_there(tmp_path, monkeypatch):
+    """The queues' directory may be a mount, or a link to another disk."""
+    other = Path("/dev/shm")
+    if not other.is_dir() or other.stat().st_dev == tmp_path.stat().st_dev:
+        pytest.skip("there is no other file system")
+    with tempfile.TemporaryDirectory(dir=other) as queues:
+        (tmp_path / "store").mkdir()
+        (tmp_path / "store" / "consumequeue").symlink_to(queues)
+        disk = CountingDisk()
+        store = killed_store(tmp_path, disk)
+        few_descriptors(monkeypatch)
+        disk.devices.clear()
+        store.open()
+        try:
+            assert disk.devices == {other.stat().st_dev}
+            assert [len(store.bodies("Many", queue)) for queue in range(QUEUES)] == [1] * QUEUES
+        finally:
+            store.stop()

@@ -553,6 +553,19 @@ def test_a_clock_that_was_set_forward_while_nothing_ran_deletes_nothing_at_once(
     store.stop()
 
 
+def test_after_a_stop_the_hour_is_that_of_the_clock(store):
+    """Ages go on from the last store time for an hour; a broker that starts at four each night would never clean."""
+    store.fill(1)
+    store.pass_time(96 * HOUR_MS + 14 * HOUR_MS)
+    store.fill(2)
+    store.flushed()
+    store.clock.jump(34 * HOUR_MS)
+    store = reopened(store)
+    store.pass_time(120_000)
+    assert store.look().log_files_deleted >= 1, "it is four by the clock, and it was six in the evening"
+    store.stop()
+
+
 def test_a_clock_that_stays_where_it_was_set_is_believed(clock):
     ages = AgeClock(clock)
     clock.jump(HOUR_MS)
