@@ -197,10 +197,10 @@ class SetOracle:
             )
 
     def late(self) -> None:
-        """All that waits has had its time. Where clocks differ it may be later by as much."""
+        """All that waits has had its time. Where clocks were set it may be later by as much."""
         for message in self.sent.values():
             comes = message.end == "committed" if message.kind == "half" else message.end == ""
-            if message.delay_s and (self.clocks_moved or self.age_off_s):
+            if message.delay_s and self.clocks_moved:
                 continue
             if message.waits and comes and message.fate == "acknowledged" and not message.arrived:
                 rule = (
