@@ -199,9 +199,9 @@ class SetOracle:
     def may_go_unread(self, now: float) -> None:
         """Log files go: what waited and has come by now may lie in them, though nobody has read it."""
         for message in self.sent.values():
-            if message.waits and not message.arrived and message.fate == "acknowledged":
-                if now >= message.sent_at + message.delay_s:
-                    message.fate = "doubtful"
+            unread = message.waits and not message.arrived and message.fate == "acknowledged"
+            if unread and now >= message.sent_at + message.delay_s:
+                message.fate = "doubtful"
 
     def late(self) -> None:
         """All that waits has had its time. Where clocks were set it may be later by as much."""
