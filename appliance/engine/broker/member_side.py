@@ -19,7 +19,7 @@ ASK_MS = 1000
 
 class _FromLeader(SlaveSync):
     def __init__(self, thread: str, broker: Broker, leader: Callable[[], str], loop: EventLoop) -> None:
-        """leader: returns its address; "" while it is not known that its log agrees with this one."""
+        """leader: returns its address; "" while no stream is bound to it."""
         super().__init__(
             leader,
             lambda: None,

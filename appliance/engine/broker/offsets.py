@@ -280,11 +280,13 @@ class ConsumerOffsetManager(SavedTable):
             self._commits += 1
 
     def clamp(self, entry: QueueOffsets, queue_id: int, offset: int) -> None:
-        """Correct an offset that no longer fits its queue, and a pending reset to it. Before the broker serves."""
+        """Correct an offset that no longer fits its queue, and a pending reset to it. Before the broker serves, which
+        it may only once this is saved: else a kill would bring the offset back, and what came meanwhile would count as
+        read."""
         key = (entry.group, entry.topic, queue_id)
         told = self.pending.table.get(key)
         if told is not None and told.target == entry.queues[queue_id]:
-            self.pending.table[key] = told._replace(target=offset)
+            self.pending.correct(key, offset)
         entry.queues[queue_id] = offset
         entry.changes += 1
         self._commits += 1

@@ -166,10 +166,14 @@ def cut_offsets(store: MessageStore, offsets: ConsumerOffsetManager) -> None:
     """Set offsets behind the end of their queue to that end, so that the next messages do not count as read. A power
     cut may have taken the messages below such an offset, and Apache keeps any number. Called at the start of a broker
     that is no member of a set."""
+    changed = 0
     for entry, queue_id, offset in _of_consumers(offsets):
         end = store.end_of(entry.topic, queue_id)
         if offset > end:
             _bring_back(offsets, "offsets", entry, queue_id, end)
+            changed += 1
+    if changed:
+        _save(offsets)
 
 
 def _of_consumers(offsets: ConsumerOffsetManager) -> Iterator[tuple[QueueOffsets, int, int]]:
@@ -203,4 +207,13 @@ def _clamp(store: MessageStore, offsets: ConsumerOffsetManager) -> None:
             continue
         changed += 1
     if changed:
+        _save(offsets)
         logger.info("promotion: %d offsets of consumers were brought to what the queues hold", changed)
+
+
+def _save(offsets: ConsumerOffsetManager) -> None:
+    """Save offsets that were brought back, before a message comes to the places behind them."""
+    try:
+        offsets.persist()
+    except OSError as error:  # tried again each flushConsumerOffsetInterval
+        logger.error("offsets: those that were brought back are not saved yet: %s", error)

@@ -85,7 +85,8 @@ class SlaveSync(ServiceThread):
         pace: Pace = SLAVES_PACE,
         ties: Ties = NO_TIES,
     ) -> None:
-        """master: returns its address, "" while it is not known. find_master: has name servers asked for it.
+        """master: returns its address; "" while it is not known, and while no stream from it runs. find_master: has
+        name servers asked for it.
         settled: what was handled early of delayed messages, to be copied as well. ties: how this broker proves itself,
         and the copying of users."""
         super().__init__(pace.thread, loop.clock)
@@ -194,7 +195,10 @@ class SlaveSync(ServiceThread):
             )
         if self.stopped:
             raise ConnectError("nobody is asked any more")
-        return self._client.invoke_sync(request, self._ask_ms)
+        answer = self._client.invoke_sync(request, self._ask_ms)
+        if self._master() != address:
+            raise ConnectError("the stream has ended, and another process may have answered")
+        return answer
 
     def _take_topics(self, address: str) -> None:
         """Copy the topics; from a RocketBox master also their deletions, which go first: no table contains them."""

@@ -93,7 +93,8 @@ class BoundFollower(ServiceThread):
         self._why = "no connection was made yet"
         #: The leader's last answer: a cut needs its list of epochs.
         self.answer: Answer | None = None
-        #: True once this log was found to be the leader's.
+        #: True while a stream is bound to the leader, and this log was found to be its log. Without a stream another
+        #: process may listen at the leader's address: that of an empty machine in its place.
         self.agrees = False
         #: Called on this thread when it was found so.
         self.on_agreement: Callable[[], None] = lambda: None
@@ -214,6 +215,7 @@ class BoundFollower(ServiceThread):
             self._confirm, self._heard_at, self._runs = -1, self.clock.steady(), True
             copy.run(begin, early)
         finally:
+            self.agrees = False
             sock.close()
 
     def _wait_until_kept(self) -> None:

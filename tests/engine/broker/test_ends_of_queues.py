@@ -14,6 +14,7 @@ from appliance.engine.broker.promotion import _begin_queues
 from appliance.engine.broker.slave_sync import SlaveSync
 from appliance.engine.broker.topic_places import TopicPlaces, TopicPlacesProcessor, decode_ends, decode_places
 from appliance.engine.clock import Clock, FakeClock
+from appliance.engine.errors import ConnectError
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.store.retention.deleted_topics import Begin, Deletion
 from tests.crash.test_found import a_life
@@ -152,3 +153,18 @@ def test_a_queue_without_an_entry_goes_on_where_its_readers_are(created: str, tm
     offsets.commit("slow", "T", 0, 2)
     _begin_queues(store, {"T": True}, offsets)  # type: ignore[arg-type]
     assert store.offset_range("T", 0) == (10, 10)
+
+
+def test_an_answer_that_came_when_the_stream_had_ended_does_not_count():
+    """Another process may listen at the master's address by then."""
+    masters = ["127.0.0.1:1", ""]
+    sync = SlaveSync(lambda: masters[0], lambda: None, NO_TABLES, INLINE, FakeStore())  # type: ignore[arg-type]
+
+    def answer(request: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        return RemotingCommand.response(0)
+
+    sync._client = SimpleNamespace(address="127.0.0.1:1", invoke_sync=answer)  # type: ignore[assignment]
+    assert sync._ask("127.0.0.1:1", 21) == b""
+    del masters[0]
+    with pytest.raises(ConnectError):
+        sync._ask("127.0.0.1:1", 21)

@@ -371,6 +371,24 @@ def test_an_offset_behind_the_end_is_brought_to_it_by_a_start(running):
     assert entry.queues == {0: 0}, "of a queue that is not there nothing was read"
 
 
+def test_an_offset_that_a_start_brought_back_stays_there_whatever_comes_next(running):
+    """As after a power cut that took the queue's last messages. Both files say so before the broker serves: after a
+    kill, with messages at these places, they would count as read."""
+    broker = running.engine.broker
+    journal = broker.offset_resets.journal
+    moves = (Move("T", 0, 5, 9), Move("T", 1, 0, 0))
+    journal.append(ResetRecord(journal.next_id(), "reset", "CG", "alice", journal._clock.wall_ms(), "1", moves))
+    broker.offsets._keep("CG", "T", 2, 3)
+    running.restart()
+    assert (committed(running), committed(running, 2)) == (6, 0)
+    own = running.engine.broker.store.paths.own
+    saved = fastjson.loads((own.parent / "store/config/consumerOffset.json").read_bytes())
+    assert {int(queue): offset for queue, offset in saved["offsetTable"]["T@CG"].items()} == {0: 6, 1: 0, 2: 0, 3: 0}
+    again = ResetJournal(own / "offset-resets.journal", FakeClock())
+    assert [(move.queue_id, move.target) for _, move in again.unfinished()] == [(0, 6), (1, 0)]
+    again.close()
+
+
 def ways_to_move(running, group: str) -> dict[str, int]:
     """Return the answer of each way by which clients and administrators can change a group's offsets; 0 if accepted."""
     peer, window = running._ours(), running.window

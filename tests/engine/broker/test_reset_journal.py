@@ -33,7 +33,7 @@ def test_of_each_queue_the_last_act_waits_until_it_is_over(tmp_path: Path, seed:
     all_places = [(topic, queue_id) for topic in "TU" for queue_id in range(3)]
     for number in range(1, 60):
         group = chance.choice("GH")
-        match chance.choice(("act", "act", "over", "gone", "restart", "time")):
+        match chance.choice(("act", "act", "over", "gone", "correct", "restart", "time")):
             case "act":
                 places = chance.sample(all_places, chance.randrange(1, 5))
                 journal.append(record(clock, number, group, places))
@@ -42,6 +42,9 @@ def test_of_each_queue_the_last_act_waits_until_it_is_over(tmp_path: Path, seed:
                 place, act = chance.choice(list(model.items()))
                 journal.note([(act, *place[1:]), (act, "T", 9), (number + 1000, "T", 0)])
                 del model[place]
+            case "correct":  # where a move leads, and nothing else
+                journal.correct([(act, *place[1:], 5) for place, act in model.items()] + [(number + 1000, "T", 0, 5)])
+                assert all(move.target == 5 for _, move in journal.unfinished())
             case "gone":
                 kind, name = chance.choice((("topic", "T"), ("group", "G")))
                 journal.note([], [(kind, name)])

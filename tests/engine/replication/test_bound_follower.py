@@ -511,3 +511,15 @@ def test_errors_of_this_machine_do_not_end_it(boxes, played, monkeypatch):
     played.report(sock)
     wait_for(lambda: stream.status.leader == "played", "the stream")
     sock.close()
+
+
+def test_without_its_stream_nobody_takes_another_process_for_the_leader(boxes):
+    """An empty machine in the leader's place, with its address, would answer for its tables."""
+    leader, follower = boxes[0](), boxes[1]()
+    leader.lead()
+    stream = follower.follow(leader.address)
+    wait_followed(leader, follower)
+    assert stream.agrees
+    leader.stop()
+    wait_for(lambda: not stream.status.leader, "the end of the stream")
+    assert not stream.agrees

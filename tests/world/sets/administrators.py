@@ -65,8 +65,7 @@ def _purge(world: SetWorld, act: Act) -> str:
     if answer is None or isinstance(answer, AdminError):
         world.oracle.removed(topic, False, dict.fromkeys(range(MOST_QUEUES), 1 << 60))
         return "no answer" if answer is None else f"refused: {answer}"
-    # A member that deleted more of its log keeps no note of what was purged there, and others get it from there.
-    world.oracle.removed(topic, not world.oracle.were_full, ends)
+    world.oracle.removed(topic, True, ends)
     _then(world, leader, act)
     return f"{leader.name} purged it: {ends}"
 
@@ -88,6 +87,7 @@ def _clean(world: SetWorld, act: Act) -> str:
             world.hurt(member)
             if member.running:
                 member.stop()
+        world.oracle.may_go_unread(world.now)
         world.scheduler.now += AWAY_S
         for member in world.members:
             if not member.running:
@@ -111,6 +111,7 @@ def _fill(world: SetWorld, act: Act) -> str:
     world.oracle.were_full.add(member.name)
     member.disk.used = int(CAPACITY * 0.93)
     world.pass_time(act["for"])
+    world.oracle.may_go_unread(world.now)
     member.disk.used = CAPACITY // 10
     begin = member.broker.store.log.min_offset if member.role and member.seat.broker is not None else -1
     return f"{member.name}, its log begins at {begin}"

@@ -196,11 +196,18 @@ class SetOracle:
                 f"act {message.act} at {place}, {where} ({begin}-{end}) of {member}",
             )
 
+    def may_go_unread(self, now: float) -> None:
+        """Log files go: what waited and has come by now may lie in them, though nobody has read it."""
+        for message in self.sent.values():
+            unread = message.waits and not message.arrived and message.fate == "acknowledged"
+            if unread and now >= message.sent_at + message.delay_s:
+                message.fate = "doubtful"
+
     def late(self) -> None:
-        """All that waits has had its time. Where clocks differ it may be later by as much."""
+        """All that waits has had its time. Where clocks were set it may be later by as much."""
         for message in self.sent.values():
             comes = message.end == "committed" if message.kind == "half" else message.end == ""
-            if message.delay_s and (self.clocks_moved or self.age_off_s):
+            if message.delay_s and self.clocks_moved:
                 continue
             if message.waits and comes and message.fate == "acknowledged" and not message.arrived:
                 rule = (

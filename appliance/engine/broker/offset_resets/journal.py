@@ -15,6 +15,8 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import msgspec
+
 from ...clock import Clock
 from ...disk import Disk
 from ...journal_file import JournalFile
@@ -73,6 +75,9 @@ class ResetJournal:
     def _take(self, line: Line) -> None:
         if line.reset is not None:
             record = line.reset
+            if record.id in self._records:  # its moves lead elsewhere; which of them are over stays as it is
+                self._records[record.id] = record
+                return
             self._records[record.id] = record
             self._last_id = max(self._last_id, record.id)
             moved = {(move.topic, move.queue_id) for move in record.moves}
@@ -154,6 +159,22 @@ class ResetJournal:
         with self._writing:
             self._trim()
             self._add(Line(reset=record))
+
+    def correct(self, moves: Iterable[tuple[int, str, int, int]]) -> None:
+        """Write down where moves lead from now on, (reset id, topic, queue id, offset). Durable on return; raises
+        OSError."""
+        with self._writing:
+            found: dict[int, dict[tuple[str, int], int]] = {}
+            for number, topic, queue_id, target in moves:
+                found.setdefault(number, {})[topic, queue_id] = target
+            for number, targets in found.items():
+                record = self._records.get(number)
+                if record is not None:
+                    changed = tuple(
+                        msgspec.structs.replace(move, target=targets.get((move.topic, move.queue_id), move.target))
+                        for move in record.moves
+                    )
+                    self._add(Line(reset=msgspec.structs.replace(record, moves=changed)))
 
     def note(self, over: Iterable[tuple[int, str, int]], gone: Iterable[tuple[str, str]] = ()) -> None:
         """Write down which moves members took over, with their offsets saved, and which ("topic", name) or ("group",

@@ -76,6 +76,8 @@ class PendingResets:
         self.on_told: Callable[[str], None] = lambda group: None
         #: (reset id, topic, queue id) of moves that are over and may be forgotten once the offsets are on disk.
         self.over: deque[tuple[int, str, int]] = deque()
+        #: (reset id, topic, queue id, offset) of moves that lead elsewhere now, for the journal.
+        self.corrected: deque[tuple[int, str, int, int]] = deque()
         #: Queues whose members ignored the offset, since the start -> reset id. Added to by remoting-io, read by any
         #: thread.
         self.given_up: dict[Key, int] = {}
@@ -101,6 +103,13 @@ class PendingResets:
     def arm(self, key: Key, target: int, reset_id: int) -> None:
         """Answer members with this offset from now on: the group's offset was moved there."""
         self.table[key] = Pending(target, reset_id)
+
+    def correct(self, key: Key, target: int) -> None:
+        """Answer members with another offset from now on. Before the broker serves."""
+        pending = self.table[key]
+        self.table[key] = pending._replace(target=target)
+        if pending.reset_id:
+            self.corrected.append((pending.reset_id, key[1], key[2], target))
 
     def answer(self, key: Key, offset: int) -> int | None:
         """Return the offset to answer a pull at `offset` with, under code 21; None to serve the pull."""

@@ -307,6 +307,10 @@ class OffsetResets:
     def _offsets_saved(self, over: list[tuple[int, str, int]], gone: list[tuple[str, str]]) -> None:
         """Write down what is over and what is gone, now that the file holds the offsets since then. Raises OSError."""
         self._end_old_ones()
+        corrected = self._offsets.pending.corrected
+        if corrected:
+            self.journal.correct([*corrected])
+            corrected.clear()
         self.journal.note(over, gone)
 
     def _end_old_ones(self) -> None:

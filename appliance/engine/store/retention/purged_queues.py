@@ -25,6 +25,10 @@ logger = logging.getLogger(__name__)
 
 NAME = "purged-queues.json"
 
+#: Notes kept whose records have all left this log, those of the latest places: a member of the set, or a slave, that
+#: was away may still have the records, and gets the note from here. 30 bytes each in the file and in an answer.
+MOST_OLD = 10_000
+
 #: topic -> queue id -> physical offset before which records of the queue are not shown.
 Places = Mapping[str, Mapping[int, int]]
 
@@ -55,15 +59,17 @@ class PurgedQueues:
         return places
 
     def remember(self, news: Places, log_begin: int) -> None:
-        """Add notes, durably. A note only moves forward; those whose records have all left the log are dropped.
+        """Add notes, durably. A note only moves forward; of those whose records have all left the log MOST_OLD stay.
 
         Raises OSError: then the notes are what they were.
         """
         merged = together(self.places, news)
+        old = sorted(place for queues in merged.values() for place in queues.values() if place <= log_begin)
+        begin = old[-MOST_OLD - 1] if len(old) > MOST_OLD else -1
         self._save({
             topic: left
             for topic, queues in merged.items()
-            if (left := {queue_id: place for queue_id, place in queues.items() if place > log_begin})
+            if (left := {queue_id: place for queue_id, place in queues.items() if place > begin})
         })  # fmt: skip
 
     def undo(self, topics: Mapping[str, Mapping[int, int]]) -> None:

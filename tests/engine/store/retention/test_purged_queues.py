@@ -12,6 +12,7 @@ from appliance.engine.disk import Disk
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.queues.consume_queue import ENTRY, HOLE_SIZE
 from appliance.engine.store.results import GetStatus
+from appliance.engine.store.retention import purged_queues
 from appliance.engine.store.retention.clean_service import CleanService
 from appliance.engine.store.retention.purged_queues import (
     NAME,
@@ -181,7 +182,9 @@ def notes_in(directory):
     return PurgedQueues(paths, Disk()), paths.own / NAME
 
 
-def test_notes_only_move_forward_and_go_with_the_log(tmp_path):
+def test_notes_only_move_forward_and_outlive_the_log(tmp_path, monkeypatch):
+    """A member that was away may still have the messages. Of notes that nobody else needs so many stay."""
+    monkeypatch.setattr(purged_queues, "MOST_OLD", 2)
     notes, _ = notes_in(tmp_path)
     notes.remember({"T": {0: 100, 1: 50}}, 0)
     revision = notes.state[0]
@@ -189,7 +192,9 @@ def test_notes_only_move_forward_and_go_with_the_log(tmp_path):
     assert notes.places == {"T": {0: 100, 1: 50}, "U": {3: 500}}
     assert notes.state[0] != revision
     notes.remember({}, 100)
-    assert notes.places == {"U": {3: 500}}
+    assert notes.places == {"T": {0: 100, 1: 50}, "U": {3: 500}}
+    notes.remember({"V": {0: 70}}, 100)
+    assert notes.places == {"T": {0: 100}, "U": {3: 500}, "V": {0: 70}}
     again, _ = notes_in(tmp_path)
     assert again.load() == notes.places
     assert again.state == notes.state
