@@ -103,6 +103,18 @@ def test_the_signature_is_checked_of_each_request(site, monkeypatch, use_library
     assert tampered(ann) == 0
 
 
+def test_names_are_signed_in_the_order_of_java(site):
+    """It compares UTF-16 units, so not code points."""
+    ann = learned(site)
+    told = {name: str(value) for name, value in send_fields("T", i=KEY).items()} | {"AccessKey": ANN[0]}
+    told |= {"\ufb01": "1", "\U0001f600": "2"}
+    by_code_points = "".join(told[name] for name in sorted(told)).encode() + b"x"
+    assert by_code_points != signed_content(told, b"x")
+    for content, code in ((signed_content(told, b"x"), 0), (by_code_points, 16)):
+        fields = told | {"Signature": ann.key.sign(content)}
+        assert Peer.ask(_Raw(ann), CODE.SEND_MESSAGE_V2, fields, b"x").code == code
+
+
 def test_a_change_of_the_user_is_seen_at_once(site):
     ann = learned(site)
     before = passed(site)
