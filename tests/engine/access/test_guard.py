@@ -14,6 +14,7 @@ from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.signature import SigningKey, signed_content
 from tests.engine.access.test_enforced import ANN, BOB, CODE, SignedPeer, Site, pull, start  # noqa: F401
 from tests.engine.access.test_enforced import send as send_anything
+from tests.engine.access.test_odd_frames import frame_of
 from tests.engine.access.test_quotas_enforced import set_quotas, settle
 from tests.support.engine import send_fields
 from tests.support.peer import Peer
@@ -101,6 +102,16 @@ def test_the_signature_is_checked_of_each_request(site, monkeypatch, use_library
         assert tampered(ann, **change) == 16, change
     assert passed(site) == before + 1
     assert tampered(ann) == 0
+
+
+def test_a_signature_that_goes_on_in_the_body_is_none(site):
+    ann = learned(site)
+    fields = {name: str(value) for name, value in send_fields("T", i=KEY).items()} | {"AccessKey": ANN[0]}
+    signature = ann.key.sign(signed_content(fields, b"=x"))
+    for cut, code in ((28, 0), (27, 16)):
+        header = [*fields.items(), ("Signature", signature[:cut])]
+        ann.send_bytes(frame_of(CODE.SEND_MESSAGE_V2, 1, header, b"=x", 77))
+        assert ann.receive().code == code
 
 
 def test_names_are_signed_in_the_order_of_java(site):

@@ -30,7 +30,7 @@ SHORT = {
 }  # fmt: skip
 TOPICS = ("T", "T", "T", "U", "Other", "%RETRY%g", "%RETRY%x", "%DLQ%g", "", "T ")
 GROUPS = ("g", "g", "g", "x", "")
-CODES = (CODE.SEND_MESSAGE_V2, CODE.SEND_MESSAGE_V2, CODE.SEND_MESSAGE, CODE.PULL_MESSAGE, CODE.LITE_PULL_MESSAGE)
+CODES = (CODE.SEND_MESSAGE_V2, CODE.SEND_BATCH_MESSAGE, CODE.SEND_MESSAGE, CODE.PULL_MESSAGE, CODE.LITE_PULL_MESSAGE)
 
 Fields = list[tuple[str, Any]]
 
@@ -78,8 +78,9 @@ def signed(code: int, codec: int, fields: Fields, body: bytes, key: SigningKey) 
 
 
 def signed_as_written(fields: Fields, body: bytes, key: SigningKey) -> Fields:
-    """Sign all values, also those of a name that is there twice."""
-    text = "".join(str(value) for _, value in sorted(fields, key=lambda field: field[0]))
+    """Sign all texts, also those of a name that is there twice, and no other values."""
+    ordered = sorted(fields, key=lambda field: field[0])
+    text = "".join("" if type(value) is Raw else str(value) for _, value in ordered)
     return [*fields, ("Signature", key.sign(text.encode() + body))]
 
 
