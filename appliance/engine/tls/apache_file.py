@@ -44,7 +44,7 @@ def read_tls_properties(path: str) -> tuple[dict[str, str], list[str]]:
         raise StartError(f"tlsConfigFile={path} holds a value with a NUL, which is in no path.")
     options = {option: given[key] for key, option in _FILES.items() if given.get(key)}
     told = []
-    # As Apache reads them: in any case of letters.
+    # Apache takes these in any case of letters.
     need, checks = given.get(_NEED, "none").lower(), given.get(_CHECKS, "false").lower() == "true"
     mode = _MODES.get(need or "none")
     if mode in ("optional", "required") and checks:

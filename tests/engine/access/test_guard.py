@@ -68,7 +68,7 @@ class _Raw(Peer):
 
 
 def signing_on(peer: Peer, user: tuple[str, str] | None) -> Peer:
-    """Return another user on the connection of a peer; None for one who does not sign. They ask in turns."""
+    """Return another user on the connection of a peer; None for a peer that signs nothing. They ask in turns."""
     made = SignedPeer.__new__(Peer if user is None else SignedPeer)
     made.__dict__ = dict(peer.__dict__)
     if user is not None:
@@ -272,8 +272,9 @@ def test_a_user_with_two_secrets_is_served_by_both(site):
     ann = learned(site)
     other = site.running.window.users.act("ann", "rotate").secret
     for secret in (ann.user[1], other):
-        peer = site.peer(("ann", secret))
+        peer, before = site.peer(("ann", secret)), passed(site)
         assert [send(peer, "T").code for _ in range(3)] == [0] * 3
+        assert passed(site) == before + 2
     assert [send(ann, "T").code for _ in range(2)] == [0, 0]
 
 

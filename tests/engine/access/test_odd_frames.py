@@ -1,4 +1,4 @@
-"""Frames that no client writes, mixed with usual ones on one connection: each is judged as the reference judges it.
+"""Odd frames and usual ones on one connection: the broker judges each as the reference does.
 
 The reference is Python: the decoded header, `is_signed_by`, and the policies. In the compiled twin usual requests are
 checked by `guard.pxi`, which must admit nothing else.
