@@ -134,6 +134,15 @@ def test_a_change_of_the_user_is_seen_at_once(site):
     assert passed(site) == before
 
 
+def test_after_a_change_of_others_one_request_is_admitted_anew(site):
+    ann = learned(site)
+    before = passed(site)
+    for number in range(1, 3):
+        site.make((f"other{number}", "a secret of others"))
+        assert [send(ann, "T").code for _ in range(3)] == [0] * 3
+        assert passed(site) == before + 2 * number
+
+
 @pytest.mark.parametrize("act", ["disable", "delete", "secret"])
 def test_a_user_who_is_gone_is_refused_on_a_connection_that_stands(site, act):
     ann = learned(site)
