@@ -141,6 +141,9 @@ def test_after_a_change_of_others_one_request_is_admitted_anew(site):
         site.make((f"other{number}", "a secret of others"))
         assert [send(ann, "T").code for _ in range(3)] == [0] * 3
         assert passed(site) == before + 2 * number
+    site.running.engine._access.gate.guard.forget()  # another user has a quota now
+    assert [send(ann, "T").code for _ in range(3)] == [0] * 3
+    assert passed(site) == before + 6
 
 
 @pytest.mark.parametrize("act", ["disable", "delete", "secret"])
