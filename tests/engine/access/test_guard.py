@@ -114,6 +114,17 @@ def test_a_signature_that_goes_on_in_the_body_is_none(site):
         assert ann.receive().code == code
 
 
+def test_the_other_port_has_the_guard_too(site):
+    ann = learned(site)
+    host, _, port = site.address.rpartition(":")
+    other = site.peer(ANN, f"{host}:{int(port) - 2}")
+    before = passed(site)
+    for peer, code in ((signing_on(other, None), 16), (other, 0), (other, 0), (signing_on(other, None), 16)):
+        assert send(peer, "T").code == code
+    assert passed(site) == before + 1
+    assert send(ann, "T").code == 0
+
+
 def test_names_are_signed_in_the_order_of_java(site):
     """It compares UTF-16 units, so not code points."""
     ann = learned(site)
