@@ -1015,6 +1015,38 @@ FAULTS: list[Fault] = [
         "            if False:",
         (T + "access/test_enforced.py",),
     ),
+    Fault(
+        "access",
+        "compiled: a request passes with any signature",
+        ENGINE + "hotpath/guard.pxi",
+        "if not grants.signer.signed(self.content, size, body, body_size, signature.value):",
+        "if not grants.signer.signed(self.content, size, body, body_size, signature.value) and not size:",
+        (T + "access/test_guard.py",),
+    ),
+    Fault(
+        "access",
+        "compiled: what was admitted once stands for all topics",
+        ENGINE + "hotpath/guard.pxi",
+        "if more < 0 or not is_granted(grants, key, more):",
+        "if more < 0:",
+        (T + "access/test_guard.py",),
+    ),
+    Fault(
+        "access",
+        "compiled: a right that was taken away goes on on connections that stand",
+        ENGINE + "hotpath/guard.pxi",
+        "if grants.book_generation != self.book.generation or grants.generation != self.generation:",
+        "if grants.generation != self.generation:",
+        (T + "access/test_guard.py",),
+    ),
+    Fault(
+        "access",
+        "compiled: a field that is there twice is signed with both values",
+        ENGINE + "hotpath/guard.pxi",
+        "                if not order:\n                    return False  # twice\n",
+        "                if not order:\n                    break\n",
+        (T + "access/test_odd_frames.py",),
+    ),
     # --- the Python client
     Fault(
         "client",

@@ -148,9 +148,13 @@ class Book(TableState):
         self._changed: dict[str, int] = {}
         self._content_id = secrets.token_hex(8)
         self._file = JournalFile("users", path, MOST_BYTES, self._content, disk)
-        self._file.load(self._take)
-        if sealer is not None and self._is_unsealed:
-            self._file.begin_anew()
+        try:
+            self._file.load(self._take)
+            if sealer is not None and self._is_unsealed:
+                self._file.begin_anew()
+        except BaseException:
+            self._file.close()
+            raise
 
     def _take(self, raw: bytes) -> bool:
         text = text_of(raw)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
@@ -190,6 +191,10 @@ def _sealer(config: EngineConfig) -> Sealer | None:
             "access: the secrets of users are not sealed, in spite of %s: the package cryptography is not installed; "
             "they lie in clear text in a file of mode 0600",
             OPTION,
+        )
+    elif config.data_dir.resolve() in Path(file).resolve().parents:
+        logger.warning(
+            "access: %s=%s lies in the data directory: a backup of it holds the key of the secrets, too", OPTION, file
         )
     return sealer
 

@@ -295,7 +295,10 @@ cdef class Guard:
 cdef inline int name_order(const Field* one, const Field* other) noexcept nogil:
     """Compare the names of two fields: below 0, 0, above 0."""
     cdef Py_ssize_t size = min(one.name_size, other.name_size)
-    cdef int order = memcmp(one.name, other.name, size)
+    cdef int order
+    if size and one.name[0] != other.name[0]:  # as the letters of a send do
+        return <int>one.name[0] - <int>other.name[0]
+    order = memcmp(one.name, other.name, size)
     if order:
         return order
     return (one.name_size > other.name_size) - (one.name_size < other.name_size)

@@ -5,9 +5,9 @@ Read once, at the start. Source: RocketMQ 5.3.3 `TlsSystemConfig`, `TlsHelper`; 
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from ..config_file import parse_properties
 from ..errors import StartError
 
 _MOST_BYTES = 64 << 10
@@ -23,8 +23,7 @@ _NOT_SERVED = {
     "tls.server.keyPassword": "a key with a password is not served: store it without one, readable by the server alone",
     "tls.server.mode": "Apache reads the mode from the command line alone: say tlsMode",
 }
-_PAIR = re.compile(r"((?:\\.|[^\\=:\s])+)\s*[=:\s]?\s*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_MODES = {"none": "none", "optional": "optional", "require": "required"}
 
 
 def read_tls_properties(path: str) -> tuple[dict[str, str], list[str]]:
@@ -37,15 +36,24 @@ def read_tls_properties(path: str) -> tuple[dict[str, str], list[str]]:
         raise StartError(f"tlsConfigFile={path} cannot be read: {error.strerror}.") from None
     if len(raw) > _MOST_BYTES:
         raise StartError(f"tlsConfigFile={path} is longer than {_MOST_BYTES >> 10} KiB, so not Apache's.")
-    given = _pairs(raw.decode("latin-1"))
+    try:
+        given = dict(parse_properties(raw.decode("latin-1")))
+    except UnicodeDecodeError:
+        raise StartError(f"tlsConfigFile={path} holds half of a surrogate pair, which is not text.") from None
+    if any("\0" in value for value in given.values()):
+        raise StartError(f"tlsConfigFile={path} holds a value with a NUL, which is in no path.")
     options = {option: given[key] for key, option in _FILES.items() if given.get(key)}
     told = []
-    need, checks = given.get(_NEED, "none"), given.get(_CHECKS, "false").lower() == "true"
-    if need in ("optional", "require") and checks:
-        options["tlsClientAuth"] = "required" if need == "require" else "optional"
+    # Apache takes these in any case of letters.
+    need, checks = given.get(_NEED, "none").lower(), given.get(_CHECKS, "false").lower() == "true"
+    mode = _MODES.get(need or "none")
+    if mode in ("optional", "required") and checks:
+        options["tlsClientAuth"] = mode
     else:
         options.pop("tlsClientCaFile", None)
-        if need in ("optional", "require"):
+        if mode is None:
+            told.append(f"{_NEED}={need[:100]!r} is none of Apache's values: clients are asked for no certificate.")
+        elif mode != "none":
             told.append(
                 f"{_NEED}={need} without {_CHECKS}=true is not served: Apache takes any certificate then; here "
                 "clients are asked for none."
@@ -60,27 +68,3 @@ def read_tls_properties(path: str) -> tuple[dict[str, str], list[str]]:
         elif key not in _FILES and key not in (_NEED, _CHECKS, _TEST):
             told.append(f"{key[:100]!r} is none of Apache's keys.")
     return options, [f"tlsConfigFile={path}: {sentence}" for sentence in told]
-
-
-def _pairs(text: str) -> dict[str, str]:
-    """Return the pairs of a file of Java's Properties."""
-    found = {}
-    line = ""
-    for part in text.splitlines():
-        part = part.lstrip()
-        if not line and part[:1] in ("#", "!"):
-            continue
-        line += part
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            line = line[:-1]  # it goes on in the next one
-            continue
-        match = _PAIR.match(line)
-        if match:
-            found[_plain(match[1])] = _plain(match[2]).strip()
-        line = ""
-    return found
-
-
-def _plain(text: str) -> str:
-    controls = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-    return _ESCAPE.sub(lambda m: chr(int(m[1][1:], 16)) if len(m[1]) > 1 else controls.get(m[1], m[1]), text)

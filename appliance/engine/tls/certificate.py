@@ -251,10 +251,16 @@ def _check_revoked(context: ssl.SSLContext, file: str) -> None:
     file or has run out. Raises ValueError."""
     if "-----BEGIN X509 CRL-----" not in _read("tlsClientCrlFile", file):
         raise ValueError(f"tlsClientCrlFile={file} has no list of revoked certificates in PEM form")
+    authorities = context.cert_store_stats()["x509"]
     try:
         context.load_verify_locations(file)
     except (OSError, ValueError) as error:
         raise ValueError(f"tlsClientCrlFile={file} cannot be used ({error})") from None
+    if context.cert_store_stats()["x509"] != authorities:
+        raise ValueError(
+            f"tlsClientCrlFile={file} holds certificates, too, which would be taken for authorities: they belong in "
+            "tlsClientCaFile"
+        )
     context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
 

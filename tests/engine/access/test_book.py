@@ -224,8 +224,10 @@ def test_a_journal_that_cannot_be_unsealed_refuses_the_start(path, tmp_path):
     Book(path, sealer=sealer_of(key_file(tmp_path, ONE))).create("root", SECRET)
     with pytest.raises(StartError, match="accessKeyFile"):
         Book(path)
+    before = len(os.listdir("/proc/self/fd"))
     with pytest.raises(StartError, match="none of the keys opens it"):
         Book(path, sealer=sealer_of(key_file(tmp_path, TWO)))
+    assert len(os.listdir("/proc/self/fd")) == before
 
 
 def test_a_new_key_seals_all_of_the_journal_anew(path, tmp_path):
@@ -259,6 +261,17 @@ def test_a_key_file_that_others_may_read_refuses_the_start(tmp_path):
     os.chmod(file, 0o640)
     with pytest.raises(StartError, match="chmod 600"):
         sealer_of(file)
+
+
+@pytest.mark.parametrize("place", ["data/rocketbox", "elsewhere"])
+def test_a_key_that_lies_in_the_data_directory_is_told(tmp_path, caplog, place):
+    (tmp_path / place).mkdir(parents=True)
+    first = Secret(json.dumps({"username": "root", "password": SECRET}))
+    broker = {"access_control": "enforce", "init_authentication_user": first}
+    running = RunningEngine(tmp_path / "data", broker=broker | {"access_key_file": key_file(tmp_path / place, ONE)})
+    running.stop()
+    assert ("lies in the data directory" in caplog.text) == (place != "elsewhere")
+    assert SECRET.encode() not in (tmp_path / "data" / "rocketbox" / "access.journal").read_bytes()
 
 
 def test_an_engine_without_cryptography_says_so_and_keeps_the_secrets_in_clear_text(tmp_path, monkeypatch, caplog):

@@ -72,3 +72,26 @@ def test_a_file_that_cannot_be_read_refuses_the_start(write, tmp_path, text):
     path = write(text) if text else str(tmp_path / "none")
     with pytest.raises(StartError, match=r"tlsConfigFile=.*(cannot be read|is longer)"):
         read_tls_properties(path)
+
+
+@pytest.mark.parametrize("mode", ["require", "REQUIRE", "Require"])
+def test_certificates_are_required_in_any_case_of_letters(write, mode):
+    options, told = read_tls_properties(write(FILE.replace("require", mode)))
+    assert (options["tlsClientAuth"], options["tlsClientCaFile"], told) == ("required", "/etc/rocketmq/ca.pem", [])
+
+
+def test_a_mode_that_is_none_is_told(write):
+    options, [told] = read_tls_properties(write(FILE.replace("require", "required")))
+    assert "tlsClientAuth" not in options
+    assert "tls.server.need.client.auth='required' is none of Apache's values" in told
+
+
+def test_the_last_line_may_end_in_a_backslash(write):
+    options, _ = read_tls_properties(write("tls.server.keyPath=/etc/server.key\\"))
+    assert options["tlsKeyFile"] == "/etc/server.key"
+
+
+@pytest.mark.parametrize("value", ["a\\u0000b", "\\ud800"])
+def test_a_path_that_cannot_be_refuses_the_start(write, value):
+    with pytest.raises(StartError, match="tlsConfigFile="):
+        read_tls_properties(write(f"tls.server.keyPath={value}\n"))

@@ -271,6 +271,11 @@ def test_a_list_of_revoked_certificates_that_cannot_be_used_refuses_the_start(tm
         crl.write_bytes(text)
         with pytest.raises(StartError, match=why):
             Certificate(*own, "optional", str(authority.path), str(crl))
+    # A certificate in it would be taken for an authority that may sign those of clients.
+    stranger = Authority(tmp_path, "stranger")
+    crl.write_bytes(authority.revoked() + stranger.revoked() + stranger.path.read_bytes())
+    with pytest.raises(StartError, match="holds certificates, too"):
+        Certificate(*own, "optional", str(authority.path), str(crl))
     crl.write_bytes(authority.revoked())
     other = tuple(map(str, make_pair(tmp_path, "self-signed")))
     with pytest.raises(StartError, match=r"tlsClientCrlFile needs a certificate in .* that clients may show, too"):
