@@ -25,12 +25,12 @@ _ANSWER = re.compile(
     rb'"opaque":\d{1,10},"serializeTypeCurrentRPC":"JSON","version":(\d{1,9})\}'
 )
 _FIELDS = re.compile(rb'"(\w+)":"([^"]*)"')
-#: The fields that differ from answer to answer; a form of answers has the others as they are.
+#: The fields that differ from answer to answer; a form of answers has the others as they are. Ids are of ASCII.
 _OWN = {
     b"queueId": rb"(?P<queueId>\d{1,9})",
     b"queueOffset": rb"(?P<queueOffset>\d{1,18})",
-    b"msgId": rb'(?P<msgId>[^"\\]{0,1000})',
-    b"transactionId": rb'(?P<transactionId>[^"\\]{0,1000})',
+    b"msgId": rb"(?P<msgId>[!#-\[\]-~]{1,1000})",
+    b"transactionId": rb"(?P<transactionId>[!#-\[\]-~]{1,1000})",
 }
 
 #: What differs in the headers of a queue's sends. In a value its quotes would be escaped.
