@@ -96,6 +96,16 @@ def test_quick_sends_have_all_that_a_message_may_have(client, rocketmq_topic, co
     assert client.stats()[0].sent == 1 + len(sent)
 
 
+def test_what_is_no_message_or_has_a_brokers_own_topic_is_said(client, rocketmq_topic):
+    producer = client.producer()
+    producer.send(rocketmq_topic, "first")
+    own = "RMQ_SYS_TRANS_HALF_TOPIC"
+    client.reader().queues(own)  # so its route is known
+    outcomes = list(producer.send_many([rocketmq_topic, Message(own, b"x"), Message(own, "x")]))
+    assert [type(one) for one in outcomes] == [InvalidMessage] * 3
+    assert producer.in_flight == 0
+
+
 def test_many_that_are_not_taken_to_the_end_wait_for_what_is_in_flight(rocketbox_fresh, rocketmq_topic):
     client = rocketbox_fresh.client(timeout=PATIENT)
     producer = client.producer()

@@ -12,7 +12,7 @@ from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
 from ..message import MessageQueue, SendResult
-from ..wire import UNIQUE_KEY, WAIT_STORE, RemotingCommand, encode_command
+from ..wire import NO_SEND_TOPICS, UNIQUE_KEY, WAIT_STORE, RemotingCommand, encode_command
 from . import requests
 from .routes import Route
 from .selection import SLOW_S, RoundRobin, queue_of_shard
@@ -155,15 +155,17 @@ class Fleet:
         return lane.stops[lane.turn.take(len(lane.stops))]
 
     def _open(self, topic: str, route: Route) -> Lane | None:
+        if topic in NO_SEND_TOPICS or (topic not in self._lanes and len(self._lanes) >= _MOST_TOPICS):
+            return None
         queues = route.publish_queues(topic)
         stops = []
         for queue in queues:
             address = self._sending.directory.master(queue)
             if address is None:
-                return None
+                break
             has_others = any(one.broker_name != queue.broker_name for one in queues)
             stops.append(Stop(self._group, queue, address, has_others))
-        if not stops or len(self._lanes) >= _MOST_TOPICS:
+        if not stops or len(stops) < len(queues):
             self._lanes.pop(topic, None)
             return None
         lane = self._lanes[topic] = Lane(route, queues, stops, self._sending.turn_of(topic))
