@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,8 @@ from appliance.client import (
     SendResult,
     SendTimeout,
 )
-from appliance.client.shells.threads import links_of
+from appliance.client.shells.shell import Security
+from appliance.client.shells.threads import _Link, links_of
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
@@ -300,3 +302,26 @@ def test_a_message_is_given_its_fields_itself(client, rocketmq_topic):
         client.producer().send(Message(rocketmq_topic, "x"), tags="paid")
     with pytest.raises(TypeError, match="tag"):
         client.producer().send(rocketmq_topic, "x", tag="paid")
+
+
+class Full:
+    """A socket that takes what it is told to."""
+
+    def __init__(self, *takes):
+        self._takes, self.taken = list(takes), b""
+
+    def send(self, data):
+        if not (most := self._takes.pop(0)):
+            raise BlockingIOError
+        self.taken += data[:most]
+        return min(most, len(data))
+
+
+def test_what_a_server_does_not_read_waits_without_being_copied_with_each_message():
+    link = _Link("host:1", SimpleNamespace(security=Security()))
+    link._sock = sock = Full(10, 3, 0, 0, 4, 100, 0, 1)
+    waiting = link._unsent
+    left = [link._send(data) for data in (b"whole", b"abcdef", b"g", b"", b"hi", b"", b"j", b"")]
+    assert left == [False, True, True, True, True, False, True, False]
+    assert sock.taken == b"wholeabcdefghij"
+    assert link._unsent is waiting
