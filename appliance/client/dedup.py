@@ -131,7 +131,7 @@ def _claim(found: Any) -> Claim:
 
 def once(store: Store, name: str | None = None) -> Callable[[Handler], Handler]:
     """Have a handler skip messages that it has handled; one that another call works on comes again after 10 s, and
-    later each time. A store that cannot note what became of a call is logged: what the handler did counts.
+    later each time. A store that fails after the handler is logged: the end of the handler counts.
 
     Copies of a message have one `message_id`, by which they are known, or one property OUTBOX_ID. name: of the handler
     in the store, without it the function's own; each handler has its ids for itself. With a store whose calls are
@@ -183,7 +183,7 @@ def _logged(key: str) -> Iterator[None]:
     try:
         yield
     except Exception:
-        logger.exception("client: the store of handled messages did not note what became of %s", key)
+        logger.exception("client: the note in the store of handled messages failed for %s", key)
 
 
 async def _given(found: Any) -> Any:
