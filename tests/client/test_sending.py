@@ -305,7 +305,7 @@ def test_a_message_is_given_its_fields_itself(client, rocketmq_topic):
 
 
 class Full:
-    """A socket that takes what it is told to."""
+    """A socket with room for so many bytes at each call."""
 
     def __init__(self, *takes):
         self._takes, self.taken = list(takes), b""
