@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import wraps
 from inspect import isawaitable
 from typing import Any, Literal, Protocol, TypeAlias, TypeVar
@@ -21,6 +22,7 @@ from typing import Any, Literal, Protocol, TypeAlias, TypeVar
 from .acts import is_async
 from .errors import InvalidOption, Retry
 from .message import ReceivedMessage
+from .notes import logger
 
 Handler = TypeVar("Handler", bound=Callable[[Any], Any])
 #: "new": claimed for this call. "busy": another call has it. "done": it was handled.
@@ -28,8 +30,10 @@ Claim: TypeAlias = Literal["new", "busy", "done"]
 
 #: Property of messages that are sent twice with two ids, as by the outbox of the app for Django.
 _OUTBOX_ID = "OUTBOX_ID"
-#: Time until a message comes again that another call works on.
+#: Time until a message comes again that another call works on: twice as long after each attempt, so many times. A lease
+#: whose holder has died ends before the message is out of attempts.
 _BUSY_S = 10.0
+_MOST_DOUBLINGS = 7
 #: Time for which a call may work on a message, unless told otherwise: the default of `handler_timeout`.
 _LEASE_S = 900.0
 #: Looks for old keys at the most once in so many seconds.
@@ -126,7 +130,8 @@ def _claim(found: Any) -> Claim:
 
 
 def once(store: Store, name: str | None = None) -> Callable[[Handler], Handler]:
-    """Have a handler skip messages that it has handled; one that another call works on comes again after 10 s.
+    """Have a handler skip messages that it has handled; one that another call works on comes again after 10 s, and
+    later each time. A store that fails after the handler is logged: the end of the handler counts.
 
     Copies of a message have one `message_id`, by which they are known, or one property OUTBOX_ID. name: of the handler
     in the store, without it the function's own; each handler has its ids for itself. With a store whose calls are
@@ -145,9 +150,11 @@ def once(store: Store, name: str | None = None) -> Callable[[Handler], Handler]:
                 try:
                     result = await handler(message)
                 except BaseException:
-                    await _given(store.release(key))
+                    with _logged(key):
+                        await _given(store.release(key))
                     raise
-                await _given(store.done(key))
+                with _logged(key):
+                    await _given(store.done(key))
                 return result
 
             return wraps(handler)(handle_awaiting)  # type: ignore[return-value]
@@ -159,14 +166,24 @@ def once(store: Store, name: str | None = None) -> Callable[[Handler], Handler]:
             try:
                 result = handler(message)
             except BaseException:
-                store.release(key)
+                with _logged(key):
+                    store.release(key)
                 raise
-            store.done(key)
+            with _logged(key):
+                store.done(key)
             return result
 
         return wraps(handler)(handle)  # type: ignore[return-value]
 
     return decorate
+
+
+@contextmanager
+def _logged(key: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        logger.exception("client: the note in the store of handled messages failed for %s", key)
 
 
 async def _given(found: Any) -> Any:
@@ -181,7 +198,7 @@ def _key(name: str, message: ReceivedMessage) -> str:
 
 def _is_handled(claim: Any, message: ReceivedMessage) -> bool:
     if claim == "busy":
-        raise Retry(after=_BUSY_S)
+        raise Retry(after=_BUSY_S * 2 ** min(message.attempt - 1, _MOST_DOUBLINGS))
     if claim not in ("new", "done"):
         raise InvalidOption("The store's calls are awaited: the handler has to be a coroutine function.")
     return bool(claim == "done")

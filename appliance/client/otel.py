@@ -85,7 +85,8 @@ class OpenTelemetryHook(Hook):
 
     def after_consume(self, call: ConsumeCall, error: BaseException | None) -> None:
         span, token, common, began = call.state.pop(self)
-        context.detach(token)
+        if trace.get_current_span() is span:  # a pull consumer's may end in another thread, or behind its surroundings
+            context.detach(token)
         labels = _ended(span, common, error)
         self._consumed.add(len(call.messages), labels)
         self._processing.record(time.perf_counter() - began, labels)

@@ -99,10 +99,12 @@ class ProducerActs:
 
     # --- sends in their usual form
 
-    def quickly(self, message: Message, seconds: float, may_wait: bool = False) -> Any:
+    def quickly(self, message: object, seconds: float, may_wait: bool = False) -> Any:
         """Begin a send; return its promise, or None if it has to take the long way: nothing has happened then.
         may_wait: as of `Link.launch`. Raises as `send`."""
         session, fleet = self._session, self._fleet
+        if not isinstance(message, Message):
+            return None
         body = message.body
         if type(body) is str:
             body = body.encode() if body.isascii() else body_of(message)
@@ -563,11 +565,13 @@ class Producer(ProducerActs):
                     yield _outcome(pending.popleft())
             write_now()
             while pending:
+                self._session.check_process()
                 yield _outcome(pending.popleft())
         finally:
-            write_now()
-            for one in pending:
-                _outcome(one)
+            if not self._session.is_parents:
+                write_now()
+                for one in pending:
+                    _outcome(one)
 
     def send_batch(self, messages: Sequence[Message], timeout: float | None = None) -> list[SendResult]:
         """Send messages of one topic to one queue, in their order, in as few requests as their size allows; return

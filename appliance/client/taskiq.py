@@ -102,7 +102,8 @@ class RocketBroker(AsyncBroker):
                 loop.call_soon_threadsafe(acknowledged.set)
 
             waiting.put_nowait(AckableMessage(data=message.body, ack=acknowledge))
-            await acknowledged.wait()
+            # A task that is never acknowledged must not keep its place.
+            await asyncio.wait_for(acknowledged.wait(), self._handler_timeout)
 
         consumer.subscribe(self._topic, handler=handle)
         self._consumers.append(consumer)

@@ -2,10 +2,11 @@
 
 import asyncio
 import threading
+from types import SimpleNamespace
 
 import pytest
 
-from appliance.client import InvalidOption, MemoryStore, RedisStore, Retry, once
+from appliance.client import InvalidOption, MemoryStore, RedisStore, Reject, Retry, dedup, once
 from appliance.client.message import MessageQueue, ReceivedMessage
 from appliance.client.wire import Record
 from tests.support.waiting import wait_for
@@ -13,9 +14,9 @@ from tests.support.waiting import wait_for
 pytest_plugins = ("appliance.pytest_rocketbox",)
 
 
-def message(key, **properties):
+def message(key, attempt=0, **properties):
     text = "".join(f"{name}\x01{value}\x02" for name, value in ({"UNIQ_KEY": key} | properties).items())
-    record = Record(0, 0, 0, 0, 0, 0, 0, 0, 0, ("127.0.0.1", 1), 0, ("127.0.0.1", 1), 0, 0, b"x", "orders", text)
+    record = Record(0, 0, 0, 0, 0, 0, 0, 0, 0, ("127.0.0.1", 1), 0, ("127.0.0.1", 1), attempt, 0, b"x", "orders", text)
     return ReceivedMessage(record, MessageQueue("orders", "broker-a", 0))
 
 
@@ -86,6 +87,48 @@ def test_what_another_call_works_on_comes_again(make):
     go_on.set()
     first.join(60)
     handle(message("a"))
+
+
+def test_a_lease_of_a_dead_process_ends_before_the_attempts(monkeypatch):
+    waited, now = [], 0.0
+    monkeypatch.setattr(dedup, "time", SimpleNamespace(monotonic=lambda: now))
+    store, seen = MemoryStore(), []
+    handle = once(store, "h")(seen.append)
+    assert store.claim("h:a") == "new"
+    for attempt in range(16):
+        try:
+            handle(message("a", attempt=attempt))
+            break
+        except Retry as again:
+            waited.append(again.after)
+            now += again.after
+    assert len(seen) == 1
+    assert waited[:3] == [10, 20, 40]
+
+
+class Failing(MemoryStore):
+    def done(self, key):
+        raise ConnectionError("the store is away")
+
+    release = done
+
+
+def test_what_a_handler_did_counts_if_its_store_fails(caplog):
+    def handle(message):
+        if message.message_id == "bad":
+            raise Reject("not this one")
+        return None
+
+    async def handle_awaiting(message):
+        handle(message)
+
+    once(Failing())(handle)(message("a"))
+    asyncio.run(once(Failing())(handle_awaiting)(message("a")))
+    with pytest.raises(Reject):
+        once(Failing())(handle)(message("bad"))
+    with pytest.raises(Reject):
+        asyncio.run(once(Failing())(handle_awaiting)(message("bad")))
+    assert caplog.text.count("handled messages failed") == 4
 
 
 def test_handlers_have_their_ids_for_themselves_and_an_outbox_its_own():

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -95,6 +96,45 @@ def test_a_send_and_its_handler_are_one_trace(rocketbox, told, rocketmq_topic, r
         "",
         "RuntimeError",
     ]
+
+
+def test_what_a_pull_consumer_gives_has_a_span_until_it_is_done(
+    rocketbox, told, rocketmq_topic, rocketmq_group, caplog
+):
+    def current():
+        return trace.get_current_span().get_span_context()
+
+    outside, tracer = current(), told.provider.get_tracer("own")
+    with rocketbox.client(timeout=PATIENT, hooks=[told.hook]) as client:
+        for number in range(4):
+            client.producer().send(rocketmq_topic, str(number), shard="one")
+        client.producer().flush(PATIENT)
+        consumer = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+        each = iter(consumer)
+        next(each)
+        first = current()
+        consumer.commit()
+        assert current() == outside
+        with tracer.start_as_current_span("around") as around:
+            next(each)
+            second = current()
+        assert current() == outside
+        next(each)  # ends the second one, whose surroundings have ended before it
+        consumer.commit()
+        assert current() == outside
+        with tracer.start_as_current_span("last"):
+            next(each)
+            closing = threading.Thread(target=consumer.close)
+            closing.start()
+            closing.join(PATIENT)
+    spans = told.spans(f"process {rocketmq_topic}")
+    assert [span.context for span in spans][:2] == [first, second]
+    assert around.get_span_context() not in (first, second)
+    assert [span.parent.span_id for span in spans] == [
+        span.context.span_id for span in told.spans(f"send {rocketmq_topic}")
+    ]
+    assert [span.attributes.get("error.type") for span in spans] == [None, None, None, "Closed"]
+    assert "detach" not in caplog.text
 
 
 def test_a_list_of_messages_has_links(rocketbox, told, rocketmq_topic, rocketmq_group):

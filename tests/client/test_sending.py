@@ -4,6 +4,7 @@ import logging
 import threading
 import time
 from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
 
 import pytest
 
@@ -18,7 +19,8 @@ from appliance.client import (
     SendResult,
     SendTimeout,
 )
-from appliance.client.shells.threads import links_of
+from appliance.client.shells.shell import Security
+from appliance.client.shells.threads import _Link, links_of
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
@@ -94,6 +96,16 @@ def test_quick_sends_have_all_that_a_message_may_have(client, rocketmq_topic, co
         )
     assert producer.in_flight == 0
     assert client.stats()[0].sent == 1 + len(sent)
+
+
+def test_what_is_no_message_or_has_a_brokers_own_topic_is_said(client, rocketmq_topic):
+    producer = client.producer()
+    producer.send(rocketmq_topic, "first")
+    own = "RMQ_SYS_TRANS_HALF_TOPIC"
+    client.reader().queues(own)  # so its route is known
+    outcomes = list(producer.send_many([rocketmq_topic, Message(own, b"x"), Message(own, "x")]))
+    assert [type(one) for one in outcomes] == [InvalidMessage] * 3
+    assert producer.in_flight == 0
 
 
 def test_many_that_are_not_taken_to_the_end_wait_for_what_is_in_flight(rocketbox_fresh, rocketmq_topic):
@@ -290,3 +302,26 @@ def test_a_message_is_given_its_fields_itself(client, rocketmq_topic):
         client.producer().send(Message(rocketmq_topic, "x"), tags="paid")
     with pytest.raises(TypeError, match="tag"):
         client.producer().send(rocketmq_topic, "x", tag="paid")
+
+
+class Full:
+    """A socket with room for so many bytes at each call."""
+
+    def __init__(self, *takes):
+        self._takes, self.taken = list(takes), b""
+
+    def send(self, data):
+        if not (most := self._takes.pop(0)):
+            raise BlockingIOError
+        self.taken += data[:most]
+        return min(most, len(data))
+
+
+def test_what_a_server_does_not_read_waits_without_being_copied_with_each_message():
+    link = _Link("host:1", SimpleNamespace(security=Security()))
+    link._sock = sock = Full(10, 3, 0, 0, 4, 100, 0, 1)
+    waiting = link._unsent
+    left = [link._send(data) for data in (b"whole", b"abcdef", b"g", b"", b"hi", b"", b"j", b"")]
+    assert left == [False, True, True, True, True, False, True, False]
+    assert sock.taken == b"wholeabcdefghij"
+    assert link._unsent is waiting

@@ -3,6 +3,7 @@
 import asyncio
 
 import pytest
+from taskiq import TaskiqMiddleware
 from taskiq.api import run_receiver_task
 from taskiq.exceptions import SendTaskError
 
@@ -107,3 +108,27 @@ def test_labels_and_options_that_cannot_be_are_refused(make):
     asyncio.run(act())
     with pytest.raises(InvalidOption, match="at_once"):
         make(at_once=0)
+
+
+def test_a_task_that_is_never_acknowledged_leaves_its_place_to_others(make):
+    done = []
+
+    class Failing(TaskiqMiddleware):
+        def pre_execute(self, message):
+            if message.args == [0]:
+                raise ZeroDivisionError
+            return message
+
+    async def act():
+        asks = make()
+        bill = with_task(asks, done)
+        await asks.startup()
+        for order in range(2):
+            await bill.kicker().with_labels(shard="one").kiq(order)
+        await asks.shutdown()
+        broker = make(at_once=1, handler_timeout=1.0)
+        broker.add_middlewares(Failing())
+        with_task(broker, done)
+        await worked(broker, lambda: done == [1])
+
+    asyncio.run(act())

@@ -64,6 +64,25 @@ def test_what_is_sent_and_handled(rocketbox, rocketmq_topic, rocketmq_group):
     assert after[8] == rocketmq_group
 
 
+def test_what_a_pull_consumer_gives(rocketbox, rocketmq_topic, rocketmq_group):
+    with Client(rocketbox.namesrv, trace=True, timeout=PATIENT) as client:
+        sent = [client.producer().send(rocketmq_topic, str(number), shard="one") for number in range(2)]
+        consumer = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+        assert [message.message_id for _, message in zip(sent, consumer, strict=False)] == [
+            one.message_id for one in sent
+        ]
+        consumer.close()
+    codes = []
+    for one in sent:
+        (before,), (after,) = (
+            [fields for fields in lines(rocketbox, one.message_id) if fields[0] == kind]
+            for kind in ("SubBefore", "SubAfter")
+        )
+        assert (before[3], before[4], before[5]) == (rocketmq_group, after[1], one.message_id)
+        codes.append(after[6])
+    assert codes == ["0", "2"]  # the second one was not done at the close
+
+
 def test_asyncio_batches_delays_and_a_topic_of_ones_own(rocketbox, rocketmq_topic):
     async def work():
         async with aio.Client(rocketbox.namesrv, trace="MyTraces", namespace="ns", timeout=PATIENT) as client:

@@ -2,13 +2,25 @@
 thread of the client ends, and the client works with the next server."""
 
 import contextlib
+import os
 import random
+import signal
 import socket
 import threading
 
 import pytest
 
-from appliance.client import Client, ClientError, NoNameServer, NotConnected, SendError, SendTimeout
+from appliance.client import (
+    Client,
+    ClientError,
+    ForkedError,
+    Message,
+    NoNameServer,
+    NotConnected,
+    SendError,
+    SendTimeout,
+)
+from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import decode_frame, encode_command
 from tests.support.client_steps import answer, route
 from tests.support.effort import effort
@@ -200,3 +212,27 @@ def test_whatever_a_broker_answers_is_an_error_or_a_result_and_the_client_lives(
                 return producer.send("T", "x", timeout=30.0)
 
         assert wait_for(sends, "a send that is stored").queue_offset == 7
+
+
+def test_many_wait_for_nothing_in_a_fork(scripted):
+    def reply(question):
+        if question.code != RequestCode.SEND_MESSAGE_V2:
+            return frame(question, answer())
+        return frame(question, answer(**STORED)) if question.body == b"0" else b""
+
+    with Client(name_server(scripted, scripted(reply).address).address, timeout=1.0) as client:
+        producer = client.producer()
+        producer.send("T", "0", timeout=30.0)
+        for end in (list, lambda sending: sending.close()):
+            sending = producer.send_many([Message("T", str(number)) for number in range(3)], window=2)
+            next(sending)
+            pid = os.fork()
+            if pid == 0:
+                signal.alarm(20)
+                try:
+                    end(sending)
+                except ForkedError:
+                    os._exit(7)
+                os._exit(8)
+            assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == (7 if end is list else 8)
+            sending.close()

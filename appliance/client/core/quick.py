@@ -12,7 +12,7 @@ from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
 from ..message import MessageQueue, SendResult
-from ..wire import UNIQUE_KEY, WAIT_STORE, RemotingCommand, encode_command
+from ..wire import NO_SEND_TOPICS, UNIQUE_KEY, WAIT_STORE, RemotingCommand, encode_command
 from . import requests
 from .routes import Route
 from .selection import SLOW_S, RoundRobin, queue_of_shard
@@ -25,12 +25,12 @@ _ANSWER = re.compile(
     rb'"opaque":\d{1,10},"serializeTypeCurrentRPC":"JSON","version":(\d{1,9})\}'
 )
 _FIELDS = re.compile(rb'"(\w+)":"([^"]*)"')
-#: The fields that differ from answer to answer; a form of answers has the others as they are.
+#: The fields that differ from answer to answer; a form of answers has the others as they are. Ids are of ASCII.
 _OWN = {
     b"queueId": rb"(?P<queueId>\d{1,9})",
     b"queueOffset": rb"(?P<queueOffset>\d{1,18})",
-    b"msgId": rb'(?P<msgId>[^"\\]{0,1000})',
-    b"transactionId": rb'(?P<transactionId>[^"\\]{0,1000})',
+    b"msgId": rb"(?P<msgId>[!#-\[\]-~]{1,1000})",
+    b"transactionId": rb"(?P<transactionId>[!#-\[\]-~]{1,1000})",
 }
 
 #: The fields that differ in the headers of a queue's sends. In a value its quotes would be escaped.
@@ -155,15 +155,17 @@ class Fleet:
         return lane.stops[lane.turn.take(len(lane.stops))]
 
     def _open(self, topic: str, route: Route) -> Lane | None:
+        if topic in NO_SEND_TOPICS or (topic not in self._lanes and len(self._lanes) >= _MOST_TOPICS):
+            return None
         queues = route.publish_queues(topic)
         stops = []
         for queue in queues:
             address = self._sending.directory.master(queue)
             if address is None:
-                return None
+                break
             has_others = any(one.broker_name != queue.broker_name for one in queues)
             stops.append(Stop(self._group, queue, address, has_others))
-        if not stops or len(self._lanes) >= _MOST_TOPICS:
+        if not stops or len(stops) < len(queues):
             self._lanes.pop(topic, None)
             return None
         lane = self._lanes[topic] = Lane(route, queues, stops, self._sending.turn_of(topic))

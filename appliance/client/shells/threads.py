@@ -299,7 +299,7 @@ class _Link(Link):
         # Guarded by _lock; written by the I/O thread only, but for the output.
         self._sock: socket.socket | None = None
         self._tls: TlsStream | None = None
-        self._unsent = b""
+        self._unsent = bytearray()
         #: When the I/O thread writes what waits for more; None if nothing does.
         self.writes_at: float | None = None
         # Owned by the I/O thread.
@@ -340,15 +340,20 @@ class _Link(Link):
     def _send(self, output: bytes) -> bool:
         """Do the same with bytes as they go over the wire."""
         assert self._sock is not None, "an open link has a socket"
-        output = self._unsent + output
+        unsent = self._unsent
+        if unsent:
+            unsent += output
         try:
-            sent = self._sock.send(output) if output else 0
+            sent = self._sock.send(unsent or output) if unsent or output else 0
         except BlockingIOError:
             sent = 0
         except OSError:
             sent = 0  # the I/O thread reads the same error
-        self._unsent = output[sent:]
-        return bool(self._unsent)
+        if unsent:
+            del unsent[:sent]
+        else:
+            unsent += output[sent:]
+        return bool(unsent)
 
     # --- the I/O thread
 
@@ -538,7 +543,7 @@ class _Link(Link):
         with self._lock:
             self._connect_deadline = None
             self.writes_at = None
-            self._unsent = b""
+            self._unsent = bytearray()
             self._tls = None
             sock, self._sock = self._sock, None
         if sock is not None:

@@ -75,7 +75,15 @@ def test_an_answer_lands_with_its_place(fields):
 
 @pytest.mark.parametrize(
     "odd",
-    [{"recallHandle": "h"}, {"queueOffset": "-1"}, {"queueId": ""}, {"queueOffset": "9" * 30}, {"msgId": 'a"b'}],
+    [
+        {"recallHandle": "h"},
+        {"queueOffset": "-1"},
+        {"queueId": ""},
+        {"queueOffset": "9" * 30},
+        {"msgId": 'a"b'},
+        {"msgId": "ä"},
+        {"transactionId": ""},
+    ],
 )
 def test_an_odd_answer_takes_the_long_way(odd):
     _, connection, flight = launched()
@@ -83,6 +91,15 @@ def test_an_odd_answer_takes_the_long_way(odd):
     assert waiting is flight
     assert command.ext_fields.items() >= odd.items()
     assert connection.take_landed() == []
+
+
+def test_an_answer_that_is_no_text_after_a_good_one_ends_the_connection():
+    fleet, connection, flight = launched()
+    connection.launch(flight_of(fleet), Stop("billing", flight.queue, "host:1", False), 5)
+    assert connection.feed(answer(1) + answer(2).replace(b'"0A"', b'"\xff\xfe"')) == ([], [])
+    assert [landed for landed, _ in connection.take_landed()] == [flight]
+    assert connection.broken is not None
+    assert len(connection.lost()) == 1
 
 
 def test_refusals_and_answers_with_a_body_take_the_long_way():
