@@ -102,8 +102,8 @@ def _key(text: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a value as ASCII that is YAML. It is JSON but for the escapes: JSON's for a character behind U+FFFF are two
-    halves, which YAML does not put together."""
+    """Return a value as YAML in ASCII. It is JSON, but for characters behind U+FFFF: YAML does not put the two halves
+    of JSON's escape together."""
     return _NO_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False))
 
 

@@ -84,10 +84,10 @@ class Registry(BodyReader):
         found = self._known(number)
         if found is None:
             if not self._asking.acquire(timeout=TIMEOUT_S):
-                raise Unfit("the schema registry is being asked for others")
+                raise Undecided("the schema registry is being asked for others")
             found = self._ask_in_turn(number)
         if isinstance(found, str):
-            raise Unfit(found)
+            raise Undecided(found)
         return found
 
     def _schema_at_hand(self, number: int) -> Decodes:
