@@ -17,6 +17,10 @@ class BodyReader(Protocol):
 
     label: str
 
+    def prepare(self, data: bytes) -> None:
+        """Wait for what `decode` with `most_values` needs for this body. Raises nothing."""
+        return
+
     def decode(self, data: bytes, most_values: int | None = None) -> bytes:
         """Return a body as JSON. Raises Unfit."""
 

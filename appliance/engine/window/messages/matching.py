@@ -80,9 +80,9 @@ class MessageLook:
         schema_of: Callable[[str], BodyReader | None] | None = None,
         patient: bool = False,
     ) -> None:
-        """schema_of: returns what decodes the bodies of a topic, None without a schema. patient: bodies are decoded as
-        for a page of one, and a registry is waited for."""
-        self._most_values = None if patient else DECODED_VALUES
+        """schema_of: returns what decodes the bodies of a topic, None without a schema. patient: a schema
+        registry is waited for."""
+        self._patient = patient
         self._store = store
         self._schema_of = schema_of
         self._reader = reader
@@ -157,7 +157,9 @@ class MessageLook:
 
         def decode(data: bytes) -> bytes | None:
             try:
-                return schema.decode(data, self._most_values)
+                if self._patient:
+                    schema.prepare(data)
+                return schema.decode(data, DECODED_VALUES)
             except work.Undecided:
                 raise Undecided from None
             except work.Unfit:

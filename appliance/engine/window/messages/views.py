@@ -141,10 +141,9 @@ class MessageViews:
         after 64 MiB, however few it has found by then. A user without the grant to read bodies may not filter by
         them; the caller checks that with `filter_reads_bodies`. since: only messages at or behind this physical
         offset (`log_span`). gentle: time of a rest as a multiple of the work; there are many rests within the
-        budget. patient: a filter decodes bodies of any size that a page shows, and waits for a schema registry; for
-        jobs. NotFound (topic, queue), InvalidInput (cursor, limit, times, filter). make_row: makes the row of a
-        record; None for MessageRow, `copy_of` for whole messages, which need the grants to read bodies and to
-        export.
+        budget. patient: a filter waits for a schema registry; for jobs. NotFound (topic, queue), InvalidInput
+        (cursor, limit, times, filter). make_row: makes the row of a record; None for MessageRow, `copy_of` for
+        whole messages, which need the grants to read bodies and to export.
         """
         begin = time.monotonic()
         query = query_of(filter_text)
