@@ -61,10 +61,12 @@ def require_all_names(request: HttpRequest) -> None:
         raise Refused("outside_pattern", f"This is about the whole broker, and you may only access {found}.")
 
 
-def require_bodies(request: HttpRequest) -> None:
+def require_bodies(
+    request: HttpRequest, why: str = "A filter that looks into bodies needs the right to read message bodies."
+) -> None:
     """Refuse callers who may not read bodies: a filter tells them whatever they ask about those."""
     if not request.user.may_read_bodies:
-        raise Refused("forbidden", "A filter that looks into bodies needs the right to read message bodies.")
+        raise Refused("forbidden", why)
 
 
 def require_export(request: HttpRequest) -> None:

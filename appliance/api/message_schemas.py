@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from ..engine.window.messages.snapshots import MessageRow, SearchHit
+from ..engine.window.messages.snapshots import MessageLine, MessageRow, SearchHit
 from .schemas import In, OfTuple, Out, PageOut, SentenceOut, Text
 from .times import Moment
 
@@ -30,7 +30,7 @@ class MessagePageOut(PageOut):
     next_cursor. skipped: entries of this page whose record could not be read or has expired. undecided: messages of
     this page that a filter could not judge, as their body is too long or the pattern too costly."""
 
-    items: list[MessageRow]
+    items: list[MessageLine | MessageRow]
     truncated: bool
     skipped: int
     undecided: int

@@ -25,7 +25,7 @@ LEFT_OUT = {
     "message": "it has two commands, in a place of their own",
     "message_content": "a part of the message's page, where its command is",
     "message_raw": "a part of the message's page, where its command is",
-    "messages": "its operation needs a topic",
+    "messages": "its operation needs a topic, so the view makes the command",
     "user": "its operation needs the name, and the page's address has a number",
     **dict.fromkeys(("job_file", "backup_download", "definitions_file", "support_bundle_file"), "a file"),
 }
@@ -61,6 +61,11 @@ def test_it_is_an_operation_with_these_parameters(page: str):
         ("/topics/?q=&sort=", "/api/v1/topics"),
         ("/topics/half%25full/", "/api/v1/topics/half%25full"),
         ("/groups/shipping/diagnosis/", "/api/v1/groups/shipping/diagnosis"),
+        ("/messages/?topic=half%25full", "/api/v1/topics/half%25full/messages"),
+        (
+            "/messages/?topic=half%25full&queue=1&from=1000&order=oldest&filter=tag+%3D+%27a%27&bodies=on",
+            "/api/v1/topics/half%25full/messages?from=1000&queue_id=1&filter=tag%20%3D%20%27a%27&newest_first=false",
+        ),
         ("/system/", "/api/v1/system"),
     ],
 )

@@ -126,6 +126,26 @@ def test_a_test_message_is_sent_and_found(operator, by_token, topic):
     assert (entry.target, entry.after["offset_id"]) == (topic, sent["offset_id"])
 
 
+def test_a_list_has_bodies_for_those_who_may_read_them(by_token, viewer, running, topic):
+    running.window.sender.send(topic, b'{"city": "Gent"}')
+    running.window.sender.send(topic, b"\xff" * 100)
+    path = f"/topics/{topic}/messages"
+    reader = by_token("viewer", "may_read_bodies")
+    plain = answer_of(reader.get(path))["items"]
+    assert "glance" not in plain[0]
+    problem_of(viewer.get(f"{path}?body_chars=20"), 403, "forbidden")
+    problem_of(reader.get(f"{path}?body_chars=1001"), 422, "invalid_input")
+    assert not AuditEntry.objects.filter(action="message.read").exists()
+    found = answer_of(reader.get(f"{path}?body_chars=10&newest_first=false"))["items"]
+    assert [(row.pop("glance"), row.pop("binary"), row.pop("cut")) for row in found] == [
+        ('{"city": "', False, True),
+        ("ff ff ff", True, True),
+    ]
+    assert found == plain[::-1]
+    noted = AuditEntry.objects.get(action="message.read")
+    assert (noted.target, noted.after) == (topic, {"messages": 2})
+
+
 def test_a_binary_body_travels_as_base64(operator, by_token, topic):
     body = {"encoding": "base64", "data": base64.b64encode(bytes(range(256))).decode()}
     answer_of(operator.post(f"/topics/{topic}/messages", {"body": body, "queue_id": 0}), 201)

@@ -20,7 +20,8 @@ pytestmark = pytest.mark.nightly
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1400, "height": 900}
 PAGES = (
     "/", "/clients/", "/groups/", "/groups/billing/?tab=clients", "/groups/shipping/retries/", "/topics/",
-    "/topics/orders/", "/messages/?topic=orders", "/search/?q=order-7", "/delayed/", "/transactions/",
+    "/topics/orders/", "/messages/?topic=orders", "/messages/?topic=orders&bodies=on",
+    "/search/?q=order-7", "/delayed/", "/transactions/",
     "/dead-letters/", "/dead-letters/shipping/", f"/reports/{report_days.DAY}/failures/", "/alerts/", "/system/config/",
 )  # fmt: skip
 

@@ -470,9 +470,10 @@ def _columns_are_of_the_answer(described: dict, verb: Call, operation: dict) -> 
         fields = shapes.get(schema.get("$ref", "").rpartition("/")[2], {}).get("properties", {})
         if str(status).startswith("2"):
             rows += [one for whole in (*fields.values(), schema) for one in (whole.get("anyOf") or [whole])]
-    names = [one.get("items", {}).get("$ref", "").rpartition("/")[2] for one in rows]
+    items = [item for one in rows for whole in [one.get("items", {})] for item in whole.get("anyOf") or [whole]]
+    names = [one.get("$ref", "").rpartition("/")[2] for one in items]
     lists = [set(shapes[name]["properties"]) for name in names if name]
-    columns = {name.partition(".")[0] for name in verb.columns.split()}
+    columns = {name.partition(".")[0].removesuffix("?") for name in verb.columns.split()}
     assert not columns or any(columns <= one for one in lists), columns
 
 
@@ -595,6 +596,12 @@ def test_a_nested_list_shows_the_columns_that_a_command_names():
         ["at", "b"],
         ["1970-01-01", "00:00:00Z", "2"],
     ]
+
+
+def test_a_column_that_may_be_missing_is_shown_when_it_is_there():
+    columns = ("a", "glance?")
+    assert [line.split() for line in show.table([{"a": 1}], columns)] == [["a"], ["1"]]
+    assert [line.split() for line in show.table([{"a": 1, "glance": "x"}], columns)] == [["a", "glance"], ["1", "x"]]
 
 
 def test_the_status_of_a_set_says_who_is_behind():

@@ -50,6 +50,7 @@ def test_all_of_it_comes_out_and_in_again_without_a_difference(admin, broker, to
 def test_schemas_come_out_and_in_again_with_their_topics(admin, broker, topic):
     avro = b'{"type": "record", "name": "Order", "fields": [' + b" " * 5000 + b'{"name": "id", "type": "long"}]}'
     proto = b'syntax = "proto3";\npackage shop; message Order { string id = 1; } message Line {}\n'
+    proto += "// \U0001f600 \xfc \x7f\\\r\n".encode()
     broken = "rocketbox: 1\nschemas:\n  new-topic: {kind: avro, schema: ['{']}\n"
     given = {topic: ("avro", avro, ""), f"{topic}-p": ("protobuf", proto, "shop.Order")}
     broker.topic_commands.create(f"{topic}-p")

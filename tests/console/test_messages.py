@@ -47,6 +47,7 @@ def test_a_list_shows_bodies_to_those_who_may_read_them(client_as, broker, topic
     assert AuditEntry.objects.filter(action="message.read", target=topic).count() == 0
     page = reader.get("/messages/", asked).content.decode()
     assert "{&quot;city&quot;: &quot;Gent&quot;}" in page
+    assert f"/topics/{topic}/messages?body_chars=160" in page, "as curl"
     assert escape(HOSTILE) in page
     assert HOSTILE not in page
     assert "x…" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
@@ -66,15 +67,28 @@ def topic_messages(
     cursor: str | None = Query(
         None, max_length=65_536, description="The next_cursor of the previous page; it includes queue, times and order."
     ),
+    body_chars: int | None = Query(
+        None,
+        ge=1,
+        le=1000,
+        description=(
+            "Adds the beginning of each body as `glance`, decoded by the topic's schema if it has one. Needs the right "
+            "to read bodies, and is in the audit log."
+        ),
+    ),
 ) -> Any:
-    """Messages by the time they were stored, without bodies. Pages are of one snapshot, without newer messages. With a
-    filter a page ends after 250 ms or 64 MiB, whatever it has found by then; `scanned` says how far it came."""
+    """Messages by the time they were stored; without bodies unless `body_chars` is given. Pages are of one snapshot,
+    without newer messages. With a filter a page ends after 250 ms or 64 MiB, whatever it has found by then; `scanned`
+    says how far it came."""
     auth.require_topics(request, topic)
     if runtime.window().messages.filter_reads_bodies(filter):
         auth.require_bodies(request)
         if cursor is None:
             audit(request, "message.filter", topic, after={"filter": (filter or "")[:500]})
-    page = runtime.window().messages.page(
+    views = runtime.window().messages
+    if body_chars is not None:
+        auth.require_bodies(request, "Bodies in a list need the right to read message bodies.")
+    page = (views.page if body_chars is None else partial(views.lines, body_chars=body_chars))(
         topic,
         queue_id=queue_id,
         from_ms=from_ms,
@@ -84,6 +98,8 @@ def topic_messages(
         limit=limit,
         filter_text=filter,
     )
+    if body_chars is not None:
+        audit(request, "message.read", topic, after={"messages": len(page.rows)})
     shown = fields_of(page)
     return shown | {"items": page.rows, "scanned": shown | {"bytes": page.scanned_bytes, "ms": page.took_ms}}
 

@@ -23,7 +23,8 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
     """Return lines with the columns side by side, numbers to the right."""
     if not rows:
         return ["(none)"]
-    names = list(columns) or list(dict.fromkeys(name for row in rows for name in row))[:8]
+    shown = [name.removesuffix("?") for name in columns if name[-1] != "?" or name[:-1] in rows[0]]
+    names = shown or list(dict.fromkeys(name for row in rows for name in row))[:8]
     found = [[_value(row, name) for name in names] for row in rows]
     cells = [[cell(name, value)[:LONGEST_CELL] for name, value in zip(names, row, strict=True)] for row in found]
     heads = [_HEADS.get(head := _label(name.rpartition(".")[2], names), head) for name in names]

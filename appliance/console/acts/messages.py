@@ -12,8 +12,8 @@ _EXPORTER = VIEWER.with_grants("may_read_bodies", "may_export")
 ROWS: tuple[Act | Also, ...] = (
     Act("messages.views.messages", "messages/", VIEWER, curl=None, calls=[
         Call("GET topics/<topic>/messages", "message list TOPIC", "Messages of a topic, by time.",
-             query=f"{TIMES} queue_id=queue:int filter newest_first:bool {PAGE}",
-             columns="stored_at_ms queue_id queue_offset tags keys body_bytes unique_id", lists=True)]),
+             query=f"{TIMES} queue_id=queue:int filter newest_first:bool body_chars:int {PAGE}",
+             columns="stored_at_ms queue_id queue_offset tags keys body_bytes unique_id glance?", lists=True)]),
     Act("live.tail_views.message_tail", "messages/tail/", VIEWER),
     Act("messages.search_views.search", "search/", VIEWER, curl="q!", calls=[
         Call("GET search", "message search TEXT", "Find messages by id, key or topic/queue/offset.",

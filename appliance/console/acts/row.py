@@ -61,12 +61,12 @@ def with_names(route: str, names: Sequence[str]) -> str:
 class Call(NamedTuple):
     """An operation of the API, and the command that calls it. An operation with several commands has a line for each.
 
-    operation: method and route below /api/v1. words: as "topic edit NAME"; capitals are arguments, which stand for the
-    route's in their order; "" without a command. says: its help. takes: most bytes of the body. query, body: fields.
-    fixed: fields that the command itself sets, as "action=commit". columns: of a list, those shown without --json; a
-    dot leads into a nested object. lists: the answer has items and a cursor. ask_first: its effect is shown, and has to
-    be confirmed, before it is done. shape: the function in `shapes.py` that makes the body. waits: a job that --wait
-    waits for. raw: the answer is a file.
+    operation: method and route below /api/v1. words: as "topic edit NAME"; capitals are arguments, which stand for
+    the route's in their order; "" without a command. says: its help. takes: most bytes of the body. query, body:
+    fields. fixed: fields that the command itself sets, as "action=commit". columns: of a list, those shown without
+    --json; a dot leads into a nested object, and one with a "?" is shown when the answer has it. lists: the answer
+    has items and a cursor. ask_first: its effect is shown, and has to be confirmed, before it is done. shape: the
+    function in `shapes.py` that makes the body. waits: a job that --wait waits for. raw: the answer is a file.
     """
 
     operation: str

@@ -103,7 +103,7 @@ class Selected:
             page = ask(
                 asked["topic"], queue_id=asked.get("queue_id"), from_ms=asked.get("from_ms"), to_ms=asked.get("to_ms"),
                 newest_first=False, cursor=cursor, limit=500, filter_text=asked.get("filter"), budget_ms=SLICE_MS,
-                gentle=GENTLE,
+                gentle=GENTLE, patient=True,
             )  # fmt: skip
             yield page
             counts["found"] += len(page.rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import msgspec
 from django.http import HttpRequest, HttpResponse
@@ -16,6 +17,7 @@ from django.views.decorators.http import require_safe
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound
 from ..audit.log import audit
+from ..pages.curl import command
 from ..pages.engine_pages import (
     asks_the_engine,
     csv_answer,
@@ -73,12 +75,32 @@ def messages(request: HttpRequest) -> HttpResponse:
                 audit(request, "message.read", topic, after={"messages": len(page.rows)})
             context["page"], context["bodies"] = page, bodies
             context["filtered"] = filter_text is not None
+            context["as_curl"] = _curl(request, topic, begin, end, asked["queue"], oldest_first, filter_text, bodies)
         except NotFound as error:
             context["error"], status = not_found_sentence(error), 404
         except InvalidInput as error:
             context["error"], context["wrong"], status = refusal_text(error), error.field, 400
     context["topics"] = topic_names()
     return render(request, "messages/list.html", context, status=status)
+
+
+def _curl(
+    request: HttpRequest,
+    topic: str,
+    begin: int | None,
+    end: int | None,
+    queue: str,
+    oldest_first: bool,
+    filter_text: str | None,
+    bodies: bool,
+) -> str:
+    """Return the command that lists the same messages, from the first page on."""
+    given = {
+        "from": begin, "to": end, "queue_id": queue_asked(queue), "filter": filter_text,
+        "newest_first": "false" if oldest_first else None, "body_chars": _BODY_CHARS if bodies else None,
+    }  # fmt: skip
+    asked = urlencode({name: value for name, value in given.items() if value is not None}, quote_via=quote)
+    return command(request, f"topics/{quote(topic, safe='')}/messages{'?' if asked else ''}{asked}")
 
 
 def queue_asked(text: str) -> int | None:

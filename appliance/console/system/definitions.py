@@ -47,6 +47,7 @@ _PIECE_CHARS = LONGEST_VALUE // 2
 _USER_FIELDS = (*user_acts.RIGHTS, "active")
 _RULE_FIELDS = ("figure", "pattern", "above", "for_minutes", "severity", "again_after_minutes", "active", "channels")
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*\Z", re.ASCII)
+_NO_ASCII = re.compile(r"[^ -~]")
 #: YAML's words for booleans and null: names like them have to be quoted.
 _WORDS = frozenset("y n yes no on off true false null none".split())
 
@@ -97,12 +98,18 @@ def export() -> str:
 
 
 def _key(text: str) -> str:
-    return text if _PLAIN.match(text) and text.lower() not in _WORDS else json.dumps(text, ensure_ascii=True)
+    return text if _PLAIN.match(text) and text.lower() not in _WORDS else _value(text)
 
 
 def _value(value: Any) -> str:
-    """Return a value as JSON, which YAML reads as it is."""
-    return json.dumps(value, ensure_ascii=True)
+    """Return a value as YAML in ASCII. It is JSON, but for characters behind U+FFFF: YAML does not put the two halves
+    of JSON's escape together."""
+    return _NO_ASCII.sub(_escaped, json.dumps(value, ensure_ascii=False))
+
+
+def _escaped(found: re.Match[str]) -> str:
+    code = ord(found[0])
+    return f"\\u{code:04x}" if code < 1 << 16 else f"\\U{code:08x}"
 
 
 def _topics() -> Iterator[tuple[str, dict[str, Any]]]:

@@ -253,14 +253,16 @@ class ProtoText:
     def _resolved(self, name: str, scope: str) -> tuple[int, str]:
         """Return (MESSAGE or ENUM, full name) of a type as it is named within `scope`: the innermost one."""
         own = name.removeprefix(".")
-        spaces = [""] if name.startswith(".") else _scopes(scope)
-        for space in spaces:
+        space = "" if name.startswith(".") else scope
+        while True:
             full = _joined(space, own)
             if full in self.types.messages:
                 return MESSAGE, full
             if full in self.types.enums:
                 return ENUM, full
-        raise BadSchema(f"there is no type {own[:200]} in it")
+            if not space:
+                raise BadSchema(f"there is no type {own[:200]} in it")
+            space = space.rpartition(".")[0]
 
     # --- its words
 
@@ -346,9 +348,3 @@ def _tokens(text: str) -> list[str]:
 
 def _joined(space: str, name: str) -> str:
     return f"{space}.{name}" if space else name
-
-
-def _scopes(space: str) -> list[str]:
-    """Return the scope, those around it, and the outermost, ""."""
-    parts = space.split(".") if space else []
-    return [".".join(parts[:size]) for size in range(len(parts), -1, -1)]

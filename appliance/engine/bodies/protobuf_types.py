@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from .work import SCHEMA_DEPTH, SCHEMA_PARTS, BadSchema
+from .work import NAME_CHARS, NAME_PARTS, SCHEMA_DEPTH, SCHEMA_PARTS, BadSchema
 
 # FieldDescriptorProto.Type.
 (DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING, GROUP, MESSAGE, BYTES,
@@ -63,6 +63,8 @@ class Types:
         self.count()
         if depth > SCHEMA_DEPTH:
             raise BadSchema(f"it is nested more than {SCHEMA_DEPTH} levels deep")
+        if len(name) > NAME_CHARS or name.count(".") >= NAME_PARTS:
+            raise BadSchema(f"the full name of a type has more than {NAME_CHARS} characters or {NAME_PARTS} parts")
         if name in self.messages or name in self.enums:
             raise BadSchema(f"the type {name[:200]} is declared twice")
         message = Message()

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from .work import SCHEMA_BYTES, BadSchema, Unfit, Work
+from .work import SCHEMA_BYTES, BadSchema, Undecided, Unfit, Work
 
 KINDS = ("avro", "protobuf")
 _WORDS = {"avro": "Avro", "protobuf": "Protobuf"}
@@ -16,6 +16,10 @@ class BodyReader(Protocol):
     """Decodes the bodies of a topic, on any thread. label: for a page, as "Avro shop.Order"."""
 
     label: str
+
+    def prepare(self, data: bytes) -> None:
+        """Wait for what `decode` with `most_values` needs for this body. Raises nothing."""
+        return
 
     def decode(self, data: bytes, most_values: int | None = None) -> bytes:
         """Return a body as JSON. Raises Unfit."""
@@ -71,7 +75,7 @@ class BodySchema(BodyReader):
 
     def decode(self, data: bytes, most_values: int | None = None) -> bytes:
         """Return a body as JSON. If it does not fit as it is, the header of a serializer is taken off and it is tried
-        again. Raises Unfit, of the first try."""
+        again. Raises Unfit, of the first try unless the second one may fit."""
         try:
             return json_of(self._schema, data, most_values)
         except Unfit:
@@ -79,6 +83,8 @@ class BodySchema(BodyReader):
             if inner is not None:
                 try:
                     return json_of(self._schema, inner, most_values)
+                except Undecided:
+                    raise
                 except Unfit:
                     pass
             raise

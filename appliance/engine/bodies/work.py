@@ -9,6 +9,9 @@ from typing import Any
 
 #: Bounds of a schema: bytes as uploaded, types and fields, and nesting.
 SCHEMA_BYTES, SCHEMA_PARTS, SCHEMA_DEPTH = 256 << 10, 20_000, 64
+#: Bounds of a type's full name, which has the package before it: characters, and parts between dots. A type is looked
+#: for by its name behind each part of the scope.
+NAME_CHARS, NAME_PARTS = 1000, 2 * SCHEMA_DEPTH
 #: Bounds of one body on a page: values (each takes some 3 µs), nesting, and characters of the JSON with its indents.
 MOST_VALUES, MOST_DEPTH, MOST_CHARS = 50_000, 64, 2 << 20
 

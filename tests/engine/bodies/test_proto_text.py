@@ -113,6 +113,8 @@ def test_a_text_with_one_message_needs_no_name():
         (b"hello", "“hello” stands"),
         (b"message A {" * 100 + b"}" * 100, "nested more than"),
         (b"message A { optional group B = 1 {" * 100 + b"}}" * 100, "declared|nested more than"),
+        (b"package " + b"a" * 1000 + b"; message A {}", "full name of a type has more than 1000 characters"),
+        (b"package a" + b".a" * 128 + b"; message A {}", "or 128 parts"),
         (b"message A {" + b"".join(b"int32 a%d = %d;" % (n, n) for n in range(1, 21_000)) + b"}", "has|more than"),
     ],
 )

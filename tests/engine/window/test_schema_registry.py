@@ -239,6 +239,27 @@ def test_a_topic_is_shown_by_the_registry_that_the_configuration_names(served, t
         running.stop()
 
 
+def test_a_filter_of_a_job_waits_for_the_registry(served, tmp_path):
+    address, handler = served
+    running = RunningEngine(tmp_path, broker={"schema_registry": check_registry(address)})
+
+    def found(**asked):
+        page = running.window.messages.page("Orders", filter_text="body('$.id') = 42", **asked)
+        return len(page.rows), page.undecided
+
+    asked = threading.Event()
+    handler.before = staticmethod(lambda: asked.wait(5) and None)
+    try:
+        running.put("Orders", BODY, body(8))
+        running.window.schemas.put("Orders", kind="registry", data=b"")
+        assert found() == (0, 2), "a page does not"
+        asked.set()
+        assert found(patient=True) == (1, 1), "and there is no schema 8"
+    finally:
+        asked.set()
+        running.stop()
+
+
 def test_without_a_registry_no_topic_can_name_it(running):
     running.put("Orders", BODY)
     with pytest.raises(InvalidInput, match="schemaRegistry is not set"):

@@ -60,6 +60,9 @@ def test_filters_read_the_decoded_body(running):
     running.window.schemas.put("Orders", kind="avro", data=b'{"type": "array", "items": "null"}')
     running.put("Orders", b"\xa0\x1f\0")  # two thousand values
     assert found("body('$[0]') IS NOT NULL")[1] == 1, "that many are not decoded for a filter"
+    running.window.schemas.put("Orders", kind="protobuf", data=b"message A { repeated bool a = 2; }")
+    running.put("Orders", b"\0\0\0\0\x07\0" + b"\x12\xd0\x0f" + b"\1" * 2000)
+    assert found("body('$.a') IS NOT NULL")[1] == 1, "nor behind the header of a serializer"
 
 
 def test_a_message_cannot_choose_the_schema_of_another_topic(running):

@@ -78,8 +78,11 @@ class MessageLook:
         reader: QueueReader,
         query: Query,
         schema_of: Callable[[str], BodyReader | None] | None = None,
+        patient: bool = False,
     ) -> None:
-        """schema_of: returns what decodes the bodies of a topic, None without a schema."""
+        """schema_of: returns what decodes the bodies of a topic, None without a schema. patient: a schema
+        registry is waited for."""
+        self._patient = patient
         self._store = store
         self._schema_of = schema_of
         self._reader = reader
@@ -154,6 +157,8 @@ class MessageLook:
 
         def decode(data: bytes) -> bytes | None:
             try:
+                if self._patient:
+                    schema.prepare(data)
                 return schema.decode(data, DECODED_VALUES)
             except work.Undecided:
                 raise Undecided from None

@@ -83,11 +83,10 @@ class MessagePage:
 
 
 @dataclass(frozen=True, slots=True)
-class MessageLine:
+class MessageLine(MessageRow):
     """A message in a list with bodies. glance: the beginning of its body, decoded by its topic's schema if it has one;
     binary: that is hexadecimal; cut: there is more."""
 
-    message: MessageRow
     glance: str
     binary: bool
     cut: bool

@@ -26,6 +26,7 @@ from ...store.index.index_query import IndexQuery
 from ...store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from ..figures.measures import Pace
 from ..sentences import say
+from ..snapshots import fields_of
 from ..sources import Sources
 from ..topics.views import host_text
 from . import snapshots as m
@@ -128,17 +129,19 @@ class MessageViews:
         budget_ms: float | None = None,
         since: int = 0,
         gentle: float = PAGE_GENTLE,
+        patient: bool = False,
         make_row: Callable[[Record], Any] | None = None,
     ) -> m.MessagePage:
         """Return a page of a topic's messages stored in [from_ms, to_ms], over a snapshot without later messages.
 
-        The first call fixes the snapshot; `next_cursor` continues in it and holds the times, queue and direction, so
-        only topic, limit and filter go with it. The cursor is no secret and gives no access: it is checked, and valid
-        for this topic and filter only. limit: 1 to 500. No bodies. filter_text: an expression of `filter/query` that
-        messages must match. A page ends after budget_ms, or PAGE_BUDGET_MS, with a filter also after 64 MiB, however
-        few it has found by then. A user without the grant to read bodies may not filter by them; the caller checks that
-        with `filter_reads_bodies`. since: only messages at or behind this physical offset (`log_span`). gentle: time of
-        a rest as a multiple of the work; there are many rests within the budget. NotFound (topic, queue), InvalidInput
+        The first call fixes the snapshot; `next_cursor` continues in it and holds the times, queue and direction,
+        so only topic, limit and filter go with it. The cursor is no secret and gives no access: it is checked, and
+        valid for this topic and filter only. limit: 1 to 500. No bodies. filter_text: an expression of
+        `filter/query` that messages must match. A page ends after budget_ms, or PAGE_BUDGET_MS, with a filter also
+        after 64 MiB, however few it has found by then. A user without the grant to read bodies may not filter by
+        them; the caller checks that with `filter_reads_bodies`. since: only messages at or behind this physical
+        offset (`log_span`). gentle: time of a rest as a multiple of the work; there are many rests within the
+        budget. patient: a filter waits for a schema registry; for jobs. NotFound (topic, queue), InvalidInput
         (cursor, limit, times, filter). make_row: makes the row of a record; None for MessageRow, `copy_of` for
         whole messages, which need the grants to read bodies and to export.
         """
@@ -159,7 +162,7 @@ class MessageViews:
             if query is None:
                 found = self._walk(topic, at, limit, reader, make_row or row_of, budget)
             else:
-                found = self._look(topic, at, limit, reader, make_row or row_of, budget, query)
+                found = self._look(topic, at, limit, reader, make_row or row_of, budget, query, patient)
             at = found.cursor
             ended = at.seen >= at.total
             return m.MessagePage(
@@ -189,7 +192,8 @@ class MessageViews:
 
         def line_of(record: Record) -> m.MessageLine:
             schema = self._schema_of(topic_of(record))
-            return m.MessageLine(row_of(record), *glance_at(record.body, record.sys_flag, body_chars, schema))
+            glance, binary, cut = glance_at(record.body, record.sys_flag, body_chars, schema)
+            return m.MessageLine(**fields_of(row_of(record)), glance=glance, binary=binary, cut=cut)
 
         return self.page(topic, **asked, make_row=line_of)
 
@@ -291,9 +295,10 @@ class MessageViews:
         make_row: Callable[[Record], Any],
         budget: Pace,
         query: Query,
+        patient: bool,
     ) -> _Found:
         """As `_walk`, with only the messages that match a filter."""
-        look = MessageLook(self._store, reader, query, self._schema_of)
+        look = MessageLook(self._store, reader, query, self._schema_of, patient)
         rows: list[Any] = []
         position, scanned, size_seen, skipped, undecided = cursor.position, 0, 0, 0, 0
         truncated, ended = False, True

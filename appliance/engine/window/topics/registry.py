@@ -13,6 +13,7 @@ import ssl
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -71,6 +72,12 @@ class Registry(BodyReader):
         self._kept: dict[int, Decodes] = {}
         self._failed: dict[int, tuple[str, float]] = {}
 
+    def prepare(self, data: bytes) -> None:
+        """Ask for the schema of a body, and wait for the answer. Raises nothing."""
+        if data[:1] == b"\0" and len(data) >= 5:
+            with suppress(Unfit):
+                self._schema(int.from_bytes(data[1:5], "big"))
+
     def decode(self, data: bytes, most_values: int | None = None) -> bytes:
         """Return a body as JSON. Raises Unfit. With `most_values`, as for a line of a list, it waits for no registry: a
         schema that is not known is asked for meanwhile."""
@@ -84,10 +91,10 @@ class Registry(BodyReader):
         found = self._known(number)
         if found is None:
             if not self._asking.acquire(timeout=TIMEOUT_S):
-                raise Unfit("the schema registry is being asked for others")
+                raise Undecided("the schema registry is being asked for others")
             found = self._ask_in_turn(number)
         if isinstance(found, str):
-            raise Unfit(found)
+            raise Undecided(found)
         return found
 
     def _schema_at_hand(self, number: int) -> Decodes:
