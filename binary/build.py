@@ -38,7 +38,7 @@ STDLIB_LEFT_OUT = {
     *("test", "idlelib", "lib2to3", "tkinter", "turtledemo", "turtle", "ensurepip", "distutils", "pydoc_data", "venv"),
     *("site-packages", "dist-packages", "lib-dynload", "__phello__", "msilib", "curses", "dbm", "antigravity", "this"),
     *("_sysconfigdata", "_aix_support", "_bootsubprocess", "_osx_support", "sitecustomize", "xmlrpc"),
-    "_pydecimal",
+    *("_pydecimal", "_pyio", "imaplib", "mailbox", "nntplib", "poplib", "smtpd", "telnetlib", "aifc", "sunau", "wave"),
 }
 #: Extension modules of the standard library that stay out: tests, and what needs libraries that servers do not have.
 EXTENSIONS_LEFT_OUT = re.compile(
