@@ -452,7 +452,7 @@ def _read_tls_properties(settings: Settings) -> list[str]:
     """Fill in what Apache's tls.properties says and no option does; return what it says that is not served."""
     from .engine.tls.apache_file import read_tls_properties
 
-    file = _taken(settings, "broker.tlsConfigFile", str)
+    file = _taken(settings, "broker.tlsConfigFile", _nonempty)
     options, told = read_tls_properties(file)
     for name, value in options.items():
         settings.setdefault(f"broker.{name}", (value, f"{name} of {file}"))

@@ -168,9 +168,10 @@ class Quarantine:
     def _is_there(self, client: RemotingClient, topic: str, unique_key: str, record: Record) -> bool:
         """True if the leader has a message with this unique id, birth time and body, and as many retries."""
         wanted = (record.born_time_ms, record.reconsume_times, record.body)
+        # Asked as any key: a query by unique key may answer before the index has the newest messages with it.
         fields = {
             "topic": topic, "key": unique_key, "maxNum": str(_OF_ONE_ID), "beginTimestamp": "0",
-            "endTimestamp": str((1 << 63) - 1), "_UNIQUE_KEY_QUERY": "true",
+            "endTimestamp": str((1 << 63) - 1),
         }  # fmt: skip
         answer = client.invoke_sync(RemotingCommand(RequestCode.QUERY_MESSAGE, ext_fields=fields), ASK_MS)
         if answer.code != ResponseCode.SUCCESS:
