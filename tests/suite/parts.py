@@ -43,16 +43,16 @@ _PACKAGING_ARGUMENTS = " ".join(f"tests/{name}.py" for name in PACKAGING_TESTS)
 #: The parts that every commit runs, each test once.
 EVERYTHING = (
     _part("clients", 12, "tests/clients"),
-    _part("spark", 5.5, "tests/spark_reports"),
+    _part("spark", 5.9, "tests/spark_reports"),
     _part("broker", 5, "tests/engine/broker"),
-    _part("browser", 4, "tests/browser"),
+    _part("browser", 5.4, "tests/browser"),
     _part("engine", 17, "tests/engine --ignore=tests/engine/broker"),
-    _part("console", 7.5, "tests/console"),
-    _part("processes", 9, f"{_TOP} tests/examples tests/client tests/client_django"),
-    _part("api", 3.5, "tests/api tests/commands"),
-    _part("sets", 5, "tests/rig tests/exchange"),
+    _part("console", 6.2, "tests/console"),
+    _part("processes", 13.5, f"{_TOP} tests/examples tests/client tests/client_django"),
+    _part("api", 4, "tests/api tests/commands"),
+    _part("sets", 5.6, "tests/rig tests/exchange"),
     _part("crash", 9.5, "tests/crash"),
-    _part("hostile", 3.4, "tests/world tests/fuzz tests/hotpath tests/mutants"),
+    _part("hostile", 2.9, "tests/world tests/fuzz tests/hotpath tests/mutants"),
 )
 #: Tests of code with a compiled twin, run on the pure Python twin.
 PURE = _part(
