@@ -1,13 +1,13 @@
 """Queries of the key index: the records of `topic#key`, each checked against its own properties.
 
 Entries hold only hashes, so a chain also contains other keys' records; these are never returned. Reads wait for the
-disk, in the caller's thread.
+disk, in the caller's thread, but for `find_now`.
 Source: RocketMQ `IndexService.queryOffset`, `DefaultMessageStore.queryMessage`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 
 from ...hotpath.pure_index import FIRST_ENTRY
@@ -89,8 +89,7 @@ class IndexQuery:
         """
         if max(len(topic), len(key)) > MAX_PROPERTIES_BYTES:  # no record has it, and hashing it takes long
             return _answer({}, None, True)
-        now_ms = self._clock.wall_ms()
-        latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
+        meant = self._meant((topic,), (key,), begin_ms, end_ms)
         latest = self._clock.monotonic() + FIND_S
         deadline = latest if deadline is None else min(deadline, latest)
         others: set[int] = set()  # physical offsets of records that did not match
@@ -98,14 +97,13 @@ class IndexQuery:
         found: dict[int, StoredRecord] = {}
         room = max_bytes
         code = key_hash(topic, key)
-        meant = _Meant(frozenset((topic,)), frozenset((key,)), begin_ms, end_ms, latest_ms, now_ms)
         files = self._index.files
         last = files[-1].header if files else None
         older = 0
         for file in reversed(files):
             if limit <= 0:
                 break
-            for physical in self._candidates(file, code, begin_ms, latest_ms, below):
+            for physical in self._candidates(file, code, meant, below):
                 if physical is None:
                     if self._clock.monotonic() > deadline:
                         return _answer(found, last, False)
@@ -157,15 +155,12 @@ class IndexQuery:
             last = files[-1].header
         finally:
             index.lock.release()
-        now_ms = self._clock.wall_ms()
-        latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
-        meant = _Meant(frozenset((topic,)), frozenset((key,)), begin_ms, end_ms, latest_ms, now_ms)
+        meant = self._meant((topic,), (key,), begin_ms, end_ms)
         found: dict[int, StoredRecord] = {}
         looked: set[int] = set()
         for file_begin_ms, chain in chains:
             for physical, entry_ms in chain:
-                is_early, is_late = entry_ms + 1000 <= begin_ms, entry_ms > latest_ms and entry_ms > file_begin_ms
-                if is_early or is_late or physical in looked:
+                if meant.is_early(entry_ms) or meant.is_late(entry_ms, file_begin_ms) or physical in looked:
                     continue
                 looked.add(physical)
                 if len(looked) > _RECORDS_AT_ONCE:
@@ -190,9 +185,7 @@ class IndexQuery:
         looked up in it. Raises ChainTooLong when that, or stepping over entries, lasts past `deadline`, a monotonic
         time.
         """
-        now_ms = self._clock.wall_ms()
-        latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
-        meant = _Meant(frozenset(topics), frozenset(keys), begin_ms, end_ms, latest_ms, now_ms)
+        meant = self._meant(topics, keys, begin_ms, end_ms)
         codes = {key_hash(topic, key) for topic in topics for key in keys}
         looked: set[int] = set()
         older = 0
@@ -203,7 +196,7 @@ class IndexQuery:
             if begin_offset < below:
                 # The first record of the file behind this one may also have keys in this one.
                 yield begin_offset + 1, None
-            chains = [self._timely(self._candidates(file, code, begin_ms, latest_ms, below), deadline, is_first=not at)
+            chains = [self._timely(self._candidates(file, code, meant, below), deadline, is_first=not at)
                       for at, code in enumerate(codes)]  # fmt: skip
             for physical in merge(*chains, reverse=True):
                 if physical not in looked:
@@ -226,12 +219,15 @@ class IndexQuery:
             elif self._clock.monotonic() > deadline:
                 raise ChainTooLong
 
-    def _candidates(
-        self, file: IndexFile, code: int, begin_ms: int, latest_ms: int, below: int
-    ) -> Iterator[int | None]:
+    def _meant(self, topics: Iterable[str], keys: Iterable[str], begin_ms: int, end_ms: int) -> _Meant:
+        now_ms = self._clock.wall_ms()
+        latest_ms = I64_MAX if is_near(end_ms, now_ms) else end_ms
+        return _Meant(frozenset(topics), frozenset(keys), begin_ms, end_ms, latest_ms, now_ms)
+
+    def _candidates(self, file: IndexFile, code: int, meant: _Meant, below: int) -> Iterator[int | None]:
         """Yield the physical offsets of a file's entries with this hash that may match, newest first. Yields None after
         each run of entries that was read under the lock, if more follow."""
-        is_late = file.begin_ms > latest_ms
+        is_late = file.begin_ms > meant.latest_ms
         number: int | None = None
         behind = 0
         while number != 0 and behind <= _STEPS_BEHIND:
@@ -241,10 +237,9 @@ class IndexQuery:
                 entries, number = file.chain(code, number, STEPS)
             for physical, entry_ms in entries:
                 behind += is_late
-                # Seconds were cut off. Times before the file's first are stored as that one.
-                if entry_ms + 1000 <= begin_ms:
+                if meant.is_early(entry_ms):
                     behind += 1
-                elif physical < below and not (entry_ms > latest_ms and entry_ms > file.begin_ms):
+                elif physical < below and not meant.is_late(entry_ms, file.begin_ms):
                     yield physical
             if number != 0:
                 yield None
@@ -263,6 +258,14 @@ class _Meant(NamedTuple):
     end_ms: int
     latest_ms: int
     now_ms: int
+
+    def is_early(self, entry_ms: int) -> bool:
+        """True if an entry's record is too old. Seconds of entries were cut off."""
+        return entry_ms + 1000 <= self.begin_ms
+
+    def is_late(self, entry_ms: int, file_begin_ms: int) -> bool:
+        """True if an entry's record is too new. Times before the file's first are stored as that one."""
+        return entry_ms > self.latest_ms and entry_ms > file_begin_ms
 
     def fits(self, record: Record) -> bool:
         """True if a record is of these topics, keys and times."""
