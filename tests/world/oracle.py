@@ -36,8 +36,7 @@
     that was not answered was done, or was not.
 19. What waits for a topic that was deleted does not come into the next one of its name.
 20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Messages that waited
-    and came in the last seconds before may come again. So may timers while one waits that was sent under another
-    clock: a slave knows of them only that all before a time were delivered, and they were not in that order.
+    and came in the last seconds before may come again.
 """
 
 from __future__ import annotations
@@ -631,11 +630,7 @@ class Oracle:
     def promoted(self, since: float) -> None:
         """The master is another broker now, which may not know of what came after `since`."""
         self.on_slave = self.acknowledged_end = -1
-        clocks = [one.moved.either_way for one in self.messages if one.kind == "timer" and not one.arrived]
-        now = self._wall.moved.either_way
         for message in self.messages:
-            if message.kind == "timer" and any({at, message.moved.either_way} != {now} for at in clocks):
-                message.doubled = True
             if message.waits and (not message.arrived or message.arrived[-1] >= since):
                 message.doubled = True
 

@@ -88,7 +88,7 @@ PLANTED = (
     Planted(
         "a mark is looked for where the clock is now",
         ENGINE + "broker/timers/delivery.py",
-        "self.index.add(found, last, usual_ms, others)",
+        "self.index.add(found, last, usual_ms, others, stretches)",
         "self.index.add([*found, *(one for some in others.values() for one in some)], last)",
     ),
     Planted(
@@ -304,6 +304,20 @@ PLANTED = (
         "        if self._saved.get(path) != body and self._is_ripe(address):\n            save_json",
         "        if not path:\n            save_json",
         150,
+    ),
+    Planted(
+        "a slave learns one bound of what was delivered under two clocks",
+        ENGINE + "broker/timers/schedule.py",
+        "        if len(stretches) > 1:\n",
+        "        if not stretches:\n",
+        300,
+    ),
+    Planted(
+        "what was delivered under two clocks is not found again after a start",
+        ENGINE + "broker/timers/schedule.py",
+        'for one in state.get("stretches", [(0, None)])]',
+        "for one in [(0, None)] if state]",
+        300,
     ),
     Planted(
         "a leader acknowledges a record that no other member has",

@@ -32,10 +32,11 @@ from .config_table import ConfigTable
 from .delays.progress import FILE_NAME as DELAY_PROGRESS
 from .delays.settled import SettledDelays
 from .offsets import LATELY_MOVED, QueueOffsets, is_brokers_own
-from .processors.slave_tables import CLOCK_MS, TIMERS_DONE
+from .processors.slave_tables import CLOCK_MS
 from .role import NO_TIES, Ties
 from .tables import Tables
-from .timers.apache_files import Done, checkpoint_path, copied_checkpoint
+from .timers.apache_files import checkpoint_path, copied_checkpoint
+from .timers.done import done_of_fields
 from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
 
 if TYPE_CHECKING:
@@ -459,12 +460,11 @@ class SlaveSync(ServiceThread):
         except ValueError:
             return
         body, fields = bytes(answer.body), answer.ext_fields or {}
-        out_ms, _, offset = fields.get(TIMERS_DONE, "").partition(":")
-        if len(body) != TIMER_BYTES or (CLOCK_MS in fields and not offset):
+        done = done_of_fields(fields)
+        if len(body) != TIMER_BYTES or (CLOCK_MS in fields and done is None):
             return
-        done = Done(int(out_ms), int(offset)) if offset else None
         path = checkpoint_path(self._store_dir)
-        news = body[:40] + b"%d:%d" % (done or (0, 0))
+        news = body[:40] + repr(done).encode()
         if self._saved.get(path) != news and self._is_ripe(address):
             self._disk.replace(path, copied_checkpoint(body, done))
             self._saved[path] = news

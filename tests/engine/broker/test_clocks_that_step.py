@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from appliance.engine.broker.delays.delivery import DeliverDelayed
 from appliance.engine.broker.delays.levels import Place, make_wait
 from appliance.engine.broker.delays.progress import DelayProgress, SaveDelays
-from appliance.engine.broker.timers.apache_files import Done, checkpoint_answer, checkpoint_path, copied_checkpoint
+from appliance.engine.broker.timers.apache_files import checkpoint_answer, checkpoint_path, copied_checkpoint
 from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.protocol.properties import encode_properties
@@ -86,7 +86,7 @@ class Waiting:
         """Let a member take over that followed this one and whose clock is ahead by `ms`."""
         self.rounds()
         self.timers.save()
-        done, indexed = Done(*self.timers.index.settled()), self.timers.index.indexed
+        done, indexed = self.timers.index.settled(), self.timers.index.indexed
         self.end()
         store = self.under_test.store
         answer = checkpoint_answer(0, indexed.queue_offset, self.clock.wall_ms())
@@ -169,6 +169,18 @@ STEP = st.one_of(
 @example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("take over", -HOUR_MS)])
 @example(steps=[("time", DAY_MS), ("set", HOUR_MS), ("restart", 0), ("set", -HOUR_MS), ("level", 5 * MINUTE_MS)])
 @example(steps=[("time", DAY_MS), ("set", HOUR_MS), ("time", DAY_MS), ("take over", HOUR_MS), ("take over", -HOUR_MS)])
+@example(steps=[("time", 2000), ("set", -HOUR_MS), ("time", 10 * MINUTE_MS), ("pass", 5000), ("take over", 2000)])
+@example(steps=[("time", 10 * MINUTE_MS), ("set", HOUR_MS), ("time", 2000), ("pass", 5000), ("take over", 2000)])
+@example(
+    steps=[
+        ("time", 2000),
+        ("set", -HOUR_MS),
+        ("time", 10 * MINUTE_MS),
+        ("pass", 5000),
+        ("restart", 0),
+        ("take over", 9),
+    ]
+)
 def test_each_comes_once_when_its_time_has_passed(steps, tmp_path):
     waiting = Waiting(Path(tempfile.mkdtemp(dir=tmp_path)))
     try:

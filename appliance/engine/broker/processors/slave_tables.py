@@ -10,9 +10,8 @@ from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 
 POOL = "admin"
-#: A field of the answer to 60, which Apache's slaves ignore: `out_ms:queue_offset` (`TimerIndex.settled`).
-TIMERS_DONE = "rocketboxTimersDone"
-#: Another field: this broker's wall clock in ms since 1970, for members of a set (`replication/leader_clock.py`).
+#: A field of the answer to 60, which Apache's slaves ignore: this broker's wall clock in ms since 1970, for members of
+#: a set (`replication/leader_clock.py`).
 CLOCK_MS = "rocketboxClockMs"
 
 
@@ -23,11 +22,11 @@ class SlaveTablesProcessor:
         self,
         delay_offsets: Callable[[], bytes],
         timer_checkpoint: Callable[[], bytes],
-        timers_done: Callable[[], str],
+        timers_done: Callable[[], dict[str, str]],
         wall_ms: Callable[[], int],
     ) -> None:
         """delay_offsets: returns the text of `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint.
-        timers_done: the value of TIMERS_DONE, for RocketBox slaves; "" while it is not known."""
+        timers_done: more fields, for RocketBox slaves (`timers/done.py`); none while that is not known."""
         self._delay_offsets = delay_offsets
         self._timer_checkpoint = timer_checkpoint
         self._timers_done = timers_done
@@ -47,5 +46,5 @@ class SlaveTablesProcessor:
 
     def handle_timers(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         done, body = self._timers_done(), self._timer_checkpoint()
-        fields = {CLOCK_MS: str(self._wall_ms())} | ({TIMERS_DONE: done} if done else {})
+        fields = {CLOCK_MS: str(self._wall_ms())} | done
         return RemotingCommand.response(ResponseCode.SUCCESS, None, fields, body=body)

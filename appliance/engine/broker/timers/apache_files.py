@@ -14,8 +14,9 @@ other. It makes `timerwheel` from the units.
     a file's rest of less than 68 bytes begins with: its length 4 | 0 8 | 0xCBD43194 4
 
 A slave, and a member of a set, has behind the 56 bytes of its `timercheck` what its master had delivered, which no
-Apache broker reads: "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4. Apache's bounds begin at the
-first record that waits, however many records behind it were delivered.
+Apache broker reads (`done.py`): "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4; and if the clock
+was set "RBdone-2" 8 | how many parts 4 | wall ms 8 and queue offset of its end 8, of each | crc32 of all before 4.
+Apache's bounds begin at the first record that waits, however many records behind it were delivered.
 
 A wheel or log that Apache has left would be delivered besides, so both are removed once RocketBox's checkpoint is
 durable.
@@ -28,10 +29,10 @@ import struct
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from zlib import crc32
 
 from ...disk import Disk
 from ...named_tuple import NamedTuple
+from .done import Done, unpack_done
 
 CHECKPOINT_BYTES = 4096
 UNIT_BYTES = 52
@@ -44,21 +45,12 @@ _CHECKPOINT = struct.Struct(">7q")
 _UNIT = struct.Struct(">iqiqiqiiq")
 _BLANK = struct.Struct(">iqi")
 _BLANK_MAGIC = 0xCBD43194 - (1 << 32)
-_DONE = struct.Struct(">8sqqI")
-_DONE_MAGIC = b"RBdone-1"
 _NORMAL, _ROLL = 1, 2
 #: RocketBox's mark, in place of a state version, which a master without a controller never has.
 _OURS = int.from_bytes(b"RBtimer1", "big")
 #: Apache looks back seven days. A message that is overdue by more than six is put where it still looks.
 _OVERDUE_S = 6 * 86_400
 _PASSED_MS = 8 * 86_400_000
-
-
-class Done(NamedTuple):
-    """Each message whose TIMER_OUT_MS is before `out_ms` and whose record lies below `queue_offset` was delivered."""
-
-    out_ms: int
-    queue_offset: int
 
 
 class Checkpoint(NamedTuple):
@@ -88,30 +80,20 @@ def read_checkpoint(disk: Disk, store_dir: Path) -> Checkpoint | None:
     path = checkpoint_path(store_dir)
     if not disk.exists(path):
         return None
-    data = disk.read(path, _CHECKPOINT.size + _DONE.size)
+    data = disk.read(path, CHECKPOINT_BYTES)
     if len(data) < _CHECKPOINT.size:
         return None
     last_read_ms, _, offset, master_offset, state, _, _ = _CHECKPOINT.unpack_from(data)
     if last_read_ms < 0 or offset < 0 or master_offset < 0:
         return None
-    return Checkpoint(last_read_ms, min(offset, master_offset), state == _OURS, _done_in(data))
-
-
-def _done_in(data: bytes) -> Done | None:
-    """Return what the master had delivered; None if it is not there, or the 56 bytes were written since."""
-    if len(data) < _CHECKPOINT.size + _DONE.size:
-        return None
-    magic, out_ms, offset, crc = _DONE.unpack_from(data, _CHECKPOINT.size)
-    if magic != _DONE_MAGIC or crc != crc32(data[: _CHECKPOINT.size]) or out_ms < 0 or offset < 0:
-        return None
-    return Done(out_ms, offset)
+    done = unpack_done(data[: _CHECKPOINT.size], data[_CHECKPOINT.size :])
+    return Checkpoint(last_read_ms, min(offset, master_offset), state == _OURS, done)
 
 
 def copied_checkpoint(answer: bytes, done: Done | None) -> bytes:
     """Return a whole `timercheck` of a slave or member: its master's answer to 60, and what the master had delivered;
     None if that is not known."""
-    text = b"" if done is None else _DONE.pack(_DONE_MAGIC, done.out_ms, done.queue_offset, crc32(answer))
-    return (answer + text).ljust(CHECKPOINT_BYTES, b"\0")
+    return (answer + (b"" if done is None else done.packed(answer))).ljust(CHECKPOINT_BYTES, b"\0")
 
 
 def checkpoint_of(last_read_ms: int, queue_offset: int, now_ms: int) -> bytes:

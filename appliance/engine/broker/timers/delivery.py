@@ -50,11 +50,12 @@ from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage
 from .apache_files import read_checkpoint
 from .claims import Claims
+from .done import Done
 from .look import ScheduleLook
 from .marks import KeyMarks
 from .records import cancel_key, delay_in, entries_of, first_text, read_properties, read_stored, short_key, timed_of
 from .runs import TimerEntry, lane_of, unpack_entry
-from .schedule import Indexed, Skip, TimerIndex
+from .schedule import Indexed, Stretch, TimerIndex
 from .spans import SpanReader
 from .waiting import Timed
 
@@ -409,9 +410,9 @@ class DeliverTimers(ServiceThread):
     def _begin_again(self) -> None:
         left = read_checkpoint(self._store.disk, self._store.paths.root)
         queue = self._store.find_queue(TIMER_TOPIC, 0)
-        skip = Skip() if left is None else Skip(left.last_read_ms, left.queue_offset)
+        skip = Done() if left is None else Done(left.last_read_ms, left.queue_offset)
         if left is not None and left.done is not None:
-            skip = Skip(left.done.out_ms, min(left.done.queue_offset, self._end_at_start))
+            skip = left.done.until(self._end_at_start)
         self.index.start_at(Indexed(0 if queue is None else queue.min_offset), skip)
 
     def _is_of_this_log(self, indexed: Indexed) -> bool:
@@ -451,6 +452,7 @@ class DeliverTimers(ServiceThread):
             raise QueueBroken(f"entry {begin} of {queue.topic}-{queue.queue_id} cannot be read")
         found: list[TimerEntry] = []
         others: dict[int, list[TimerEntry]] = {}
+        stretches: list[Stretch] = []
         precision_ms, skip = self.precision_ms(), self.index.skip
         self.index.rounded_ms = max(self.index.rounded_ms, precision_ms)
         offset, last = begin, self.index.indexed
@@ -465,17 +467,19 @@ class DeliverTimers(ServiceThread):
             properties = None if size == HOLE_SIZE else read_properties(self._spans, physical, size)
             timed = None if properties is None else timed_of(properties, precision_ms)
             if timed is not None:
-                if not skip.holds(timed.out_ms, offset):
-                    shift_ms = None if timed.first is None else self.index.shifts.get(timed.first.queue_offset)
-                    if shift_ms is None:
-                        shift_ms = self._shift_of(timed, properties or "", physical)
+                shift_ms = None if timed.first is None else self.index.shifts.get(timed.first.queue_offset)
+                if shift_ms is None:
+                    shift_ms = self._shift_of(timed, properties or "", physical)
+                if not stretches or shift_ms != stretches[-1].shift_ms:
+                    stretches.append(Stretch(offset, shift_ms))
+                if not skip.holds(timed.out_ms, offset, timed.cancels is not None):
                     into = found if shift_ms == usual_ms else others.setdefault(shift_ms, [])
                     into += entries_of(timed, properties or "", offset, physical, size)
             elif physical >= self._store.log.min_offset:
                 self._given_up.add(f"queue_offset={offset}", physical, "damaged", "its record says no time")
             offset += 1
             last = Indexed(offset, physical, size)
-        self.index.add(found, last, usual_ms, others)
+        self.index.add(found, last, usual_ms, others, stretches)
         return offset
 
     def _shift_of(self, timed: Timed, properties: str, physical: int) -> int:

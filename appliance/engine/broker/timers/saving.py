@@ -118,16 +118,15 @@ class SaveTimers(ServiceThread):
         the timer topic before which nothing waits). Any thread."""
         return self._checkpoint or (self.clock.wall_ms() - _UNKNOWN_MS, 0)
 
-    def done(self) -> str:
-        """Return what slaves and members get beside the checkpoint, `out_ms:queue_offset` of `TimerIndex.settled`; ""
-        before that is known. Any thread."""
+    def done(self) -> dict[str, str]:
+        """Return the fields that slaves and members get beside the checkpoint; none before they are known. Any
+        thread."""
         if not self._delivery.is_ready:
-            return ""
+            return {}
         try:
-            done = self._index.settled()
+            return self._index.settled().fields()
         except (OSError, CorruptFile):
-            return ""
-        return f"{done.out_ms}:{done.queue_offset}"
+            return {}
 
     def _look_at_checkpoint(self, last: bool) -> None:
         """Write Apache's checkpoint when it is time. Called after a save: what is not saved has not happened."""

@@ -34,6 +34,7 @@ from zlib import crc32
 from ...disk import Disk
 from ...errors import CorruptFile
 from ...named_tuple import NamedTuple
+from .done import MOST_PARTS, Done, Part
 from .runs import (
     ENTRY_BYTES,
     Run,
@@ -79,17 +80,6 @@ _DURABLE_S, _DURABLE_TRIES = 0.01, 300
 _MOST_STATE_BYTES = 64 << 20
 
 
-class Skip(NamedTuple):
-    """Bounds of messages that were delivered before the index was made, and are left out: their TIMER_OUT_MS is before
-    `out_ms` and their queue offset is below `queue_offset`."""
-
-    out_ms: int = 0
-    queue_offset: int = 0
-
-    def holds(self, out_ms: int, queue_offset: int) -> bool:
-        return out_ms < self.out_ms and queue_offset < self.queue_offset
-
-
 class Indexed(NamedTuple):
     """End of the indexed part of the topic: every record below queue_offset. physical_offset: of the last one, or -1;
     size: of the last one, or 0."""
@@ -97,6 +87,13 @@ class Indexed(NamedTuple):
     queue_offset: int = 0
     physical_offset: int = -1
     size: int = 0
+
+
+class Stretch(NamedTuple):
+    """All records from a queue offset on, up to the next stretch, have this shift; None if it is one of several."""
+
+    begin: int
+    shift_ms: int | None
 
 
 class Standing(NamedTuple):
@@ -186,7 +183,10 @@ class TimerIndex:
         #: Total size of the records of waiting messages and of marks; of a rolled one only the newest record counts.
         self.bytes = 0
         self.indexed = Indexed()
-        self.skip = Skip()
+        #: What was delivered before the index was made, and is left out.
+        self.skip = Done()
+        #: Of the indexed records. No entry has another shift than the stretch of its record.
+        self._stretches: list[Stretch] = []
         self.rolled_to = 0
         #: Owned by the thread that delivers: queue offsets of records that are being rolled. Delivery leaves them alone
         #: until their copies are in the index, or there will be none.
@@ -255,7 +255,9 @@ class TimerIndex:
         self.indexed = Indexed(*state["indexed"])
         if self.indexed.queue_offset > end:
             raise CorruptFile("timers: the index is ahead of the log")
-        self.skip = Skip(*state["skip"])
+        self.skip = Done(*state["skip"])._replace(parts=tuple(Part(*one) for one in state.get("skipParts", [])))
+        # Versions before did not note them.
+        self._stretches = [Stretch(*one) for one in state.get("stretches", [(0, None)])]
         self.rolled_to = int(state["rolledTo"])
         self.rounded_ms = int(state.get("roundedMs", _MOST_ROUNDED_MS))
         self._next_number = max(files, default=0) + 1
@@ -302,10 +304,11 @@ class TimerIndex:
             self._fresh_count = 0
             self._shift_ms = self.most_shift_ms = 0
             self.bytes = 0
-            self.indexed, self.skip, self.rolled_to = Indexed(), Skip(), 0
+            self.indexed, self.skip, self.rolled_to = Indexed(), Done(), 0
+            self._stretches = []
             self._version += 1
 
-    def start_at(self, indexed: Indexed, skip: Skip) -> None:
+    def start_at(self, indexed: Indexed, skip: Done) -> None:
         """Set where an empty index begins, and which messages it leaves out."""
         with self._lock:
             self.indexed, self.skip = indexed, skip
@@ -380,16 +383,34 @@ class TimerIndex:
         none = 1 << 62
         return min((low for low, _ in lows), default=none), min((low for _, low in lows), default=none)
 
-    def settled(self) -> Skip:
+    def settled(self) -> Done:
         """Return bounds of the messages that were delivered, given up or cancelled for good. For an index that is
         ready."""
         with self._lock:
             durable = self._durable()
-            dues = [due_of_bytes(one) for one, copy in self._taken.items() if not 0 <= copy < durable]
-            dues += [due_of_bytes(lane.fresh[0]) for lane in self._lanes.values() if lane.fresh]
-            dues += [due_of_bytes(head) for run in self._runs if (head := run.head()) is not None]
-            first = min(dues, default=_NEVER_MS)
-            return Skip(max(0, first - self.rounded_ms), self.indexed.queue_offset)
+            in_hand = [one for one, copy in self._taken.items() if not 0 <= copy < durable]
+            dues = [(self._taken_shifts.get(one, 0), due_of_bytes(one)) for one in in_hand if not is_mark(one)]
+            dues += [(self._shift_ms, due_of_bytes(lane.fresh[0])) for lane in self._lanes.values() if lane.fresh]
+            dues += [(run.shift_ms, due_of_bytes(head)) for run in self._runs if (head := run.head()) is not None]
+            # A mark that was taken stays until no message of its time waits, under whatever clock.
+            marks = [due_of_bytes(one) for one in in_hand if is_mark(one)]
+            stretches, end = self._stretches, self.indexed.queue_offset
+        first = min([due for _, due in dues], default=_NEVER_MS)
+        parts: list[Part] = []
+        if len(stretches) > 1:
+            firsts: dict[int | None, int] = {None: first}
+            for shift_ms, due in dues:
+                firsts[shift_ms] = min(due, firsts.get(shift_ms, _NEVER_MS))
+            ends = [*(one.begin for one in stretches[1:]), end]
+            parts = [
+                Part(self._before(firsts.get(one.shift_ms, _NEVER_MS)), stop)
+                for one, stop in zip(stretches, ends, strict=True)
+            ]
+        return Done(self._before(min([first, *marks])), end, tuple(parts))
+
+    def _before(self, due_ms: int) -> int:
+        """Return a TIMER_OUT_MS before which no message is due then or later."""
+        return max(0, due_ms - self.rounded_ms)
 
     def is_needed_below(self, physical: int) -> bool:
         """True if a record before a physical offset, below which everything was rolled, is still to be delivered:
@@ -500,12 +521,19 @@ class TimerIndex:
         indexed: Indexed,
         shift_ms: int = 0,
         others: Mapping[int, Sequence[TimerEntry]] = {},
+        stretches: Sequence[Stretch] = (),
     ) -> None:
         """Add the entries of the records up to `indexed`. shift_ms: what the wall clock had jumped by when they were
         stored. others: entries with another shift, by that shift: of records that were rolled, or stored by another
-        leader."""
+        leader. stretches: of these records."""
         packed = [pack_entry(entry) for entry in entries]
         with self._lock:
+            known = self._stretches
+            if new := [one for one in stretches if one is not stretches[0] or not known or known[-1][1] != one[1]]:
+                known = [*known, *new]
+                while len(known) > MOST_PARTS:
+                    known[:2] = [Stretch(known[0].begin, None)]
+                self._stretches = known
             if shift_ms != self._shift_ms:
                 self._seal()
                 self._shift_ms = shift_ms
@@ -733,7 +761,10 @@ class TimerIndex:
                 version, waits = self._version, bool(self._done)
                 state: dict[str, Any] = {
                     "indexed": self.indexed,
-                    "skip": self.skip,
+                    "skip": self.skip[:2],
+                    "stretches": [
+                        (begin, None if shift is None else shift - self._jumps_ms) for begin, shift in self._stretches
+                    ],
                     "roundedMs": self.rounded_ms,
                     "rolledTo": self.rolled_to,
                     "bytes": self.bytes,
@@ -744,6 +775,8 @@ class TimerIndex:
                     ],
                 }
                 shifts = {run.file.number: shift for run, _ in runs if (shift := run.shift_ms - self._jumps_ms)}
+                if self.skip.parts:
+                    state["skipParts"] = self.skip.parts
                 if shifts or pieces:
                     # Left out as long as the clock was never set, because older versions do not know them.
                     state |= {"shifts": shifts, "pieces": pieces}

@@ -6,17 +6,17 @@ from typing import Any
 
 import pytest
 
-from appliance.engine.broker.processors.slave_tables import CLOCK_MS, TIMERS_DONE, SlaveTablesProcessor
+from appliance.engine.broker.processors.slave_tables import CLOCK_MS, SlaveTablesProcessor
 from appliance.engine.broker.slave_sync import SlaveSync
 from appliance.engine.broker.timers import schedule
 from appliance.engine.broker.timers.apache_files import (
     Checkpoint,
-    Done,
     checkpoint_answer,
     checkpoint_path,
     copied_checkpoint,
     read_checkpoint,
 )
+from appliance.engine.broker.timers.done import MOST_PARTS, TIMERS_DONE, TIMERS_PARTS, Done, Part, done_of_fields
 from appliance.engine.broker.timers.schedule import STATE
 from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.disk import Disk
@@ -503,6 +503,73 @@ def test_what_was_said_of_a_topic_that_is_shorter_now_does_not_pass_over_what_co
     timers.close()
 
 
+@pytest.mark.parametrize("step_ms", [-3_600_000, 3_600_000])
+def test_who_leads_next_knows_what_was_delivered_under_each_clock(under_test, timers, clock, step_ms):
+    early, late = (2000, 600_000) if step_ms < 0 else (600_000, 2000)
+    timers.wait(b"early", early)
+    timers.pass_time(300)
+    clock.jump(step_ms)
+    timers.pass_time(300)
+    timers.wait(b"late", late)
+    timers.pass_time(8000)
+    came = timers.arrived()
+    assert came == [b"early" if early == 2000 else b"late"]
+    timers.store.log.sync()
+    done = timers.index.settled()
+    assert [end for _, end in done.parts] == [1, 2]
+    timers = lead_next(under_test, timers, done)
+    timers.store.clock_steps.set_while_appending(step_ms, 0, 0)
+    timers.pass_time(2 * abs(step_ms), 60_000)
+    assert sorted(timers.arrived()) == [b"early", b"late"]
+    timers.close()
+
+
+def test_a_mark_counts_while_its_message_may_not_have_been_delivered(under_test, timers, clock):
+    """Nothing that is waited for lies in the mark's part of the topic, but it is for a message in another part."""
+    at = clock.wall_ms() + 60_000
+    timers.send(b"x", f"TIMER_DELIVER_MS\x01{at}\x02UNIQ_KEY\x01a\x02")
+    timers.send(b"0", f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01{TARGET}+a\x02")
+    timers.rounds()
+    timers = lead_next(under_test, timers, Done(0, 2, (Part(0, 1), Part(1 << 62, 2))))
+    timers.pass_time(120_000, 1000)
+    assert timers.arrived() == []
+    timers.close()
+
+
+def test_many_steps_of_the_clock_leave_the_newest_parts(timers, clock):
+    for n in range(MOST_PARTS + 10):
+        timers.wait(b"%d" % n, DAY_MS)
+        timers.pass_time(300)
+        clock.jump(5000)
+        timers.pass_time(300)
+    parts = timers.index.settled().parts
+    assert len(parts) == MOST_PARTS
+    assert parts[-1].end == timers.index.indexed.queue_offset
+    assert done_of_fields(timers.index.settled().fields()) == timers.index.settled()
+
+
+DONE = Done(9000, 9, (Part(7000, 4), Part(1 << 62, 9)))
+
+
+def test_what_was_delivered_is_kept_whole_or_in_short(under_test, timers):
+    path = checkpoint_path(under_test.store.paths.root)
+    whole = copied_checkpoint(checkpoint_answer(5000, 7, 1), DONE)
+    path.write_bytes(whole)
+    assert read_checkpoint(under_test.disk, under_test.store.paths.root).done == DONE
+    for at in range(84, 84 + 12 + 32 + 4):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert read_checkpoint(under_test.disk, under_test.store.paths.root).done == Done(9000, 9)
+
+
+def test_a_master_of_a_version_before_says_less_and_nonsense_is_refused():
+    assert done_of_fields({TIMERS_DONE: "9000:9"}) == Done(9000, 9)
+    assert done_of_fields(DONE.fields()) == DONE
+    assert done_of_fields({}) is None
+    for parts in ("7000", "x:1", "1:5;1:4", ";".join(["1:1"] * (MOST_PARTS + 1))):
+        with pytest.raises(ValueError):
+            done_of_fields({TIMERS_DONE: "9000:9", TIMERS_PARTS: parts})
+
+
 def test_a_checkpoint_that_apache_wrote_since_says_no_more_than_apache_does(under_test, timers):
     path = checkpoint_path(under_test.store.paths.root)
     path.write_bytes(copied_checkpoint(checkpoint_answer(5000, 7, 1), Done(9000, 9)))
@@ -610,7 +677,7 @@ def of_rocketbox(timers):
     told = SlaveTablesProcessor(
         bytes,
         lambda: checkpoint_answer(0, 0, 0),
-        lambda: ":".join(map(str, timers.index.settled())),
+        lambda: timers.index.settled().fields(),
         timers.clock.wall_ms,
     )
     return lambda request: told.handle_timers(request, None)
