@@ -35,12 +35,15 @@ class Followed:
         self._clock = clock
         self._end = -1
         self._saved = -1
+        self._topics: object = None
         self._saved_at = -math.inf
 
-    def covers(self, end: int) -> None:
-        """Note that the topics here cover the log up to this end; saved once in a while."""
+    def covers(self, end: int, topics: object) -> None:
+        """Note that the topics here cover the log up to this end; saved once in a while, and at once when there are
+        other topics: else queues would come back that were taken from a topic. topics: their version."""
         self._end = end
-        if self._clock.monotonic() - self._saved_at >= PERIOD_S:
+        if topics != self._topics or self._clock.monotonic() - self._saved_at >= PERIOD_S:
+            self._topics = topics
             self.save()
 
     def save(self) -> None:

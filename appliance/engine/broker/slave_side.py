@@ -27,7 +27,7 @@ class _TablesOfMaster(SlaveSync):
         end = self._store.log.written
         super().work(address)
         if self.failure is None and not self.stopped:
-            self.followed.covers(end)
+            self.followed.covers(end, self._topics.data_version)
 
     def run(self) -> None:
         super().run()
