@@ -25,6 +25,7 @@ from ..protocol.names import CHECK_GROUP
 from ..remoting.client import RemotingClient
 from ..remoting.event_loop import EventLoop
 from ..replication.log_clock import LogClock
+from ..replication.log_copy import read_last_record
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
 from ..store.retention.deleted_topics import Begin, Deletion
@@ -191,15 +192,32 @@ class SlaveSync(ServiceThread):
         if self._client is None or self._client.address != address:
             if self._client is not None:
                 self._client.close()
-            self._client = RemotingClient(
-                address, self._ask_ms, self.clock, greet=self._greeting, connect=self._connect
-            )
+            self._client = RemotingClient(address, self._ask_ms, self.clock, greet=self._meet, connect=self._connect)
         if self.stopped:
             raise ConnectError("nobody is asked any more")
         answer = self._client.invoke_sync(request, self._ask_ms)
         if self._master() != address:
             raise ConnectError("the stream has ended, and another process may have answered")
         return answer
+
+    def _meet(self, call: Callable[[RemotingCommand], RemotingCommand], channel: bytes) -> None:
+        """Greet the process at the end of a new connection, and have it show the last record that is here.
+
+        While this side believes that the stream runs, an empty machine may have taken the master's place, and its
+        address. Raises ConnectError.
+        """
+        if self._greeting is not None:
+            self._greeting(call, channel)
+        offset, ours = read_last_record(self._store)
+        until = self.clock.monotonic() + RIPE_S
+        while offset >= 0:
+            answer = call(RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": str(offset)}))
+            if answer.code == ResponseCode.SUCCESS and bytes(answer.body) == ours:
+                return
+            # A master that waits for slaves may show it a moment later.
+            if answer.code == ResponseCode.SUCCESS or self.stopped or self.clock.monotonic() >= until:
+                raise ConnectError(f"it does not have the record at {offset} that is the last one here")
+            self.wait(LOOK_S)
 
     def _take_topics(self, address: str) -> None:
         """Copy the topics; from a RocketBox master also their deletions, which go first: no table contains them."""

@@ -20,7 +20,7 @@ from ..protocol.ha_stream import Frames
 from ..remoting.client import RemotingClient
 from ..service_thread import ServiceThread
 from ..store.message_store import MessageStore
-from .log_copy import CannotFollow, CopySettings, Home, LogCopy, LogsDiffer
+from .log_copy import CannotFollow, CopySettings, Home, LogCopy, LogsDiffer, read_last_record
 from .roles import NO_GUARD, Guard
 from .wake_pipe import WakePipe
 
@@ -90,7 +90,7 @@ class Follower(ServiceThread):
         # Written by this thread, read by anyone.
         self._following = ""
         self._why_not = "no name server has told where the master is"
-        #: True once this log was found to be the master's; as long as it is not, nothing is taken over from it.
+        #: True while a stream from the master runs, and this log was found to be its log; else nothing is taken over.
         self.agrees = False
         # Owned by this thread. _doubt: why the master may have another log, "" while nothing suggests it.
         self._doubt = ""
@@ -178,10 +178,8 @@ class Follower(ServiceThread):
             # A request from 0 is that of an empty slave: made only if the query did not show the record to be the same.
             last = home.last_record()
             copy.run(last if last > 0 or (last == 0 and self._doubt) else self._store.log.written)
-        except LogsDiffer:
-            self.agrees = False  # before other threads see that the connection has ended
-            raise
         finally:
+            self.agrees = False
             if self._following:
                 self._following, self._since = "", self.clock.monotonic()
             sock.close()
@@ -189,12 +187,9 @@ class Follower(ServiceThread):
     def _look_at_history(self, master: Master) -> None:
         """Query the master for the last record that is here, and note a doubt if it is missing there. Raises LogsDiffer
         if the master has another one."""
-        store = self._store
-        offset = self._home.last_record()
+        offset, ours = read_last_record(self._store)
         if offset < 0 or not master.address:
             return
-        head = store.log.read(offset, 4)
-        ours = store.log.read(offset, int.from_bytes(head, "big")) if len(head) == 4 else b""
         answer = self.ask(master.address, RequestCode.VIEW_MESSAGE_BY_ID, {"offset": str(offset)})
         if answer.code != ResponseCode.SUCCESS:
             self.agrees = False

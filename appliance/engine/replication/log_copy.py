@@ -150,6 +150,15 @@ class Home(NamedTuple):
         return last if last >= self.store.log.min_offset else -1
 
 
+def read_last_record(store: MessageStore) -> tuple[int, bytes]:
+    """Return physical offset and bytes of the last record that is shown; (-1, b"") without one. Raises OSError."""
+    log, offset = store.log, store.last_record_offset
+    if offset < log.min_offset:
+        return -1, b""
+    head = log.read(offset, 4)
+    return offset, log.read(offset, int.from_bytes(head, "big")) if len(head) == 4 else b""
+
+
 class LogCopy:
     """Belongs to the follower's thread, for one connection; nothing is appended once `run` has returned."""
 

@@ -168,3 +168,34 @@ def test_an_answer_that_came_when_the_stream_had_ended_does_not_count():
     del masters[0]
     with pytest.raises(ConnectError):
         sync._ask("127.0.0.1:1", 21)
+
+
+@pytest.mark.parametrize("other", [b"", b"record?"])
+def test_nothing_is_asked_of_a_process_that_does_not_have_the_last_record(other, monkeypatch):
+    """An empty machine, or one with another log, listens at the master's address before the stream is seen to end."""
+    monkeypatch.setattr("appliance.engine.broker.slave_sync.RIPE_S", 0.03)
+    record = (14).to_bytes(4, "big") + b"the record"
+    store: Any = FakeStore()
+    store.last_record_offset = 500
+    store.log.read = lambda offset, size: record[offset - 500 : offset - 500 + size]
+    greeted: list[bytes] = []
+    ties: Any = SimpleNamespace(
+        greeting=lambda: lambda call, channel: greeted.append(channel),
+        guard=SimpleNamespace(connect=None),
+        copy_users=None,
+    )
+    sync = SlaveSync(lambda: "", lambda: None, NO_TABLES, INLINE, store, ties=ties)
+    shown = [b"", record]
+
+    def ask(request: RemotingCommand) -> RemotingCommand:
+        assert request.ext_fields == {"offset": "500"}
+        body = shown.pop(0)
+        return RemotingCommand.response(0 if body else 1, body=body)
+
+    sync._meet(ask, b"channel")  # it is shown a moment later
+    assert greeted == [b"channel"]
+    assert not shown
+    with pytest.raises(ConnectError, match="500"):
+        sync._meet(lambda request: RemotingCommand.response(0 if other else 1, body=other), b"")
+    store.last_record_offset = -1
+    sync._meet(ask, b"")
