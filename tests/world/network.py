@@ -27,6 +27,7 @@ import appliance.engine.replication.slave_link as slave_link_module
 import appliance.engine.replication.wake_pipe as wake_pipe_module
 from appliance.engine.errors import CallTimeout, ConnectError
 from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.remoting.client import Greet
 from tests.world.threads import Event, Scheduler, Task, _InPlaceOf, replaced
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class _Way:
     def __init__(self, network: Network, name: str, source: socket.socket, sink: socket.socket) -> None:
         self._network = network
         self.name = name
-        self._source, self._sink = source, sink
+        self.source, self._sink = source, sink
         self._queue: deque[tuple[float, bytes]] = deque()
         self._carries = False
         self._ended = False
@@ -54,12 +55,14 @@ class _Way:
         """Take in what was sent since the last time. b"" means that the sender closed."""
         while not self._ended:
             try:
-                data = self._source.recv(1 << 20)
+                data = self.source.recv(1 << 20)
             except BlockingIOError:
                 return
             except OSError:
                 data = b""
             self._ended = not data
+            if self._ended:
+                self._network.forget(self)
             self._queue.append((self._network.scheduler.now + self._network.delay_of(self.name), data))
             if not self._carries:
                 self._carries = True
@@ -154,11 +157,13 @@ class Network:
         #: "host:port" -> who answers requests there.
         self.machines: dict[str, Machine] = {}
         self.numbers = 0
-        #: Threads that wait for sockets.
-        self.waiters: deque[Task] = deque()
+        #: Threads that wait for sockets, and what each waits with.
+        self.waiters: dict[Task, select.poll] = {}
         #: Machine -> its connections to others.
         self.clients: dict[object, list[_Client]] = {}
-        self._ways: list[_Way] = []
+        #: Descriptor of a way's source -> (number, way), for as long as something may come there.
+        self._ways: dict[int, tuple[int, _Way]] = {}
+        self._sources = select.epoll()
         self._sockets: list[socket.socket] = []
 
     def heal(self) -> None:
@@ -171,13 +176,26 @@ class Network:
         return self.delay_s if self.late in ("", direction) else DELAY_S
 
     def stir(self) -> None:
-        """Whoever waits for a socket looks again."""
-        while self.waiters:
-            self.scheduler.wake(self.waiters.popleft())
+        """Wake the threads for whose sockets something has come."""
+        self.take_in()
+        for task, poll in self.waiters.items():
+            if poll.poll(0):
+                self.scheduler.wake(task)
 
     def take_in(self) -> None:
-        for way in self._ways:
+        ready = sorted(self._ways[fd] for fd, _ in self._sources.poll(0))
+        for _, way in ready:
             way.take_in()
+
+    def _add(self, way: _Way) -> None:
+        self.numbers += 1
+        self._ways[way.source.fileno()] = self.numbers, way
+        self._sources.register(way.source, select.EPOLLIN)
+
+    def forget(self, way: _Way) -> None:
+        """Nothing comes on it any more."""
+        self._sources.unregister(way.source)
+        del self._ways[way.source.fileno()]
 
     def listen(self, address: str) -> _Listener:
         self.listeners[address] = listener = _Listener(self, address)
@@ -209,13 +227,15 @@ class Network:
         (slave, near), (master, far) = socket.socketpair(), socket.socketpair()
         for sock in (slave, near, master, far):
             sock.setblocking(False)
-        self._ways += [_Way(self, there, near, far), _Way(self, back, far, near)]
+        self._add(_Way(self, there, near, far))
+        self._add(_Way(self, back, far, near))
         self._sockets += [near, far]
         listener.knock(_Quiet(master))
         self.stir()
         return _Quiet(slave)
 
     def close(self) -> None:
+        self._sources.close()
         for sock in self._sockets:
             sock.close()
         for listener in list(self.listeners.values()):
@@ -244,12 +264,13 @@ class _Client:
         connect_timeout_ms: int = 3000,
         clock: object = None,
         tls: bool = False,
-        greet: object = None,
+        greet: Greet | None = None,
         pair: object = None,
         connect: object = None,
     ) -> None:
-        """There are neither secrets nor TLS here."""
+        """There is no TLS here."""
         self.address = address
+        self._greet = greet
         self._peer: Peer | None = None
         self._ways = self.network.ways_to(address)
         task = self.network.scheduler.current
@@ -266,14 +287,23 @@ class _Client:
         if machine is None or not machine.listens:
             raise ConnectError(f"connect to {self.address} failed")
         if self._peer is None or self._peer.closed:
-            self._peer = machine.connect()
-        ended = Event(scheduler)
-        answers = self._peer.ask(command.code, command.ext_fields, command.body, lambda answer: ended.set())
+            self._peer = peer = machine.connect()
+            if self._greet is not None:
+                try:
+                    self._greet(lambda command: self._exchange(peer, command, timeout_ms), b"")
+                except ConnectError:
+                    self.close()
+                    raise
+        return self._exchange(self._peer, command, timeout_ms)
+
+    def _exchange(self, peer: Peer, command: RemotingCommand, timeout_ms: int) -> RemotingCommand:
+        ended = Event(self.network.scheduler)
+        answers = peer.ask(command.code, command.ext_fields, command.body, lambda answer: ended.set())
         ended.wait(timeout_ms / 1000)
         if answers.command is None:
             self._peer = None
             raise ConnectError(f"connection to {self.address} broke")
-        scheduler.block(None, network.delay_of(back))
+        self.network.scheduler.block(None, self.network.delay_of(self._ways[1]))
         return answers.command
 
     def close(self) -> None:
@@ -307,7 +337,13 @@ class _Poll:
         found = self._real.poll(0)
         if found:
             return found
-        network.scheduler.block(network.waiters, None if milliseconds is None else milliseconds / 1000)
+        task = network.scheduler.current
+        assert task is not None, "the world waits for a socket"
+        network.waiters[task] = self._real
+        try:
+            network.scheduler.block(None, None if milliseconds is None else milliseconds / 1000)
+        finally:
+            del network.waiters[task]
         network.take_in()
         return self._real.poll(0)
 

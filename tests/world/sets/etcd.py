@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 NAME = "etcd"
 TIMEOUT_S = 1.0
-#: A look at a key that has changed comes back so early.
-_POLL_S = 0.1
+#: A member that watches a key sees so soon that the way to etcd is cut.
+_LOOK_S = 0.5
 
 
 class Etcd:
@@ -31,13 +31,20 @@ class Etcd:
         self._copy: tuple[dict[str, tuple[bytes, int]], int] | None = None
         #: Counts the states of before that were put back.
         self.restored = 0
+        #: Of those who watch keys.
+        self.watched: dict[Event, None] = {}
 
     def write(self, key: str, value: bytes) -> int:
         if self.full:
             raise StoreUnavailable("etcd answers 429: mvcc: database space exceeded")
         self.revision += 1
         self.keys[key] = (value, self.revision)
+        self._tell()
         return self.revision
+
+    def _tell(self) -> None:
+        for event in self.watched:
+            event.set()
 
     def copy(self) -> None:
         """Keep a copy of the keys, as a backup does."""
@@ -50,6 +57,7 @@ class Etcd:
         keys, self.revision = self._copy
         self.keys = dict(keys)
         self.restored += 1
+        self._tell()
         return True
 
 
@@ -100,14 +108,18 @@ class Client:
     def wait(self, key: str, seen: Revision, timeout_s: float) -> None:
         scheduler = self._network.scheduler
         until = scheduler.now + timeout_s
-        ended = Event(scheduler)
-        while scheduler.now < until:
-            ended.wait(min(_POLL_S, until - scheduler.now))
-            try:
+        changed = Event(scheduler)
+        self._etcd.watched[changed] = None
+        try:
+            while scheduler.now < until:
+                changed.wait(min(_LOOK_S, until - scheduler.now))
+                changed.clear()
                 if self.read(key)[1] != seen:
                     return
-            except StoreUnavailable:
-                return
+        except StoreUnavailable:
+            pass
+        finally:
+            del self._etcd.watched[changed]
 
     def put(self, key: str, value: bytes) -> None:
         self._begin()

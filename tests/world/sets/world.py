@@ -72,13 +72,17 @@ class SetWorld:
     def run(self, done: Callable[[], bool], seconds: float) -> bool:
         """Let all members run until `done()`; False after so many seconds."""
         end = self.now + seconds
+        machines = self._machines
 
         def look() -> bool:
-            for machine in self._machines:
+            ticked = False
+            for machine in machines:
                 if machine.running and machine.loop._poller.answered:
                     machine.loop._poller.answered = False
                     machine._receive()
-            self._see_leaders()
+                    ticked = True
+            if ticked:  # whoever begins to lead does so on its loop
+                self._see_leaders()
             return done()
 
         while True:
