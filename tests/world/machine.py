@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import appliance.engine.broker.open_store as open_store_module
 import appliance.engine.broker.processors.pull_answers as pull_answers_module
 import appliance.engine.broker.timers.delivery as delivery_module
+import appliance.engine.journal_file as journal_module
 import appliance.engine.remoting.event_loop as loop_module
 import appliance.engine.store.log.commit_log as commit_log_module
 import appliance.engine.window.options as options_module
@@ -400,7 +401,10 @@ def simulated_machines(scheduler: Scheduler, network: WorldNetwork, make: Callab
         _Poller.scheduler = scheduler
         names: list[tuple[object, str, object]] = [
             (loop_module, "_Poller", _Poller),
-            *((module, "Disk", lambda private=None: here().disk) for module in (open_store_module, options_module)),
+            *(
+                (module, "Disk", lambda private=None: here().disk)
+                for module in (open_store_module, options_module, journal_module)
+            ),
             # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
             (delivery_module, "SOON_S", 0.05),
             # To clear a megabyte takes a millisecond, and each start asks for three.

@@ -356,6 +356,29 @@ PLANTED = (
         "Role(Kind.LEADER, self._files.slot, epoch,",
         of_set=True,
     ),
+    Planted(
+        "a change of a user does not wait for the members in sync",
+        ENGINE + "access/parts.py",
+        '                    here.topic_service.tell_members("changed")\n',
+        "                    assert here\n",
+        150,
+        of_set=True,
+    ),
+    Planted(
+        "a member keeps users whom the leader does not have",
+        ENGINE + "access/book.py",
+        "for name in self._users if name not in given}",
+        "for name in () if name not in given}",
+        150,
+        of_set=True,
+    ),
+    Planted(
+        "a member learns no change of a user that is there",
+        ENGINE + "access/book.py",
+        "                if account == before or (before is None and account.gone):\n",
+        "                if before is not None or account.gone:\n",
+        of_set=True,
+    ),
     *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )
 

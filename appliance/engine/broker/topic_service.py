@@ -112,7 +112,8 @@ class TopicService:
                 changed.append(config)
         if changed:
             self._topics.wait_durable(ticket)
-            self.tell_members("changed")
+        # Also when all is here already: members may lack it, if they did not confirm an earlier change in time.
+        self.tell_members("changed")
         logger.info("admin: %d of %d topics changed by=%s", len(changed), len(changes), by)
         if not changed:
             return {}

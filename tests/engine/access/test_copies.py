@@ -446,6 +446,8 @@ def test_a_change_that_no_other_member_has_is_not_answered_and_undone_by_a_fail_
         book_of(one.running).create("bob", "bob's own secret")
     assert refusal.value.code == 1
     assert names(one) == ["ann", "bob"]
+    with pytest.raises(BookRefusal, match="not all members in sync"):
+        book_of(one.running).update("bob", is_enabled=True)  # as it is here, and nowhere else
     one.fence()
     two.lead(2)
     two.take_in(one)

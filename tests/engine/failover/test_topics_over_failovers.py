@@ -140,6 +140,9 @@ def test_a_change_that_a_member_in_sync_does_not_hear_of_is_not_acknowledged(mem
     answer = one.peer().ask(DELETE_TOPIC, {"topic": "T"})
     assert answer.code == 1
     assert "not all members in sync" in answer.remark
+    for _ in range(2):  # the second time it is there, and no other member has it
+        with pytest.raises(AssertionError):
+            make(one.peer(), "N", 4)
 
 
 @pytest.mark.parametrize("committed", [False, True])

@@ -35,7 +35,7 @@ def _make(world: SetWorld, act: Act) -> str:
         if act.get("send") and leader.serves:
             message = {"topic": act["topic"], "queue": count - 1, "n": act["n"], "pick": act["pick"]}
             clients.send_to(world, leader, message, b"%d " % act["n"])
-        _then(world, leader, act)
+        then(world, leader, act)
         return f"{leader.name} made it, with {count} queues"
     return "no answer" if answer is None else f"refused with {answer.code} {answer.remark}"
 
@@ -48,7 +48,7 @@ def _delete(world: SetWorld, act: Act) -> str:
     sure = answer is not None and answer.code == 0
     world.oracle.removed(act["topic"], sure)
     if sure:
-        _then(world, leader, act)
+        then(world, leader, act)
     return f"{leader.name} deleted it" if sure else "no answer" if answer is None else f"refused with {answer.code}"
 
 
@@ -66,11 +66,11 @@ def _purge(world: SetWorld, act: Act) -> str:
         world.oracle.removed(topic, False, dict.fromkeys(range(MOST_QUEUES), 1 << 60))
         return "no answer" if answer is None else f"refused: {answer}"
     world.oracle.removed(topic, True, ends)
-    _then(world, leader, act)
+    then(world, leader, act)
     return f"{leader.name} purged it: {ends}"
 
 
-def _then(world: SetWorld, leader: Member, act: Act) -> None:
+def then(world: SetWorld, leader: Member, act: Act) -> None:
     """The leader dies as soon as it has answered."""
     if act.get("then") and leader.running:
         world.hurt(leader)

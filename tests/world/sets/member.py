@@ -5,6 +5,7 @@ The parts are those that `Engine` and `Membership` put together, without ports, 
 
 from __future__ import annotations
 
+import functools
 import random
 import uuid
 from collections.abc import Iterator
@@ -15,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import appliance.engine.failover.brokers as brokers_module
 import appliance.engine.failover.member_files as files_module
 import appliance.engine.failover.service as service_module
+from appliance.engine.access.parts import Access
 from appliance.engine.broker.broker import Broker
 from appliance.engine.broker.open_store import store_settings
 from appliance.engine.broker.registration import Network as Addresses
-from appliance.engine.broker.role import Kind, Role
+from appliance.engine.broker.role import NO_TIES, Kind, Role, Ties
 from appliance.engine.failover.brokers import OwnBrokers
 from appliance.engine.failover.decision import Rules, Wish
 from appliance.engine.failover.member_files import MemberFiles, Place
@@ -27,6 +29,7 @@ from appliance.engine.failover.settings import MemberSettings
 from appliance.engine.failover.truncation import StoreCut
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.remoting.server import RemotingServer
+from appliance.engine.replication.shared_secret import Greeting
 from appliance.engine.seat import Seat
 from appliance.engine.store.dispatch import parse_delay_levels
 from appliance.engine.store.paths import StorePaths
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
     from tests.world.sets.network import SetNetwork
 
 SET, KEYS = "set-a", "/rocketbox/set-a"
+#: Which the members share.
+SECRET = b"0123456789abcdef" * 4
 ELECT_AFTER_S, BEAT_S, STORE_TIMEOUT_S, BEHIND_S = 5.0, 1.0, 1.0, 5.0
 #: Bytes of one log file; a fail-over cuts less.
 _MAX_LAG = 1 << 20
@@ -63,7 +68,10 @@ class Member(Machine):
         bootstrap: bool,
         wall_ms: int,
         synchronous: bool,
+        users: bool,
     ) -> None:
+        """users: members share a secret, and users of the wire. Clients here are none of them, and pass all the same:
+        access control reports, and refuses nothing."""
         self.name = f"m{number}"
         self.wall = WallClock(scheduler, wall_ms)
         self._etcd, self._min_in_sync, self._bootstrap = etcd, min_in_sync, bootstrap
@@ -75,7 +83,11 @@ class Member(Machine):
         self._boots = 0
         self._listens = False
         self.service: FailoverService | None = None
-        super().__init__(scheduler, {}, store, network, 10_911 + 10_000 * number)
+        self._users = users
+        self.access: Access | None = None
+        super().__init__(
+            scheduler, {"access_control": "report"} if users else {}, store, network, 10_911 + 10_000 * number
+        )
 
     @property
     def listens(self) -> bool:
@@ -145,11 +157,15 @@ class Member(Machine):
         self.pools: dict[str, Any] = {}
         ha_socket: Any = self.network.listen(self.ha_address)
         self._listens = True
-        addresses = Addresses(self.address, self.ha_address, (NAMESRV,), ha_socket)
+        ties = NO_TIES
+        if self._users:
+            self.access = access = Access(config, "127.0.0.1", clock, loop, server, SECRET)
+            access.change_at(lambda: self.seat.broker)
+            ties = Ties(functools.partial(Greeting, SECRET), access.new_copies)
+        addresses = Addresses(self.address, self.ha_address, (NAMESRV,), ha_socket, ties=ties)
         self.seat = Seat(
-            options, loop, server, self.pools, addresses, lambda acts: Dispatcher(self.pools, (), clock),
-            lambda broker: None,
-        )  # fmt: skip
+            options, loop, server, self.pools, addresses, lambda acts: self._new_dispatcher(clock), lambda broker: None
+        )
         self.seat.fill(Role(Kind.FENCED, files.slot, why="it is not known yet who leads"))
         self.log_at_start = self.broker.store.log.written
         loop.at_tick_end(server.flush_dirty)
@@ -169,6 +185,12 @@ class Member(Machine):
         brokers.on_higher_epoch = service.met_epoch
         brokers.release_until = lambda: service.release_until
         service.start()
+
+    def _new_dispatcher(self, clock: WorldClock) -> Dispatcher:
+        dispatcher = Dispatcher(self.pools, (), clock)
+        if self.access is not None and self.access.members is not None:
+            self.access.members.register(dispatcher)
+        return dispatcher
 
     def stop(self) -> bool:
         """Stop it as SIGTERM does: it gives its office up first. False if the disk killed it on its way."""

@@ -16,13 +16,16 @@
 7. A group's offset is one that was committed: since the set was together last, or the one it had then. It never lies
    beyond the end of its queue.
 8. No member is elected that lacks older messages which another member in sync, that has been well, would still show.
-9. An asynchronous set may lose at a fail-over what came since it was together last. All else holds for it, too.
+9. Users and what they may do are at all members when a change is acknowledged, and after each fail-over as they were
+   acknowledged: nobody has more rights or fewer. Nobody comes back who was deleted.
+10. An asynchronous set may lose at a fail-over what came since it was together last. All else holds for it, too.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from appliance.engine.access.book import Account
 from appliance.engine.protocol.record import Record
 from tests.world.oracle import RESERVED_S, Place, Violation
 
@@ -81,6 +84,8 @@ class SetOracle:
         self.were_full: set[str] = set()
         #: (topic, queue) -> offsets that the group may have.
         self.offsets: dict[tuple[str, int], set[int]] = {}
+        #: User -> the accounts that there may be; one after a change was acknowledged.
+        self.users: dict[str, set[Account]] = {}
 
     def send(self, message: Sent) -> None:
         self.sent[message.body] = message

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from tests.world.machine import simulated_machines
 from tests.world.oracle import Violation
-from tests.world.sets import administrators, clients, faults, together
+from tests.world.sets import administrators, clients, faults, together, users
 from tests.world.sets.etcd import Etcd
 from tests.world.sets.kind import Act, Kind
 from tests.world.sets.member import Member, simulated_membership
@@ -23,7 +23,7 @@ from tests.world.threads import Scheduler
 from tests.world.world import BEGIN_MS, STORE, Done, Failure, Result, logged_errors, no_garbage
 
 KINDS: dict[str, Kind] = {
-    kind.name: kind for module in (clients, administrators, faults, together) for kind in module.KINDS
+    kind.name: kind for module in (clients, administrators, users, faults, together) for kind in module.KINDS
 }
 
 
@@ -35,6 +35,7 @@ def script_of(seed: int, steps: int) -> list[Act]:
         {
             "n": 0, "act": "begin", "members": chance.choice((2, 3, 3)), "min": chance.choice((1, 1, 2)),
             "async": chance.random() < 0.2,
+            "users": chance.random() < 0.7,
             "skew": [0, *chance.choice(((0, 0), (0, 0), (3_600_000, -3_600_000), (-3_600_000, 3_600_000)))],
         }
     ]  # fmt: skip
@@ -78,7 +79,16 @@ def play(seed: int, script: list[Act], told: Callable[[Done], None] | None = Non
         number = len(made)
         made.append(
             Member(
-                scheduler, number, store, network, etcd, said["min"], number == 0, BEGIN_MS + skew[number], not is_async
+                scheduler,
+                number,
+                store,
+                network,
+                etcd,
+                said["min"],
+                number == 0,
+                BEGIN_MS + skew[number],
+                not is_async,
+                said.get("users", False),
             )
         )
         return made[-1]

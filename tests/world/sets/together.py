@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from tests.world.machine import LOG_FILE_BYTES
 from tests.world.oracle import Violation
+from tests.world.sets import users
 from tests.world.sets.clients import LONGEST_S, ask_offset
 from tests.world.sets.faults import adopt, waits_for_operator
 from tests.world.sets.kind import MOST_QUEUES, TOPICS, Act, Kind
@@ -55,6 +56,7 @@ def _settle(world: SetWorld, act: Act) -> str:
     world.pass_time(COPIED_S)
     if world.together() is leader:
         _compare(world, leader)
+        users.compare(world, leader)
         _routes(world, leader)
     if world.together() is leader:
         world.oracle.together()
