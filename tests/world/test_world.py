@@ -19,7 +19,7 @@ from tests.world.actors.faults import PLACES
 from tests.world.actors.replicas import CUTS
 from tests.world.disk import WorldDisk
 from tests.world.planted import PLANTED, ROOT, planted_text
-from tests.world.sets import administrators, clients, story, together
+from tests.world.sets import administrators, clients, story, together, users
 from tests.world.shrink import told
 from tests.world.threads import Killed
 from tests.world.world import play, script_of
@@ -180,7 +180,7 @@ def test_each_act_of_a_set_has_its_row():
     """Faults are columns."""
     text = (ROOT / "docs/world.md").read_text().split("| feature | acts |")[2]
     rows = "".join(line.split("|")[2] for line in text.splitlines() if line.startswith("|"))
-    kinds = [kind.name for module in (clients, administrators, together) for kind in module.KINDS]
+    kinds = [kind.name for module in (clients, administrators, users, together) for kind in module.KINDS]
     assert [name for name in kinds if f"`{name}`" not in rows] == []
 
 
