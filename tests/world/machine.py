@@ -24,9 +24,10 @@ import appliance.engine.journal_file as journal_module
 import appliance.engine.remoting.event_loop as loop_module
 import appliance.engine.store.log.commit_log as commit_log_module
 import appliance.engine.window.options as options_module
+from appliance.engine.access.parts import Access
 from appliance.engine.broker.broker import Broker
 from appliance.engine.broker.registration import Network
-from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
+from appliance.engine.config import BrokerConfig, EngineConfig, Secret, StoreConfig
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
 from appliance.engine.remoting.connection import Connection
@@ -111,7 +112,7 @@ class Answers:
 class Peer:
     """A client's end of a connection. on_question: takes the broker's requests."""
 
-    def __init__(self, machine: Machine, number: int) -> None:
+    def __init__(self, machine: Machine, number: int, dispatcher: Dispatcher) -> None:
         self._machine = machine
         self._unread = b""
         self._opaque = 0
@@ -125,7 +126,7 @@ class Peer:
         for sock in (self.sock, theirs):
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        server, dispatcher = machine.server, machine.dispatcher
+        server = machine.server
         born = socket.inet_aton("10.0.0.1") + struct.pack(">i", 5000 + number)
         conn = Connection(server, theirs, dispatcher, born)
         machine.loop.watch(conn.fd, READABLE, server._watcher(conn))
@@ -209,6 +210,9 @@ class Machine:
         self.log_at_start = 0
         self.peers: list[Peer] = []
         self._numbers = 0
+        self.access: Access | None = None
+        self._signed: Dispatcher | None = None
+        self._has_users = False
 
     def _pause(self) -> None:
         """A sync takes its time; other threads go on."""
@@ -280,6 +284,8 @@ class Machine:
         self.broker.join_loop()
         self.dispatcher = Dispatcher(self.pools, (), clock)
         self.broker.register(self.dispatcher)
+        if self._has_users:
+            self.open_users()
         loop.at_tick_end(self.server.flush_dirty)
         loop.start()
         for pool in self.pools.values():
@@ -323,6 +329,7 @@ class Machine:
 
     def _end(self) -> None:
         self.running = False
+        self.access = self._signed = None
         self.disk.dead = True
         self.scheduler.end_all(self)
         self.network.listeners.pop(self.ha_address, None)
@@ -337,10 +344,31 @@ class Machine:
             del self.loop
         self.disk = self.disk.next_life(self._pause)
 
-    def connect(self) -> Peer:
+    def connect(self, signs: bool = False) -> Peer:
+        """signs: on the port where requests are signed, which `open_users` opens."""
         self._numbers += 1
-        self.peers.append(Peer(self, self._numbers))
+        dispatcher = self.dispatcher
+        if signs:
+            assert self._signed is not None, "no user may come"
+            dispatcher = self._signed
+        self.peers.append(Peer(self, self._numbers, dispatcher))
         return self.peers[-1]
+
+    def open_users(self) -> Access:
+        """Open a second port, where users of the wire sign their requests; it stays open over restarts. Called on a
+        thread of the broker, or before its loop runs. Raises OSError."""
+        if self.access is None:
+            first = Secret('{"username":"root","password":"the secret of root"}')
+            broker = dataclasses.replace(self.config.broker, access_control="enforce", init_authentication_user=first)
+            config = dataclasses.replace(self.config, broker=broker)
+            try:
+                access = Access(config, "127.0.0.1", self.loop.clock, self.loop, self.server)
+            except StartError as error:
+                raise OSError(str(error)) from None
+            signed = Dispatcher(self.pools, (access.gate,), self.loop.clock)
+            self.broker.register(signed)
+            self.access, self._signed, self._has_users = access, signed, True
+        return self.access
 
     def hang_up(self, peer: Peer) -> None:
         """A client closes its end."""

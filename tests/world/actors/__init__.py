@@ -14,6 +14,7 @@ from tests.world.actors import (
     producers,
     promotions,
     purges,
+    quotas,
     readers,
     replicas,
     stalls,
@@ -22,7 +23,7 @@ from tests.world.actors.kind import GROUPS, Kind
 
 _MODULES = (
     producers, checks, consumers, readers, members, administrators, keepers, hogs, operators, faults, replicas,
-    stalls, purges, promotions,
+    stalls, purges, promotions, quotas,
 )  # fmt: skip
 ACTORS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
 

@@ -61,7 +61,7 @@ def one(chance: random.Random) -> Act:
     return said
 
 
-def _message(world: World, act: Act, said: Act, index: int) -> tuple[Message, str]:
+def new_message(world: World, act: Act, said: Act, index: int) -> tuple[Message, str]:
     """A new message and its properties as a text. Bodies are all different: the oracle knows messages by them."""
     body = b"%d.%d " % (act["n"], index)
     if said.get("odd") == "nul":
@@ -106,14 +106,14 @@ def _message(world: World, act: Act, said: Act, index: int) -> tuple[Message, st
     return message, text
 
 
-def _request(message: Message, said: Act, text: str) -> tuple[int, dict[str, Any], bytes]:
+def request_of(message: Message, said: Act, text: str) -> tuple[int, dict[str, Any], bytes]:
     fields = send_fields(message.topic, said["queue"], text)
     if message.kind == "half":
         fields["f"] = 4
     return SEND, fields, message.body
 
 
-def _answered(world: World, message: Message, answer: RemotingCommand | None) -> str:
+def answered(world: World, message: Message, answer: RemotingCommand | None) -> str:
     if answer is None:
         return "no answer"
     if answer.code == 0 and world.machine.log_failed:
@@ -137,22 +137,22 @@ def _answered(world: World, message: Message, answer: RemotingCommand | None) ->
 
 
 def _send(world: World, act: Act) -> str:
-    message, text = _message(world, act, act, 0)
+    message, text = new_message(world, act, act, 0)
     world.oracle.sent(message)
     world.sent[act["n"]] = [message]
-    _unsure(world, message.topic)
-    answer = world.ask(*_request(message, act, text))
-    _sure(world, message.topic, answer)
-    return f"{message.kind} {_answered(world, message, answer)}"
+    unsure(world, message.topic)
+    answer = world.ask(*request_of(message, act, text))
+    sure(world, message.topic, answer)
+    return f"{message.kind} {answered(world, message, answer)}"
 
 
-def _unsure(world: World, topic: str) -> None:
+def unsure(world: World, topic: str) -> None:
     """Before a send that may make its topic."""
     if topic not in world.oracle.topics:
         world.oracle.unsure.add(topic)
 
 
-def _sure(world: World, topic: str, answer: RemotingCommand | None) -> None:
+def sure(world: World, topic: str, answer: RemotingCommand | None) -> None:
     if answer is not None:
         world.oracle.unsure.discard(topic)
 
@@ -162,18 +162,18 @@ def _make_burst(chance: random.Random, before: list[Act]) -> Act:
 
 
 def burst(world: World, act: Act) -> str:
-    messages = [_message(world, act, said, index) for index, said in enumerate(act["messages"])]
+    messages = [new_message(world, act, said, index) for index, said in enumerate(act["messages"])]
     for message, _ in messages:
         world.oracle.sent(message)
-        _unsure(world, message.topic)
+        unsure(world, message.topic)
     world.sent[act["n"]] = [message for message, _ in messages]
     answers = world.ask_all(
-        [_request(message, said, text) for (message, text), said in zip(messages, act["messages"], strict=True)]
+        [request_of(message, said, text) for (message, text), said in zip(messages, act["messages"], strict=True)]
     )
     told = []
     for (message, _), answer in zip(messages, answers, strict=True):
-        _sure(world, message.topic, answer)
-        told.append(_answered(world, message, answer))
+        sure(world, message.topic, answer)
+        told.append(answered(world, message, answer))
     return ", ".join(told)
 
 
@@ -182,17 +182,17 @@ def _make_batch(chance: random.Random, before: list[Act]) -> Act:
 
 
 def _batch(world: World, act: Act) -> str:
-    messages = [_message(world, act, {"topic": act["topic"]}, index)[0] for index in range(act["count"])]
+    messages = [new_message(world, act, {"topic": act["topic"]}, index)[0] for index in range(act["count"])]
     for message in messages:
         world.oracle.sent(message)
     world.sent[act["n"]] = messages
-    _unsure(world, act["topic"])
+    unsure(world, act["topic"])
     body = b"".join(encode_member(message.body, b"a\x01b\x02") for message in messages)
     answer = world.ask(SEND_BATCH, send_fields(act["topic"], act["queue"], m="true"), body)
-    _sure(world, act["topic"], answer)
+    sure(world, act["topic"], answer)
     if answer is None or answer.code != 0:
         for message in messages:
-            _answered(world, message, answer)
+            answered(world, message, answer)
         return "no answer" if answer is None else f"refused with {answer.code}"
     queue, offset = int(answer.ext_fields["queueId"]), int(answer.ext_fields["queueOffset"])
     ids = answer.ext_fields["msgId"].split(",")
@@ -220,7 +220,7 @@ def _twins(world: World, act: Act) -> str:
     first_text = ""
     world.sent[act["n"]] = []
     for index in range(act["count"]):
-        message, text = _message(world, act, act, index)
+        message, text = new_message(world, act, act, index)
         if index:  # the time that the first one named
             first = world.sent[act["n"]][0]
             text = first_text
@@ -229,10 +229,10 @@ def _twins(world: World, act: Act) -> str:
             first_text = text
         world.oracle.sent(message)
         world.sent[act["n"]].append(message)
-        _unsure(world, message.topic)
-        answer = world.ask(*_request(message, act, text))
-        _sure(world, message.topic, answer)
-        told.append(_answered(world, message, answer))
+        unsure(world, message.topic)
+        answer = world.ask(*request_of(message, act, text))
+        sure(world, message.topic, answer)
+        told.append(answered(world, message, answer))
         if world.machine.killed:
             break
     return ", ".join(told)

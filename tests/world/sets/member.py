@@ -84,7 +84,6 @@ class Member(Machine):
         self._listens = False
         self.service: FailoverService | None = None
         self._users = users
-        self.access: Access | None = None
         super().__init__(
             scheduler, {"access_control": "report"} if users else {}, store, network, 10_911 + 10_000 * number
         )
