@@ -50,6 +50,10 @@ class _Way:
         self._queue: deque[tuple[float, bytes]] = deque()
         self._carries = False
         self._ended = False
+        #: The other direction.
+        self.back: _Way | None = None
+        #: The sender lost its power: nothing more comes, not even that it closed.
+        self.vanished = False
 
     def take_in(self) -> None:
         """Take in what was sent since the last time. b"" means that the sender closed."""
@@ -85,6 +89,8 @@ class _Way:
                 continue
             except OSError:
                 sent = len(data)
+                if self.back is not None and self.back.vanished and network.answers_at(self.name):
+                    self.back._close()  # another process does not know the connection
             if sent < len(data):
                 self._queue[0] = (due, data[sent:])
             else:
@@ -93,8 +99,17 @@ class _Way:
         self._carries = False
 
     def _close(self) -> int:
-        self._sink.shutdown(socket.SHUT_WR)
+        try:
+            self._sink.shutdown(socket.SHUT_WR)
+        except OSError:  # twice
+            pass
         return 0
+
+    def vanish(self) -> None:
+        if not self._ended:
+            self._network.forget(self)
+        self._ended = self.vanished = True
+        self._queue.clear()
 
 
 class _Listener:
@@ -192,6 +207,14 @@ class Network:
         self._ways[way.source.fileno()] = self.numbers, way
         self._sources.register(way.source, select.EPOLLIN)
 
+    def answers_at(self, direction: str) -> bool:
+        """True if a machine runs where a direction leads."""
+        return True
+
+    def ways(self) -> list[_Way]:
+        """Return all on which something may come."""
+        return [way for _, way in self._ways.values()]
+
     def forget(self, way: _Way) -> None:
         """Nothing comes on it any more."""
         self._sources.unregister(way.source)
@@ -227,8 +250,10 @@ class Network:
         (slave, near), (master, far) = socket.socketpair(), socket.socketpair()
         for sock in (slave, near, master, far):
             sock.setblocking(False)
-        self._add(_Way(self, there, near, far))
-        self._add(_Way(self, back, far, near))
+        way, way_back = _Way(self, there, near, far), _Way(self, back, far, near)
+        way.back, way_back.back = way_back, way
+        self._add(way)
+        self._add(way_back)
         self._sockets += [near, far]
         listener.knock(_Quiet(master))
         self.stir()

@@ -441,6 +441,21 @@ PLANTED = (
         150,
         of_set=True,
     ),
+    Planted(
+        "a member takes the tables of a machine that does not have its log",
+        ENGINE + "broker/slave_sync.py",
+        "        while offset >= 0:\n",
+        "        while offset < -1:\n",
+        300,
+        of_set=True,
+    ),
+    Planted(
+        "a change of topics is noted a minute later",
+        ENGINE + "broker/followed.py",
+        "        if topics != self._topics or self._clock",
+        "        if self._clock",
+        300,
+    ),
     *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )
 

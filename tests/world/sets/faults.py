@@ -56,7 +56,9 @@ def _replace(world: SetWorld, act: Act) -> str:
         return "not now"
     world.replaced = True
     world.hurt(member)
-    member.kill("all", world.chance)
+    if act.get("power"):
+        world.network.vanish(member)
+    member.kill("none" if act.get("power") else "all", world.chance)
     member.be_new()
     world.pass_time(act["away"])
     world.start(member)
@@ -180,6 +182,10 @@ def _new_cut(chance: random.Random) -> Act:
     }  # fmt: skip
 
 
+def _new_replace(chance: random.Random) -> Act:
+    return {"who": someone(chance), "away": chance.choice((0.0, 0.0, 8.0)), "power": chance.random() < 0.5}
+
+
 KINDS = [
     Kind(
         "kill",
@@ -197,7 +203,7 @@ KINDS = [
         _kill_soon,
     ),
     Kind("restart", 1, lambda chance: {"who": someone(chance), "away": chance.choice((0.0, 3.0))}, _restart),
-    Kind("replace", 0.4, lambda chance: {"who": someone(chance), "away": chance.choice((0.0, 8.0))}, _replace),
+    Kind("replace", 0.6, _new_replace, _replace),
     Kind("cut", 3, _new_cut, _cut),
     Kind("heal", 2, lambda chance: {}, _heal),
     Kind(

@@ -26,6 +26,16 @@ class SetNetwork(Network):
         for client in self.clients.pop(member, ()):
             client.close()
 
+    def vanish(self, member: Member) -> None:
+        """A machine loses its power: its connections to those who copy from it stay at their ends."""
+        for way in self.ways():
+            if way.name.startswith(f"{member.name}>"):
+                way.vanish()
+
+    def answers_at(self, direction: str) -> bool:
+        name = direction.partition(">")[2]
+        return any(machine.listens for machine in self.machines.values() if getattr(machine, "name", "") == name)
+
     def heal(self) -> None:
         super().heal()
         self.lates = frozenset()

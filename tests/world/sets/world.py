@@ -22,7 +22,7 @@ from tests.world.threads import Scheduler
 from tests.world.world import Done
 
 PULL = 11
-FOUND, NO_SUCH_QUEUE, NO_MORE = 0, 1, (19, 20, 21)
+FOUND, NO_SUCH_QUEUE, NO_SUCH_TOPIC, NO_MORE = 0, 1, 17, (19, 20, 21)
 #: Longest that a client waits for an answer.
 ANSWER_S = 10.0
 #: A member that nothing happened to for so long is well.
@@ -221,6 +221,8 @@ class SetWorld:
                 raise Violation(
                     "a queue with messages cannot be read", f"{topic}-{queue} of {member.name}: {answer.remark}"
                 )
+            elif answer.code == NO_SUCH_TOPIC and topic in self.oracle.topics and self.together() is member:
+                raise Violation("a topic is gone", f"{topic} of {member.name}: {answer.remark}")
             elif answer.code not in NO_MORE:
                 return False
             after = int(answer.ext_fields["nextBeginOffset"])
