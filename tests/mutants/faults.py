@@ -602,7 +602,7 @@ FAULTS: list[Fault] = [
     Fault(
         "timers",
         "what Apache had only read counts as delivered",
-        ENGINE + "broker/timers/done.py",
+        ENGINE + "broker/timers/apache_files.py",
         "return out_ms < self.out_ms and queue_offset < self.queue_offset",
         "return out_ms < self.out_ms or queue_offset < self.queue_offset",
         (T + "broker/timers/test_delivery.py", T + "broker/timers/test_hard_cases.py"),

@@ -36,8 +36,7 @@ from .offsets import LATELY_MOVED, QueueOffsets, is_brokers_own
 from .processors.slave_tables import CLOCK_MS
 from .role import NO_TIES, Ties
 from .tables import Tables
-from .timers.apache_files import checkpoint_path, copied_checkpoint
-from .timers.done import done_of_fields
+from .timers.apache_files import checkpoint_path, copied_checkpoint, done_of_fields
 from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
 
 if TYPE_CHECKING:

@@ -4,13 +4,13 @@ import pytest
 
 from appliance.engine.broker.timers.apache_files import (
     Checkpoint,
+    Done,
     checkpoint_answer,
     checkpoint_path,
     copied_checkpoint,
     read_checkpoint,
     save_checkpoint,
 )
-from appliance.engine.broker.timers.done import Done
 from appliance.engine.failover.truncation import LeaderLog
 from appliance.engine.fastjson import encode_pretty, loads
 from appliance.engine.protocol.names import CHECK_GROUP, HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC

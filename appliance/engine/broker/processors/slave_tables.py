@@ -26,7 +26,7 @@ class SlaveTablesProcessor:
         wall_ms: Callable[[], int],
     ) -> None:
         """delay_offsets: returns the text of `delayOffset.json`. timer_checkpoint: the 56 bytes of Apache's checkpoint.
-        timers_done: more fields, for RocketBox slaves (`timers/done.py`); none while that is not known."""
+        timers_done: more fields, for RocketBox slaves (`timers/apache_files.py`); none while that is not known."""
         self._delay_offsets = delay_offsets
         self._timer_checkpoint = timer_checkpoint
         self._timers_done = timers_done

@@ -14,9 +14,12 @@ other. It makes `timerwheel` from the units.
     a file's rest of less than 68 bytes begins with: its length 4 | 0 8 | 0xCBD43194 4
 
 A slave, and a member of a set, has behind the 56 bytes of its `timercheck` what its master had delivered, which no
-Apache broker reads (`done.py`): "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4; and if the clock
+Apache broker reads: "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4; and if the clock
 was set "RBdone-2" 8 | how many parts 4 | wall ms 8 and queue offset of its end 8, of each | crc32 of all before 4.
-Apache's bounds begin at the first record that waits, however many records behind it were delivered.
+Apache's bounds begin at the first record that waits, however many records behind it were delivered. One bound is enough
+while one clock stamped all: messages come in the order of their TIMER_OUT_MS. After a clock was set those stored before
+and behind that come by two orders, so each part of the topic that was stamped by one clock has a bound of its own. A
+mark goes by the single bound: it must not be left out while its message, in another part, is not.
 
 A wheel or log that Apache has left would be delivered besides, so both are removed once RocketBox's checkpoint is
 durable.
@@ -27,12 +30,14 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
+from zlib import crc32
 
 from ...disk import Disk
 from ...named_tuple import NamedTuple
-from .done import Done, unpack_done
 
 CHECKPOINT_BYTES = 4096
 UNIT_BYTES = 52
@@ -46,11 +51,67 @@ _UNIT = struct.Struct(">iqiqiqiiq")
 _BLANK = struct.Struct(">iqi")
 _BLANK_MAGIC = 0xCBD43194 - (1 << 32)
 _NORMAL, _ROLL = 1, 2
+#: Fields of the answer to 60, which Apache's slaves ignore: `OUT_MS:QUEUE_OFFSET`, and `OUT_MS:END` for each part,
+#: separated by `;`. Versions before the second know the first alone.
+TIMERS_DONE, TIMERS_PARTS = "rocketboxTimersDone", "rocketboxTimersParts"
+#: Most parts of what a master has delivered; the oldest ones are joined.
+MOST_PARTS = 64
+_ONE_DONE = struct.Struct(">8sqqI")
+_ONE_DONE_MAGIC = b"RBdone-1"
+_MANY = struct.Struct(">8sI")
+_MANY_MAGIC = b"RBdone-2"
+_PART = struct.Struct(">qq")
+_CRC_BYTES = 4
 #: RocketBox's mark, in place of a state version, which a master without a controller never has.
 _OURS = int.from_bytes(b"RBtimer1", "big")
 #: Apache looks back seven days. A message that is overdue by more than six is put where it still looks.
 _OVERDUE_S = 6 * 86_400
 _PASSED_MS = 8 * 86_400_000
+
+
+class Part(NamedTuple):
+    """Of the messages from the part before up to the queue offset `end`, those with a TIMER_OUT_MS before `out_ms` were
+    delivered, cancelled or given up."""
+
+    out_ms: int
+    end: int
+
+
+class Done(NamedTuple):
+    """Each message whose TIMER_OUT_MS is before `out_ms` and whose record lies below `queue_offset` was delivered,
+    cancelled or given up, and each mark of such a time is needed no more. parts: the same of messages, more closely, by
+    ascending end; empty if that says no more."""
+
+    out_ms: int = 0
+    queue_offset: int = 0
+    parts: tuple[Part, ...] = ()
+
+    def holds(self, out_ms: int, queue_offset: int, is_mark: bool = False) -> bool:
+        """True for a record that is left out. is_mark: it does nothing but cancel a message."""
+        if self.parts and not is_mark:
+            at = bisect_right(self.parts, queue_offset, key=lambda one: one.end)
+            return at < len(self.parts) and out_ms < self.parts[at].out_ms
+        return out_ms < self.out_ms and queue_offset < self.queue_offset
+
+    def until(self, end: int) -> Done:
+        """Return the same for a topic that ends at this queue offset."""
+        parts = tuple(one._replace(end=min(one.end, end)) for one in self.parts)
+        return Done(self.out_ms, min(self.queue_offset, end), parts)
+
+    def fields(self) -> dict[str, str]:
+        """Return the fields of the answer to 60."""
+        found = {TIMERS_DONE: f"{self.out_ms}:{self.queue_offset}"}
+        if self.parts:
+            found[TIMERS_PARTS] = ";".join(f"{out_ms}:{end}" for out_ms, end in self.parts)
+        return found
+
+    def packed(self, checkpoint: bytes) -> bytes:
+        """Return the bytes that are kept behind the 56 bytes of a checkpoint."""
+        one = _ONE_DONE.pack(_ONE_DONE_MAGIC, self.out_ms, self.queue_offset, crc32(checkpoint))
+        if not self.parts:
+            return one
+        many = _MANY.pack(_MANY_MAGIC, len(self.parts)) + b"".join(_PART.pack(*part) for part in self.parts)
+        return one + many + crc32(checkpoint + one + many).to_bytes(_CRC_BYTES, "big")
 
 
 class Checkpoint(NamedTuple):
@@ -88,6 +149,45 @@ def read_checkpoint(disk: Disk, store_dir: Path) -> Checkpoint | None:
         return None
     done = unpack_done(data[: _CHECKPOINT.size], data[_CHECKPOINT.size :])
     return Checkpoint(last_read_ms, min(offset, master_offset), state == _OURS, done)
+
+
+def unpack_done(checkpoint: bytes, data: bytes) -> Done | None:
+    """Return what lies behind a checkpoint; None if it is not there, or the checkpoint was written since."""
+    if len(data) < _ONE_DONE.size:
+        return None
+    magic, out_ms, offset, crc = _ONE_DONE.unpack_from(data)
+    if magic != _ONE_DONE_MAGIC or crc != crc32(checkpoint) or out_ms < 0 or offset < 0:
+        return None
+    return Done(out_ms, offset, _unpack_parts(checkpoint, data))
+
+
+def _unpack_parts(checkpoint: bytes, data: bytes) -> tuple[Part, ...]:
+    begin = _ONE_DONE.size + _MANY.size
+    if len(data) < begin:
+        return ()
+    magic, count = _MANY.unpack_from(data, _ONE_DONE.size)
+    end = begin + count * _PART.size
+    if magic != _MANY_MAGIC or count > MOST_PARTS or len(data) < end + _CRC_BYTES:
+        return ()
+    if crc32(checkpoint + data[:end]).to_bytes(_CRC_BYTES, "big") != data[end : end + _CRC_BYTES]:
+        return ()
+    return tuple(Part(*_PART.unpack_from(data, at)) for at in range(begin, end, _PART.size))
+
+
+def done_of_fields(fields: Mapping[str, str]) -> Done | None:
+    """Return what a master's answer says; None if it says nothing. Raises ValueError."""
+    first, *parts = [fields.get(TIMERS_DONE, ""), *fields.get(TIMERS_PARTS, "").split(";")]
+    if not first:
+        return None
+    found = tuple(Part(*_two(part)) for part in parts if part)
+    if len(found) > MOST_PARTS or any(left.end > right.end for left, right in pairwise(found)):
+        raise ValueError(f"{TIMERS_PARTS}: {len(found)} parts, or not in order")
+    return Done(*_two(first), found)
+
+
+def _two(text: str) -> tuple[int, int]:
+    out_ms, _, offset = text.partition(":")
+    return int(out_ms), int(offset)
 
 
 def copied_checkpoint(answer: bytes, done: Done | None) -> bytes:

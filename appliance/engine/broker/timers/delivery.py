@@ -48,9 +48,8 @@ from ..delays.levels import Place
 from ..delays.waiting_time import WaitingTime
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import OwnAppends, OwnMessage
-from .apache_files import read_checkpoint
+from .apache_files import Done, read_checkpoint
 from .claims import Claims
-from .done import Done
 from .look import ScheduleLook
 from .marks import KeyMarks
 from .records import cancel_key, delay_in, entries_of, first_text, read_properties, read_stored, short_key, timed_of

@@ -34,7 +34,7 @@ from zlib import crc32
 from ...disk import Disk
 from ...errors import CorruptFile
 from ...named_tuple import NamedTuple
-from .done import MOST_PARTS, Done, Part
+from .apache_files import MOST_PARTS, Done, Part
 from .runs import (
     ENTRY_BYTES,
     Run,

@@ -10,13 +10,18 @@ from appliance.engine.broker.processors.slave_tables import CLOCK_MS, SlaveTable
 from appliance.engine.broker.slave_sync import SlaveSync
 from appliance.engine.broker.timers import schedule
 from appliance.engine.broker.timers.apache_files import (
+    MOST_PARTS,
+    TIMERS_DONE,
+    TIMERS_PARTS,
     Checkpoint,
+    Done,
+    Part,
     checkpoint_answer,
     checkpoint_path,
     copied_checkpoint,
+    done_of_fields,
     read_checkpoint,
 )
-from appliance.engine.broker.timers.done import MOST_PARTS, TIMERS_DONE, TIMERS_PARTS, Done, Part, done_of_fields
 from appliance.engine.broker.timers.schedule import STATE
 from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.disk import Disk
