@@ -216,7 +216,7 @@ class Network:
         return [way for _, way in self._ways.values()]
 
     def forget(self, way: _Way) -> None:
-        """Nothing comes on it any more."""
+        """Take in nothing of it from now on."""
         self._sources.unregister(way.source)
         del self._ways[way.source.fileno()]
 

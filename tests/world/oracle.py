@@ -37,9 +37,9 @@
 19. What waits for a topic that was deleted does not come into the next one of its name.
 20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Messages that waited
     and came in the last seconds before may come again.
-21. A user of the wire with quotas sends and pulls no more than they allow, but for one second's worth and one message.
+21. A user of the wire sends and pulls at most what its quotas allow, with one second's worth and one message on top.
     Its sends wait for at most a second and are then refused, and keep their order; its pulls are held, never refused.
-    Nobody else waits for it.
+    Other clients do not wait.
 """
 
 from __future__ import annotations

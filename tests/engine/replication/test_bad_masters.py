@@ -251,7 +251,7 @@ def test_a_master_with_another_last_record_is_not_followed(tmp_path, master, log
         assert follower_of(slave).agrees
         assert log_of(slave) == log
         sock.close()
-        # Nobody knows who listens at the address then.
+        # Another process may listen at the address by then.
         wait_for(lambda: not follower_of(slave).agrees, "it to take nothing over without a stream")
     finally:
         slave.stop()

@@ -29,7 +29,7 @@ GREEDY, OTHER = "greedy", "other"
 LONGEST_S, SLACK_S = 1.0, 1.0
 #: A pull is held for so long at most.
 HELD_MS = 3000
-#: What a user who was idle may take at once, in seconds of the quota.
+#: Burst after a pause, in seconds of the quota.
 BURST_S = 1.0
 
 

@@ -70,8 +70,8 @@ class Member(Machine):
         synchronous: bool,
         users: bool,
     ) -> None:
-        """users: members share a secret, and users of the wire. Clients here are none of them, and pass all the same:
-        access control reports, and refuses nothing."""
+        """users: members share a secret, and users of the wire. Clients here do not sign: access
+        control reports, and refuses nothing."""
         self.name = f"m{number}"
         self.wall = WallClock(scheduler, wall_ms)
         self._etcd, self._min_in_sync, self._bootstrap = etcd, min_in_sync, bootstrap

@@ -17,7 +17,7 @@
    beyond the end of its queue.
 8. No member is elected that lacks older messages which another member in sync, that has been well, would still show.
 9. Users and what they may do are at all members when a change is acknowledged, and after each fail-over as they were
-   acknowledged: nobody has more rights or fewer. Nobody comes back who was deleted.
+   acknowledged: with the same rights, and without those that were deleted.
 10. An asynchronous set may lose at a fail-over what came since it was together last. All else holds for it, too.
 """
 

@@ -68,7 +68,7 @@ def compare(world: SetWorld, leader: Member) -> None:
         allowed.clear()
         allowed.add(account)
     if found.keys() - world.oracle.users.keys():
-        raise Violation("there is a user whom nobody made", f"{found} at {leader.name}")
+        raise Violation("there is a user that was never made", f"{found} at {leader.name}")
     for member in world.members:
         theirs = {account.name: account for account in member.access.book} if member.access is not None else found
         if theirs != found:

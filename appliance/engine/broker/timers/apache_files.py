@@ -79,8 +79,8 @@ class Part(NamedTuple):
 
 class Done(NamedTuple):
     """Each message whose TIMER_OUT_MS is before `out_ms` and whose record lies below `queue_offset` was delivered,
-    cancelled or given up, and each mark of such a time is needed no more. parts: the same of messages, more closely, by
-    ascending end; empty if that says no more."""
+    cancelled or given up, and no message waits for a mark of such a time. parts: closer bounds of messages alone, by
+    ascending end; empty where one bound is enough."""
 
     out_ms: int = 0
     queue_offset: int = 0

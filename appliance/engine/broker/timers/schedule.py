@@ -183,7 +183,7 @@ class TimerIndex:
         #: Total size of the records of waiting messages and of marks; of a rolled one only the newest record counts.
         self.bytes = 0
         self.indexed = Indexed()
-        #: What was delivered before the index was made, and is left out.
+        #: Messages that were delivered before the index was made: they are left out.
         self.skip = Done()
         #: Of the indexed records. No entry has another shift than the stretch of its record.
         self._stretches: list[Stretch] = []
