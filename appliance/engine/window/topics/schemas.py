@@ -241,7 +241,8 @@ class TopicSchemas:
                 document = load_json_with_backup(self._path, self._disk, "schemas")
                 self._kept = msgspec.convert({} if document is None else document["schemas"], dict[str, _Kept])
             except (CorruptFile, OSError, msgspec.ValidationError) as error:
-                raise Unavailable(say("schemas_unreadable", reason=str(error))) from None
+                why = str(error) if str(self._path) in str(error) else f"{self._path}: {error}"
+                raise Unavailable(say("schemas_unreadable", reason=why)) from None
         return self._kept
 
     def _save(self, topic: str, kept: _Kept | None) -> None:
