@@ -208,8 +208,8 @@ class HistoryFile:
         words for the log.
 
         hour: the present one. Fine hours from keep_until on do not expire: no coarse day was made of them yet.
-        is_believed: False while the clock may be wrong. Spans ahead of it stay then, except coarse days that can be made
-        again.
+        is_believed: False while the clock may be wrong. Spans ahead of it stay then, except coarse days that can be
+        made again.
         """
         dropped = []
         for table, kept, now in (("fine", HOURS_KEPT, hour), ("coarse", DAYS_KEPT, hour // HOURS_OF_A_DAY)):
