@@ -71,6 +71,24 @@ def test_it_is_resumed_once(running, restart):
     assert len(stored(running.peer(), HALF)) == 2
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_both_of_one_key_are_resumed_and_each_once(running, restart):
+    """A `Message` that was sent twice: the halves have one key and one birth."""
+    producer = running.produce_as("p1", GROUP)
+    send_half(producer, "K")
+    [first] = wait_for(lambda: stored(running._ours(), ASIDE), "the first discarded one")
+    send_half(producer, "K")
+    both = wait_for(lambda: len(found := stored(running._ours(), ASIDE)) == 2 and found, "the second one")
+    for aside in (first, both[1]):
+        running.engine.broker.transactions.resume.resume(aside.physical_offset)
+        if restart:
+            running.restart()
+    assert len(stored(running.peer(), HALF)) == 4
+    for aside in both:
+        with pytest.raises(Conflict, match="resumed before"):
+            running.engine.broker.transactions.resume.resume(aside.physical_offset)
+
+
 def test_what_is_no_discarded_one(running):
     half = send_half(running.peer(), "K")
     resume = running.engine.broker.transactions.resume
