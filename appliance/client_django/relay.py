@@ -2,7 +2,7 @@
 
 A relay takes one lane after the other, for a time: it writes its name and the end of that time into the lane's row,
 and renews that long before. Others take the lane when it was let go, or when they have seen its row stand still for
-this time, by clocks that nobody sets. The database's clock only makes each renewal another: set forward it would let
+this time, by steady clocks of their own. The database's clock only makes each renewal another: set forward it would let
 two relays into a lane, set back none. A relay sends before it deletes, so a message is sent again if the relay dies in
 between, and its row waits for the lane's time to end. Of one key there is one message on its way, and the next one
 follows when that is confirmed; so the order remains when a send fails. A message that cannot be sent is tried for

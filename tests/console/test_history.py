@@ -199,7 +199,7 @@ def test_a_clock_that_was_wrong_drops_nothing_that_was_measured(kept):
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_clock_that_was_set_back_for_a_while_drops_nothing_that_was_measured(kept, is_restarted):
-    """As a machine that boots in 1970, before its clock is set."""
+    """A machine may boot in 1970, before its clock is set."""
     for n in range(10):  # coarse days, of which the first have no hours any more
         kept.broker.figures = {("lag", ""): n}
         kept.pass_time(DAY_MS, HOUR_MS)

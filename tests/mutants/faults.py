@@ -681,7 +681,7 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "timers",
-        "what delivery has taken is stored once more",
+        "what delivery has taken is stored again",
         ENGINE + "broker/timers/rolling.py",
         "        if standing.is_taken:\n            return None",
         "        if standing.is_taken:\n            return True",

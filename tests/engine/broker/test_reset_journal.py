@@ -63,7 +63,7 @@ def test_of_each_queue_the_last_act_waits_until_it_is_over(tmp_path: Path, seed:
 
 @pytest.mark.parametrize("is_restarted", [False, True])
 def test_a_clock_that_is_set_forward_for_a_while_ends_no_act(tmp_path: Path, is_restarted: bool) -> None:
-    """Otherwise it could not be taken back any more, and a member that had not heard of it would commit it away."""
+    """Else it could not be taken back, and a member that had not heard of it would commit it away."""
     path, clock = tmp_path / "offset-resets.journal", FakeClock()
     journal = ResetJournal(path, clock)
     journal.append(record(clock, 1, "G", [("T", 0)]))
