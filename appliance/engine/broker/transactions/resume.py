@@ -17,15 +17,15 @@ from msgspec.structs import replace
 from ...errors import Conflict, InvalidInput, NotFound, Unavailable
 from ...named_tuple import NamedTuple
 from ...protocol.names import HALF_TOPIC
-from ...protocol.properties import TRANSACTION_CHECK_TIMES, UNIQUE_KEY, find_property
+from ...protocol.properties import REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQUE_KEY, find_property
 from ...protocol.record import SYS_TRANSACTION_MASK, Record, hosts
 from ...store.index.index_query import IndexQuery
 from ...store.message_store import MessageStore
 from ...store.record_reader import Missing, StoredRecord
-from ..delays.levels import Place
+from ..delays.levels import Place, is_of_deleted
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import copy_of
-from .half import DISCARDED_TOPIC, HALF_QUEUE, RESUMED_OF, half_like, has_room, offset_in, resumed_text
+from .half import DISCARDED_TOPIC, HALF_QUEUE, RESUMED_OF, half_like, has_room, offset_in, resumed_text, with_mark
 from .half_appends import HalfAppends
 
 logger = logging.getLogger(__name__)
@@ -114,11 +114,15 @@ class ResumeDiscarded:
 
     def _store_again(self, found: StoredRecord) -> PutOutcome:
         record = found.record
+        text = resumed_text(record)
+        topic = find_property(record.properties, REAL_TOPIC) or ""
+        if is_of_deleted(record, topic, self._store.files.deleted_topics):
+            text = with_mark(text)  # it can be rolled back only, as before
         message = copy_of(
             record,
             hosts(found.data)[0],
             Place(HALF_TOPIC, HALF_QUEUE),
-            resumed_text(record),
+            text,
             find_property(record.properties, UNIQUE_KEY) or "",
             record.reconsume_times,
         )

@@ -89,6 +89,29 @@ def test_both_of_one_key_are_resumed_and_each_once(running, restart):
             running.engine.broker.transactions.resume.resume(aside.physical_offset)
 
 
+@pytest.mark.parametrize("deleted_first", [False, True])
+def test_one_of_a_deleted_topic_is_not_committed_into_the_next_one(running, deleted_first):
+    """Whether it was set aside before its topic was deleted, or after that."""
+    peer, producer = running.peer(), running.produce_as("p1", GROUP)
+    running.put(TOPIC, b"old")
+    half = send_half(producer, "K")
+
+    def delete():
+        assert peer.ask(215, {"topic": TOPIC}).code == 0
+        running.put(TOPIC, b"new")
+
+    if deleted_first:
+        delete()
+    [aside] = wait_for(lambda: stored(peer, ASIDE), "the discarded one")
+    if not deleted_first:
+        delete()
+    done = running.engine.broker.transactions.resume.resume(aside.physical_offset)
+    new = half | {"tranStateTableOffset": str(done.half_offset), "commitLogOffset": str(done.physical_offset)}
+    answer = end(producer, new, COMMIT)
+    assert (answer.code, "was deleted after the half message was sent" in answer.remark) == (1, True)
+    assert stored(peer, TOPIC, 2) == []
+
+
 def test_what_is_no_discarded_one(running):
     half = send_half(running.peer(), "K")
     resume = running.engine.broker.transactions.resume
