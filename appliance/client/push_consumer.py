@@ -157,6 +157,11 @@ class PushActs:
         self._handlers[topic] = handler
         return handler
 
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that have a handler, as brokers name them."""
+        return tuple(self._handlers)
+
     def assignment(self) -> list[Any]:
         """The queues that this member reads now; those with messages that come again are among them."""
         self._session.check_process()
