@@ -12,7 +12,7 @@ from typing import Any, Unpack
 from .acts import Acts, finish
 from .core.batches import by_size, encode_member, places
 from .core.names import INSTANCE_ID
-from .core.parcels import FULL_BYTES, Done, Parcels
+from .core.parcels import FULL_BYTES, Member, Parcels
 from .core.quick import Fleet, Flight, plain_text
 from .core.request_reply import Question, of_request, reply_to
 from .core.selection import NoFaults
@@ -75,7 +75,9 @@ class ProducerActs:
         #: None if messages do not wait for others.
         self._parcels: Parcels | None = None
         if options.linger > 0:
-            self._parcels = Parcels(self._sending, session.clock, options.linger, session.shell.run, self._key)
+            self._parcels = Parcels(
+                group, self._sending, session.clock, options.linger, session.shell.run, self._key, self._have_arrived
+            )
         #: None if something else looks at each message, or at each request.
         self._fleet: Fleet | None = None
         if not session.hooks and not session.namespace and session.security.sign is None:
@@ -166,28 +168,29 @@ class ProducerActs:
         if topic not in self._counts:
             return None
         deadline = session.clock.monotonic() + seconds
-        with session.shell.lock:
-            key = self._key()
-        text = self._text_of(message, key)
         with self._room.lock:
             if not self._enters(size):
                 return None
         promised, complete = session.promise()
-        envelope = Envelope(self.group, topic, body, text, 0, key, message.shard)
-        self._put(parcels, envelope, deadline, partial(self._has_arrived, topic, size, complete))
-        return promised
-
-    def _has_arrived(self, topic: str, size: int, complete: Done, result: Any, error: BaseException | None) -> None:
-        with self._room.lock:
-            self._counts.setdefault(topic, [0, 0])[error is not None] += 1
-            self._leave(1, size)
-        complete(result, error)
-
-    def _put(self, parcels: Parcels, envelope: Envelope, deadline: float, done: Done) -> None:
-        with self._session.shell.lock:
-            begins = parcels.put(envelope, deadline, done)
+        try:
+            with session.shell.lock:
+                key = self._key()
+                text = self._text_of(message, key)
+                begins = parcels.put(topic, message.shard, Member(key, body, text, complete, True), deadline)
+        except BaseException:
+            self._landed(size)
+            raise
         for begin in begins:
             begin()
+        return promised
+
+    def _have_arrived(self, topic: str, members: list[Member], failed: int) -> None:
+        with self._room.lock:
+            counts = self._counts.setdefault(topic, [0, 0])
+            counts[0] += len(members) - failed
+            counts[1] += failed
+            if members:
+                self._leave(len(members), sum([len(one.body) for one in members]))
 
     def _close_parcels(self) -> None:
         """Have messages that wait for others go now."""
@@ -331,7 +334,11 @@ class ProducerActs:
         if parcels is None or not lingers or envelope.sys_flag or envelope.since or size >= FULL_BYTES:
             self._session.shell.run(self._sending.send(envelope, deadline), done)
             return promised
-        self._put(parcels, envelope, deadline, done)
+        member = Member(envelope.message_id, envelope.body, envelope.properties, done, False)
+        with self._session.shell.lock:
+            begins = parcels.put(envelope.topic, envelope.shard, member, deadline)
+        for begin in begins:
+            begin()
         return promised
 
     def _count(self, topic: str, messages: int, error: BaseException | None) -> None:

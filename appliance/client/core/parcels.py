@@ -7,9 +7,9 @@ message has waited for `linger` seconds, or at a flush. RocketMQ 5.x's `ProduceA
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from ..errors import Refused, SendError, StoredUnconfirmed
 from ..message import SendResult
@@ -23,18 +23,29 @@ FULL_BYTES = 32 * 1024
 #: Bytes that a message adds to a parcel beside its body and its properties.
 _MEMBER_BYTES = 22
 
-Done = Callable[[Any, BaseException | None], None]
+Done: TypeAlias = Callable[[Any, BaseException | None], None]
+
+
+class Member(NamedTuple):
+    """A message of a parcel. text: its properties. done: takes its result or its error. counted: True if the parcel's
+    end is told to `landed`, False if `done` does all."""
+
+    key: str
+    body: bytes
+    text: str
+    done: Done
+    counted: bool
 
 
 class Parcel:
     """Messages of one destination, in the order in which they were given."""
 
-    __slots__ = ("deadline", "envelopes", "is_open", "size", "told")
+    __slots__ = ("deadline", "is_open", "members", "place", "size")
 
-    def __init__(self, deadline: float) -> None:
-        self.envelopes: list[Envelope] = []
-        #: What takes the result or the error of each.
-        self.told: list[Done] = []
+    def __init__(self, place: tuple[str, str | int | None], deadline: float) -> None:
+        """place: topic and shard."""
+        self.place = place
+        self.members: list[Member] = []
         #: The first that one of them has.
         self.deadline = deadline
         self.size = 0
@@ -46,40 +57,43 @@ class Parcels:
 
     def __init__(
         self,
+        group: str,
         sending: Sending,
         clock: Clock,
         linger: float,
         run: Callable[[Steps[Any], Done], None],
         new_key: Callable[[], str],
+        landed: Callable[[str, list[Member], int], None],
     ) -> None:
-        """linger: seconds. run: begins a procedure, without the lock. new_key: makes a unique key, with the lock."""
+        """linger: seconds. run: begins a procedure, without the lock. new_key: makes a unique key, with the lock.
+        landed: takes a topic, the members that it counts, and how many of them failed, before these are told."""
         # Constant after construction.
+        self._group = group
         self._sending = sending
         self._clock = clock
         self._linger = linger
         self._run = run
         self._new_key = new_key
+        self._landed = landed
         # Guarded by the client's lock.
         self._open: dict[tuple[str, str | int | None], Parcel] = {}
 
-    def put(self, envelope: Envelope, deadline: float, done: Done) -> list[Callable[[], None]]:
+    def put(self, topic: str, shard: str | int | None, member: Member, deadline: float) -> list[Callable[[], None]]:
         """Put a message into its parcel. Called with the lock; what it returns is to be called without."""
-        size = _MEMBER_BYTES + len(envelope.body) + len(envelope.properties)
-        place = envelope.topic, envelope.shard
-        begins: list[Callable[[], None]] = []
+        size = _MEMBER_BYTES + len(member.body) + len(member.text)
+        place = topic, shard
         parcel = self._open.get(place)
-        if parcel is not None and parcel.size + size > FULL_BYTES:
-            begins.append(self._close(parcel))
-            parcel = None
-        if parcel is None:
-            parcel = self._open[place] = Parcel(deadline)
-            begins.append(partial(self._run, self._wait(parcel), partial(_tell, parcel)))
-        parcel.envelopes.append(envelope)
-        parcel.told.append(done)
-        parcel.size += size
-        parcel.deadline = min(parcel.deadline, deadline)
-        if parcel.size >= FULL_BYTES:
-            begins.append(self._close(parcel))
+        if parcel is not None and parcel.size + size < FULL_BYTES:
+            parcel.members.append(member)
+            parcel.size += size
+            if deadline < parcel.deadline:
+                parcel.deadline = deadline
+            return _NOTHING
+        begins = [self._close(parcel)] if parcel is not None else []
+        parcel = self._open[place] = Parcel(place, deadline)
+        parcel.members.append(member)
+        parcel.size = size
+        begins.append(partial(self._run, self._wait(parcel), partial(self._tell, parcel)))
         return begins
 
     def close_all(self) -> list[Callable[[], None]]:
@@ -88,12 +102,11 @@ class Parcels:
 
     def _close(self, parcel: Parcel) -> Callable[[], None]:
         self._take_out(parcel)
-        return partial(self._run, self._send(parcel), partial(_tell, parcel))
+        return partial(self._run, self._send(parcel), partial(self._tell, parcel))
 
     def _take_out(self, parcel: Parcel) -> None:
-        first = parcel.envelopes[0]
         parcel.is_open = False
-        del self._open[first.topic, first.shard]
+        del self._open[parcel.place]
 
     def _wait(self, parcel: Parcel) -> Steps[list[SendResult | BaseException] | None]:
         """Send a parcel after its time; None if it has gone before."""
@@ -111,53 +124,64 @@ class Parcels:
 
     def _send(self, parcel: Parcel) -> Steps[list[SendResult | BaseException]]:
         """Send a parcel; return what became of each message."""
-        envelopes = parcel.envelopes
-        if len(envelopes) > 1:
+        members = parcel.members
+        topic, shard = parcel.place
+        if len(members) > 1:
+            key = self._new_key()
+            text = encode_properties({UNIQUE_KEY: key, WAIT_STORE: "true"})
+            body = b"".join([encode_member(one.body, one.text) for one in members])
+            code = RequestCode.SEND_BATCH_MESSAGE
+            together = Envelope(self._group, topic, body, text, 0, key, shard, code=code)
             try:
-                sent = yield from self._sending.send(self._together(envelopes), parcel.deadline)
-                return list(places(sent, [one.message_id for one in envelopes]))
+                sent = yield from self._sending.send(together, parcel.deadline)
+                return list(places(sent, [one.key for one in members]))
             except Refused as error:
                 # One of them may be too large for this broker; the others are not to blame.
                 if error.code != ResponseCode.MESSAGE_ILLEGAL or error.maybe_stored:
                     raise
         found: list[SendResult | BaseException] = []
-        for envelope in envelopes:
+        for one in members:
+            envelope = Envelope(self._group, topic, one.body, one.text, 0, one.key, shard)
             try:
                 found.append((yield from self._sending.send(envelope, parcel.deadline)))
             except SendError as error:
                 found.append(error)
         return found
 
-    def _together(self, envelopes: list[Envelope]) -> Envelope:
-        key = self._new_key()
-        text = encode_properties({UNIQUE_KEY: key, WAIT_STORE: "true"})
-        body = b"".join(encode_member(one.body, one.properties) for one in envelopes)
-        first = envelopes[0]
-        code = RequestCode.SEND_BATCH_MESSAGE
-        return Envelope(first.group, first.topic, body, text, 0, key, first.shard, code=code)
+    def _tell(
+        self, parcel: Parcel, found: list[SendResult | BaseException] | None, error: BaseException | None
+    ) -> None:
+        if error is not None:
+            found = _errors(parcel, error)
+        elif found is None:
+            return  # another procedure has sent it
+        failed = sum(
+            isinstance(one, BaseException) and member.counted for one, member in zip(found, parcel.members, strict=True)
+        )
+        self._landed(parcel.place[0], [one for one in parcel.members if one.counted], failed)
+        for member, outcome in zip(parcel.members, found, strict=True):
+            if isinstance(outcome, BaseException):
+                member.done(None, outcome)
+            else:
+                member.done(outcome, None)
 
 
-def _tell(parcel: Parcel, found: list[SendResult | BaseException] | None, error: BaseException | None) -> None:
-    if error is None and found is None:
-        return  # another procedure has sent it
-    outcomes = _errors(parcel, error) if error is not None else iter(found or ())
-    for done, outcome in zip(parcel.told, outcomes, strict=True):
-        if isinstance(outcome, BaseException):
-            done(None, outcome)
-        else:
-            done(outcome, None)
+#: What there is to call in the usual case.
+_NOTHING: list[Callable[[], None]] = []
 
 
-def _errors(parcel: Parcel, error: BaseException) -> Iterator[BaseException]:
-    """Yield an error for each message, of its own: it is raised in many threads, and names the message."""
+def _errors(parcel: Parcel, error: BaseException) -> list[SendResult | BaseException]:
+    """Return an error for each message, of its own: it is raised in many threads, and names the message."""
+    if not isinstance(error, SendError):
+        return [error] * len(parcel.members)
+    found: list[SendResult | BaseException] = []
     batch = error.result if isinstance(error, StoredUnconfirmed) else None
-    where = None if batch is None else places(batch, [one.message_id for one in parcel.envelopes])
-    for number, envelope in enumerate(parcel.envelopes):
-        if not isinstance(error, SendError):
-            yield error
-            continue
+    keys = [one.key for one in parcel.members]
+    where = None if batch is None else places(batch, keys)
+    for number, key in enumerate(keys):
         one = copy.copy(error)
-        one.message_id = envelope.message_id
+        one.message_id = key
         if isinstance(one, StoredUnconfirmed) and where is not None:
             one.result = where[number]
-        yield one
+        found.append(one)
+    return found

@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from appliance.client.core.directory import Directory
-from appliance.client.core.parcels import FULL_BYTES, Parcels
+from appliance.client.core.parcels import FULL_BYTES, Member, Parcels
 from appliance.client.core.selection import Faults
-from appliance.client.core.send_plan import Envelope, Sending
+from appliance.client.core.send_plan import Sending
 from appliance.client.core.steps import CallFailed
 from appliance.client.errors import Refused, SendError, StoredUnconfirmed
 from tests.client.core.test_batches import members_of
@@ -26,11 +26,15 @@ class Scene:
         self.sends = []
         self.begun = []
         self.became = {}
+        #: (Topic, keys, number of those that failed) of each parcel.
+        self.landed = []
         directory = Directory(["ns:9876"], self.clock, 3.0)
         keys = itertools.count()
         sending = Sending(directory, self.clock, Faults(), 0, 2, lambda address: iter(()))
         run = lambda procedure, done: self.begun.append((procedure, done))  # noqa: E731
-        self.parcels = Parcels(sending, self.clock, LINGER, run, lambda: f"B{next(keys)}")
+        self.parcels = Parcels(
+            "g", sending, self.clock, LINGER, run, lambda: f"B{next(keys)}", lambda *landed: self.landed.append(landed)
+        )
 
     def cluster(self, call):
         if call.address == "ns:9876":
@@ -39,13 +43,13 @@ class Scene:
         return self.answers.pop(0)
 
     def put(self, key, topic="T", body=b"x", shard=None):
-        envelope = Envelope("g", topic, body, f"UNIQ_KEY\x01{key}\x02", 0, key, shard)
 
         def done(result, error):
             assert key not in self.became
             self.became[key] = error or result
 
-        for begin in self.parcels.put(envelope, self.clock.now + 3.0, done):
+        member = Member(key, body, f"UNIQ_KEY\x01{key}\x02", done, key != "c")
+        for begin in self.parcels.put(topic, shard, member, self.clock.now + 3.0):
             begin()
 
     def go(self):
@@ -130,6 +134,8 @@ def test_a_message_that_the_broker_does_not_take_is_alone_in_that():
     assert [scene.became[key].queue_offset for key in "ac"] == [1, 2]
     assert isinstance(scene.became["b"], Refused)
     assert scene.became["b"].message_id == "b"
+    [(topic, members, failed)] = scene.landed
+    assert (topic, [one.key for one in members], failed) == ("T", ["a", "b"], 1), "what is counted by itself is not"
 
 
 def test_what_may_be_stored_is_not_sent_again_one_by_one():
@@ -138,6 +144,7 @@ def test_what_may_be_stored_is_not_sent_again_one_by_one():
     scene.put("b")
     scene.go()
     assert [(one.maybe_stored, one.message_id) for one in scene.became.values()] == [(True, "a"), (True, "b")]
+    assert [failed for _, _, failed in scene.landed] == [2]
     assert len(scene.sends) == 2
 
 
