@@ -306,20 +306,6 @@ PLANTED = (
         150,
     ),
     Planted(
-        "a slave learns one bound of what was delivered under two clocks",
-        ENGINE + "broker/timers/schedule.py",
-        "        if len(stretches) > 1:\n",
-        "        if not stretches:\n",
-        300,
-    ),
-    Planted(
-        "what was delivered under two clocks is not found again after a start",
-        ENGINE + "broker/timers/schedule.py",
-        'for one in state.get("stretches", [(0, None)])]',
-        "for one in [(0, None)] if state]",
-        300,
-    ),
-    Planted(
         "a leader acknowledges a record that no other member has",
         ENGINE + "failover/brokers.py",
         "position=limit if self._settings.synchronous else in_time)",
@@ -426,27 +412,11 @@ PLANTED = (
         of_set=True,
     ),
     Planted(
-        "a member of an asynchronous set leads that is not in sync",
-        ENGINE + "failover/machine.py",
-        '    if r.uuid not in state.isr:\n        return "this member is not',
-        '    if r.synchronous and r.uuid not in state.isr:\n        return "this member is not',
-        300,
-        of_set=True,
-    ),
-    Planted(
         "of an old leader's tail one epoch too much stays",
         ENGINE + "failover/truncation.py",
         "            return min(end, starts[one.epoch][1])",
         "            return max(end, starts[one.epoch][1])",
         150,
-        of_set=True,
-    ),
-    Planted(
-        "a member takes the tables of a machine that does not have its log",
-        ENGINE + "broker/slave_sync.py",
-        "        while offset >= 0:\n",
-        "        while offset < -1:\n",
-        300,
         of_set=True,
     ),
     Planted(
