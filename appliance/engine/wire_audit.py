@@ -14,8 +14,7 @@ Floods: in each minute a limited number of acts of one address, kind and result 
 counted, and each count becomes one act (`more`) at the end of the minute or at the engine's stop. The last act in full
 notes that counting starts, so a kill within that minute leaves a trace, too.
 
-Apart from the journals of lines (`journal_file.py`): lines have numbers instead of checksums, and files are closed and
-deleted, never written anew.
+Unlike those of the journals, its lines have numbers instead of checksums, and no file is written anew.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ import msgspec
 
 from .clock import Clock
 from .disk import Disk
+from .journal_file import AppendedLines
 from .own_files import FILE_MODE
 from .service_thread import ServiceThread
 from .wire_act import DONE, FileHead, WireAct, decode_act, read_acts
@@ -90,8 +90,7 @@ class WireAudit(ServiceThread):
         self._refused_seen = 0
         self._sums: dict[tuple[str, str, str], int] = {}
         # Owned by the thread, and by open() and stop() before and after it.
-        self._fd = -1
-        self._end = 0
+        self._file: AppendedLines | None = None
         self._first = 1
         self._unwritten: list[WireAct] = []
         self.failure: str | None = None
@@ -219,18 +218,18 @@ class WireAudit(ServiceThread):
             logger.error("wire audit: the file has no valid head, setting it aside path=%s", aside)
             self._disk.rename(self._path, aside)
         is_new = head is None
+        file = self._file = AppendedLines("wire audit", self._path, self._disk)
         if head is None:
             head = self._following_old() or FileHead(os.urandom(8).hex(), 1)
-            self._begin_file(head)
+            file.begin(_head_line(head))
             lines = []
         else:
-            self._fd = self._disk.open(self._path)
-            os.fchmod(self._fd, FILE_MODE)
-            self._end = sum(len(line) for line in raw.splitlines(keepends=True) if line.endswith(b"\n"))
-            if self._end < len(raw):
-                logger.warning("wire audit: cut a torn last line bytes=%d", len(raw) - self._end)
-                self._disk.truncate(self._fd, self._end)
-            self._disk.fdatasync(self._fd)
+            os.fchmod(file.fd, FILE_MODE)
+            torn = len(raw) - raw.rfind(b"\n") - 1
+            if torn:
+                logger.warning("wire audit: cut a torn last line bytes=%d", torn)
+                file.cut(len(raw) - torn)
+            file.sync()
         self.series = head.series
         self._first = head.first
         # A damaged line had a number, too, which the next act must not get.
@@ -246,26 +245,6 @@ class WireAudit(ServiceThread):
             return None
         head, acts, _ = read_acts(files[-1][1])
         return head and FileHead(head.series, max((act.n for act in acts), default=head.first - 1) + 1)
-
-    def _begin_file(self, head: FileHead) -> None:
-        """Make a new file to write to. Close the previous one by renaming it, unless that has been done."""
-        fresh = self._path.with_name(f"{self._path.name}.new")
-        fd = self._disk.open(fresh, create=True)
-        try:
-            line = msgspec.json.encode(head) + b"\n"
-            self._disk.truncate(fd, 0)
-            self._disk.write_all(fd, line, 0)
-            self._disk.fdatasync(fd)
-            if self._fd >= 0 and self._disk.exists(self._path):
-                self._disk.rename(self._path, self._directory / f"{self._stem}-{self._first:020d}.jsonl")
-            self._disk.rename(fresh, self._path)
-            self._disk.sync_directory(self._directory)
-        except OSError:
-            self._disk.close(fd)
-            raise
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-        self._fd, self._end, self._first = fd, len(line), head.first
 
     # --- the thread
 
@@ -288,31 +267,30 @@ class WireAudit(ServiceThread):
             return
         acts = [msgspec.structs.replace(act, n=self.last + 1 + k) for k, act in enumerate(self._unwritten)]
         data = b"".join(msgspec.json.encode(act) + b"\n" for act in acts)
+        assert self._file is not None, "`open` comes first"
         try:
-            if self._end > MAX_FILE_BYTES:
-                self._roll()
-            self._disk.write_all(self._fd, data, self._end)
-            self._disk.fdatasync(self._fd)
+            if self._file.size > MAX_FILE_BYTES:
+                self._roll(self._file)
+            self._file.append(data)  # what fails stays in memory, and is written again
         except OSError as error:
             if self.failure is None:
                 logger.error("wire audit: cannot be written, trying again path=%s: %s", self._path, error)
             self.failure = error.strerror or str(error)
-            try:  # the acts are still in memory and are written again
-                self._disk.truncate(self._fd, self._end)
-            except OSError as second:
-                logger.error("wire audit: cannot be cut path=%s: %s", self._path, second)
             return
-        self._end += len(data)
         self._unwritten = []
         self.failure = None
         self.last = acts[-1].n
         for act in acts:
             _log(act)
 
-    def _roll(self) -> None:
+    def _roll(self, file: AppendedLines) -> None:
         """Close this file and begin the next one. Beyond MAX_OLD_FILES delete the oldest, and record that as an act."""
         with self._files_lock:
-            self._begin_file(FileHead(self.series, self.last + 1))
+            file.begin(
+                _head_line(FileHead(self.series, self.last + 1)),
+                aside=self._directory / f"{self._stem}-{self._first:020d}.jsonl",
+            )
+            self._first = self.last + 1
             files = self._files()
             surplus = files[: max(0, len(files) - 1 - MAX_OLD_FILES)]
             lost = 0
@@ -334,12 +312,16 @@ class WireAudit(ServiceThread):
     def stop(self, deadline: float = 5.0) -> bool:
         """End the thread, write the rest, close the file."""
         ended = super().stop(deadline)
-        if self._fd >= 0 and ended:
+        if self._file is not None and ended:
             self.work(last=True)
             self.work()
-            self._disk.close(self._fd)
-            self._fd = -1
+            self._file.close()
+            self._file = None
         return ended
+
+
+def _head_line(head: FileHead) -> bytes:
+    return msgspec.json.encode(head) + b"\n"
 
 
 def _log(act: WireAct) -> None:
