@@ -110,7 +110,7 @@ class BrokerParts:
         )
         group_views = GroupViews(sources, broker.locks, system.broker_name, waiting.retries_waiting)
         clients = ClientViews(broker.clients)
-        transactions = _transactions(broker)
+        transactions = TransactionViews(store, topics, broker.transactions, partial(_producers, broker))
         copies = MessageCopies(topics, store)
         stories = MessageStories(
             sources,
@@ -239,16 +239,7 @@ class BrokerParts:
             store, topics, options, broker.cleaning, pool, lambda: broker.deleted_unread.rows
         )
         self.imports = MessageImport(topics, broker.sending.appends, lambda: broker.sending.properties.added, options)
-        self.sender = TestSender(
-            topics,
-            broker.sending.appends,
-            lambda: broker.sending.properties.added,
-            store.store_host,
-            options,
-            broker.sending.levels,
-            broker.transactions.half_appends,
-            broker.sending.places,
-        )
+        self.sender = TestSender(topics, broker.sending, broker.transactions.half_appends, store.store_host, options)
         self.tails = Tails(store, topics, sampler.index, schemas.reader)
         self.backups = Backups(store)
         self.report_inputs = ReportInputsView(store, topics, lag, options, lambda: broker.deleted_unread.rows)
@@ -275,22 +266,6 @@ def _names(broker: Broker, options: Options, system: SystemView) -> BrokerNames:
 def _producers(broker: Broker, group: str) -> int:
     """Return the number of connected members of a producer group."""
     return len(broker.clients.producer_channels(group))
-
-
-def _transactions(broker: Broker) -> TransactionViews:
-    return TransactionViews(
-        broker.store,
-        broker.transactions.open_halves,
-        broker.transactions.check,
-        partial(_producers, broker),
-        broker.topics,
-        broker.transactions.resolved,
-        broker.transactions.acts.journal,
-        broker.transactions.resume,
-        lambda: broker.transactions.decisions.counts,
-        broker.transactions.settings,
-        broker.transactions.check.clock,
-    )
 
 
 def _forget_routes(namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> Callable[[Sequence[str]], None]:

@@ -336,7 +336,6 @@ class Tails:
         InvalidInput (tags, key, expression, one_in, per_second).
         """
         wanted = Wanted(topic, tags, key, expression, one_in, per_second, body_chars)
-        """Begin a tail; None if only the checks are made. Raises NotFound and InvalidInput."""
         check_wanted(wanted)
         width = partial(self._width, wanted.topic)
         if width() is None:

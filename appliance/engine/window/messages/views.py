@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...cursors import decode_cursor, encode_cursor
 from ...errors import InvalidInput, NotFound
-from ...filter.query import Query
 from ...protocol.compression import compression_of
 from ...protocol.message_id import decode_offset_id, encode_host, encode_offset_id
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
@@ -162,7 +161,8 @@ class MessageViews:
             if query is None:
                 found = self._walk(topic, at, limit, reader, make_row or row_of, budget)
             else:
-                found = self._look(topic, at, limit, reader, make_row or row_of, budget, query, patient)
+                look = MessageLook(self._store, reader, query, self._schema_of, patient)
+                found = self._look(topic, at, limit, reader, make_row or row_of, budget, look)
             at = found.cursor
             ended = at.seen >= at.total
             return m.MessagePage(
@@ -294,11 +294,9 @@ class MessageViews:
         reader: QueueReader,
         make_row: Callable[[Record], Any],
         budget: Pace,
-        query: Query,
-        patient: bool,
+        look: MessageLook,
     ) -> _Found:
         """As `_walk`, with only the messages that match a filter."""
-        look = MessageLook(self._store, reader, query, self._schema_of, patient)
         rows: list[Any] = []
         position, scanned, size_seen, skipped, undecided = cursor.position, 0, 0, 0, 0
         truncated, ended = False, True
