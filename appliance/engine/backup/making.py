@@ -65,11 +65,12 @@ class Spared(NamedTuple):
 
 
 class LogEnd(NamedTuple):
-    """What a broker knows of the log's end. at: called once the progress files are copied; returns the published end.
-    keeping: called with a function that returns the offset from which on the log is still needed; returns a context
-    manager that keeps the cleaner from it. Without it every file of the log is opened first, and stays readable when it
-    is deleted. spared: for a running broker, which would delete messages before their time, and then refuse sends, if
-    the backup filled its disk."""
+    """The end of a log, and how its files are kept meanwhile.
+
+    at: called once the progress files are copied; returns the published end. keeping: called with a function that
+    returns the offset from which on the log is still needed; returns a context manager that keeps the cleaner from it.
+    Without it every file of the log is opened first, and stays readable when it is deleted. spared: for a running
+    broker, which would delete messages before their time, and then refuse sends, if the backup filled its disk."""
 
     at: Callable[[], int]
     keeping: Callable[[Callable[[], int]], AbstractContextManager[object]] | None = None

@@ -33,7 +33,7 @@ from .health.broker_checks import BrokerChecks
 from .health.checks import Checks
 from .health.disk_room import DiskRoom
 from .health.lateness import Lateness
-from .health.needs import Needs
+from .health.needs import Needs, at_quota
 from .health.overview import OverviewView, Standing
 from .health.unread_deletion import UnreadDeletion
 from .messages.copies import MessageCopies
@@ -172,7 +172,8 @@ class BrokerParts:
         )
         lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
         unread = UnreadDeletion(sources, lateness, disk, options)
-        needs = Needs(sources, lateness, stuck, disk, options, replication, unread, users_at_quota)
+        others = (replication.of_set, stuck.findings, lambda: at_quota(users_at_quota()))
+        needs = Needs(sources, lateness, disk, options, unread, others)
         standing = Standing(lag, group_views, clients, checks, needs)
         live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
         sampler.after_sample.append(live.refresh)
