@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop
 
 from ... import runtime
 from ...engine.errors import Conflict, NotFound, Unavailable
-from ..audit.log import audit, record
+from ..audit.log import Actor, audit, record
 from ..models import User, now_ms
 from ..sign_in.identity import names_for
 from .job import Job, JobFolder, Told, ids_in, new_id
@@ -327,6 +327,6 @@ def find(user: Any, job_id: str) -> Job:
 def write_down(job: Job, action: str, after: dict[str, Any], result: str = "done", request_id: str = "") -> None:
     """Write an entry to the audit log in the name of the user who started the job."""
     record(
-        action, job.target or job.id, after={"job": job.id, "kind": job.kind, **after}, result=result,
-        actor=job.who, actor_kind=job.who_kind, address=job.address, request_id=request_id,
+        action, job.target or job.id, after={"job": job.id, "kind": job.kind, **after},
+        by=Actor(job.who, job.who_kind, job.address, request_id), result=result,
     )  # fmt: skip

@@ -31,6 +31,7 @@ from spark_reports.snapshot import Snapshot
 from ... import runtime
 from ...engine.errors import AdminError
 from ...engine.service_thread import ServiceThread
+from ..audit.log import Actor
 from ..audit.log import record as write_down
 from ..history import series
 from ..jobs.job import AUDIT_RESULTS, new_id
@@ -288,8 +289,7 @@ class ReportRunner(ServiceThread):
         after |= {"why": record.error} if record.error else {"rows": record.rows}
         with suppress(DatabaseError, OSError):
             write_down(
-                "reports.run_end", record.id, None, after, result=AUDIT_RESULTS[state], actor="reports",
-                actor_kind="system",
+                "reports.run_end", record.id, None, after, by=Actor("reports", "system"), result=AUDIT_RESULTS[state]
             )  # fmt: skip
         records.clear(record.id)
         records.prune()

@@ -52,7 +52,7 @@ from .process.retention import RetentionPart
 from .process.system import SystemView
 from .replicas.quarantine import Quarantine
 from .replicas.replica_set import ReplicaSet
-from .replicas.views import ReplicationView
+from .replicas.views import AsMaster, ReplicationView
 from .sources import Sources
 from .topics.clean_ups import CleanUps
 from .topics.commands import TopicCommands
@@ -127,10 +127,8 @@ class BrokerParts:
         replication = ReplicationView(
             store,
             options,
-            broker.replication,
+            AsMaster(broker.replication, broker.replicated, broker.ha_address),
             broker.follower,
-            broker.replicated,
-            broker.ha_address,
             broker.role,
             replica_set,
         )
