@@ -34,6 +34,7 @@ from ...protocol.properties import (
     java_hash,
 )
 from ..options import Options
+from ..refusals import require_within
 from ..sentences import say
 from .snapshots import SentMessage
 
@@ -117,10 +118,7 @@ class TestSender:
                 raise InvalidInput("sharding_key", say("queue_or_key"))
             queue_id = abs(java_hash(sharding_key)) % queues  # as the clients' SelectMessageQueueByHash
         place = Place(topic, secrets.randbelow(queues) if queue_id is None else queue_id)
-        if not 0 <= delay_level <= self._levels.highest:
-            raise InvalidInput(
-                "delay_level", say("out_of_range", field="delay_level", low=0, high=self._levels.highest)
-            )
+        require_within("delay_level", delay_level, 0, self._levels.highest)
         if delay_level and deliver_at_ms is not None:
             raise InvalidInput("deliver_at_ms", say("level_or_time"))
         if half_of:

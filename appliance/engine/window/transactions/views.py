@@ -27,6 +27,7 @@ from ...store.record_reader import Missing, StoredRecord
 from ..figures.measures import Budget
 from ..messages.queue_reader import Entry, QueueReader
 from ..messages.views import row_of
+from ..refusals import require_within
 from ..sentences import Sentence, say
 from ..topics.views import host_text
 from .snapshots import (
@@ -128,7 +129,7 @@ class TransactionViews:
         """
         wanted = Wanted(**filters)
         begin = time.monotonic()
-        _check_limit(limit)
+        require_within("limit", limit, 1, MAX_LIMIT)
         crc = crc32(repr(("open", wanted)).encode())
         at = 0 if cursor is None else _cursor_of(cursor, crc, 1)[0]
         walk = OpenWalk(self._store, self._halves, wanted, at, Budget(BUDGET_MS))
@@ -223,7 +224,7 @@ class TransactionViews:
         `open`."""
         wanted = Wanted(**filters)
         begin = time.monotonic()
-        _check_limit(limit)
+        require_within("limit", limit, 1, MAX_LIMIT)
         crc = crc32(repr(("discarded", wanted)).encode())
         queue = self._store.find_queue(DISCARDED_TOPIC, 0)
         end = 0 if queue is None else queue.max_offset
@@ -305,7 +306,7 @@ class TransactionViews:
         """
         wanted = Wanted(**filters)
         begin = time.monotonic()
-        _check_limit(limit)
+        require_within("limit", limit, 1, MAX_LIMIT)
         for field, value, choices in (("how", how, HOW.values()), ("by", by, BY.values())):
             if value is not None and value not in choices:
                 raise InvalidInput(field, say("one_of", field=field, choices=", ".join(choices)))
@@ -483,11 +484,6 @@ class OpenWalk:
                         half = None
                     self.scanned += 1
                     yield OpenHalf(offset, part[index] - 1, half)
-
-
-def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
 
 
 def _cursor_of(text: str, crc: int, count: int) -> tuple[int, ...]:
