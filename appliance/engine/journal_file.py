@@ -45,20 +45,19 @@ class AppendedLines:
             disk.sync_directory(path.parent)
 
     def read(self, most_bytes: int) -> bytes:
-        """Return the whole file as it is on the disk. Raises OSError; EFBIG if it has more than `most_bytes`."""
+        """Return the file as it is on the disk, one byte more than `most_bytes` if it is longer. Raises OSError."""
         # Lines of a process that died, or of a failed sync, may be in the page cache and not on the disk; from here on
         # all that is read is relied on.
         self.sync()
         self.disk.forget_cached(self.fd)
-        raw = self.disk.read(self.path, most_bytes + 1)
-        if len(raw) > most_bytes:
-            raise OSError(errno.EFBIG, f"it is larger than {most_bytes >> 20} MiB, so not ours")
-        return raw
+        return self.disk.read(self.path, most_bytes + 1)
 
     def load(self, take: Callable[[bytes], bool]) -> bool:
         """Pass each line to `take`, which returns True if the line is whole. Return True if the file has to be written
         anew before anything is appended, because of other lines or a torn last one. Raises OSError."""
         raw = self.read(MOST_READ_BYTES)
+        if len(raw) > MOST_READ_BYTES:
+            raise OSError(errno.EFBIG, f"it is larger than {MOST_READ_BYTES >> 20} MiB, so not ours")
         lines = raw.split(b"\n")
         damaged = 0
         for line in lines[:-1]:

@@ -219,8 +219,8 @@ class JobJournal:
         self.close(job)
         file = self._opened(job)
         try:
-            data = file.read(MOST_BYTES + 1)
-            lines, good = read_lines(_bounded(data))
+            data = _bounded(file.read(MOST_BYTES))
+            lines, good = read_lines(data)
             state = state_of(lines)
             file.begin(data[:good])
         except BaseException:
