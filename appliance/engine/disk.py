@@ -130,6 +130,10 @@ class Disk:
             raise
         return fd
 
+    def make_private(self, fd: int) -> None:
+        """Leave a file to this user only, whoever made it."""
+        os.fchmod(fd, FILE_MODE)
+
     def close(self, fd: int) -> None:
         os.close(fd)
 
@@ -367,6 +371,7 @@ class Disk:
                 self.fdatasync(fd)
             if aside is not None and self.exists(path):
                 self.rename(path, aside)
+                self.sync_directory(path.parent)  # a crash must not leave the second rename without the first
             self.rename(temporary, path)
             if durable:
                 self.sync_directory(path.parent)

@@ -24,6 +24,7 @@ import os
 import re
 import threading
 from collections import deque
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,7 +33,6 @@ import msgspec
 from .clock import Clock
 from .disk import Disk
 from .journal_file import AppendedLines
-from .own_files import FILE_MODE
 from .service_thread import ServiceThread
 from .wire_act import DONE, FileHead, WireAct, decode_act, read_acts
 
@@ -170,16 +170,17 @@ class WireAudit(ServiceThread):
             files = self._files()
             for (_, path), (following, _) in pairwise(files):
                 if following <= n + 1:
-                    path.unlink(missing_ok=True)
+                    self._delete(path)
 
     def _files(self) -> list[tuple[int, Path]]:
         """Return (number of its first act, file), oldest first; the last one is the file that is written to."""
-        found = []
-        for path in self._directory.glob(f"{self._stem}-*.jsonl"):
-            match = self._old.match(path.name)
-            if match:
-                found.append((int(match[1]), path))
+        matches = map(self._old.match, self._disk.file_names(self._directory))
+        found = [(int(match[1]), self._directory / match[0]) for match in matches if match]
         return [*sorted(found), (self._first, self._path)]
+
+    def _delete(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            self._disk.unlink(path)
 
     def _read(self, n: int, last: int, limit: int) -> list[WireAct]:
         found: list[WireAct] = []
@@ -188,31 +189,39 @@ class WireAudit(ServiceThread):
             if index + 1 < len(files) and files[index + 1][0] <= n + 1:
                 continue
             known, name, position = self._read_to
-            try:
-                with open(path, "rb") as file:
-                    if known == n + len(found) and name == path.name:
-                        file.seek(position)
-                    else:
-                        file.readline()
-                    while len(found) < limit and (line := file.readline()).endswith(b"\n"):
-                        act = decode_act(line)
-                        if act is None or act.n <= n:
-                            continue
-                        if act.n > last:
-                            return found
-                        found.append(act)
-                        if path == self._path:
-                            self._read_to = (act.n, path.name, file.tell())
-            except FileNotFoundError:
-                continue
+            begin = position if known == n + len(found) and name == path.name else 0
+            raw = self._rest(path, begin)
+            at = 0 if begin else raw.find(b"\n") + 1  # behind the head
+            while len(found) < limit and (end := raw.find(b"\n", at) + 1):
+                act = decode_act(raw[at:end])
+                at = end
+                if act is None or act.n <= n:
+                    continue
+                if act.n > last:
+                    return found
+                found.append(act)
+                if path == self._path:
+                    self._read_to = (act.n, path.name, begin + at)
         return found
+
+    def _rest(self, path: Path, begin: int) -> bytes:
+        """Return a file's bytes from `begin` on; none if it was deleted."""
+        try:
+            fd = self._disk.open(path, read_only=True)
+        except FileNotFoundError:
+            return b""
+        try:
+            return self._disk.pread(fd, self._disk.size(fd) - begin, begin)
+        finally:
+            self._disk.close(fd)
 
     # --- before the thread
 
     def open(self) -> None:
         """Open the file and continue behind its last whole line. Raises OSError."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        head, lines, raw = read_acts(self._path)
+        self._disk.make_directory(self._directory)
+        raw = self._disk.read_if_any(self._path) or b""
+        head, lines = read_acts(raw)
         if head is None and raw:
             aside = self._path.with_name(f"{self._stem}.damaged")
             logger.error("wire audit: the file has no valid head, setting it aside path=%s", aside)
@@ -224,7 +233,7 @@ class WireAudit(ServiceThread):
             file.begin(_head_line(head))
             lines = []
         else:
-            os.fchmod(file.fd, FILE_MODE)
+            self._disk.make_private(file.fd)
             torn = len(raw) - raw.rfind(b"\n") - 1
             if torn:
                 logger.warning("wire audit: cut a torn last line bytes=%d", torn)
@@ -243,7 +252,7 @@ class WireAudit(ServiceThread):
         files = self._files()[:-1]
         if not files:
             return None
-        head, acts, _ = read_acts(files[-1][1])
+        head, acts = read_acts(self._disk.read(files[-1][1]))
         return head and FileHead(head.series, max((act.n for act in acts), default=head.first - 1) + 1)
 
     # --- the thread
@@ -291,13 +300,14 @@ class WireAudit(ServiceThread):
                 aside=self._directory / f"{self._stem}-{self._first:020d}.jsonl",
             )
             self._first = self.last + 1
+            self._read_to = (0, "", 0)  # a place in the file that was closed
             files = self._files()
             surplus = files[: max(0, len(files) - 1 - MAX_OLD_FILES)]
             lost = 0
             for k, (first, path) in enumerate(surplus):
                 end = files[k + 1][0]
                 lost += max(0, end - max(first, self._taken + 1))
-                path.unlink(missing_ok=True)
+                self._delete(path)
         if lost:
             logger.warning("wire audit: deleted the oldest acts, no console took them over count=%d", lost)
             note = WireAct(at_ms=self._clock.wall_ms(), host="", action="wire_audit.drop", after={"entries": lost})
