@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
+from ..allocation import Allocation, average
 from ..errors import ClientError
 from ..message import MessageQueue, ReceivedMessage
 from ..wire import RETRY_PREFIX, RemotingCommand, ResponseCode
@@ -134,10 +135,11 @@ class PushGroup(Group[PushHeld]):
         handling: Handling,
         offsets: OffsetFile | None,
         dispatch: Callable[[PushHeld | Direct], None],
+        allocation: Allocation = average,
     ) -> None:
         """offsets: of a broadcasting consumer, which has all queues for itself; None for one that shares. dispatch:
         takes a queue with messages that wait; called with the lock held, as wake is when the last handler has ended."""
-        super().__init__(group, client, begin=begin, wake=wake)
+        super().__init__(group, client, begin=begin, wake=wake, allocation=allocation)
         self._cache, self._cache_bytes, self._batch, self._most_retries, self._handler_timeout = handling
         self._offsets = offsets
         self._dispatch = dispatch
