@@ -19,7 +19,9 @@ from appliance.engine.protocol.message_id import encode_offset_id
 from appliance.engine.protocol.request_kinds import BROKER, KINDS
 from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from appliance.engine.window.window import Window
+from appliance.engine.wire_act import WireAct
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields
+from tests.support.tls import client_context, make_pair
 from tests.support.waiting import wait_for
 
 ROOT = ("root", "the first one's secret")
@@ -97,6 +99,12 @@ def start(tmp_path):
 @pytest.fixture
 def site(start) -> Site:
     return start()
+
+
+def given_acts(site: Site) -> list[WireAct]:
+    """Return the entries of the audit log about secrets that were given."""
+    _, acts = site.running.engine.wire_audit.after("", 0)
+    return [act for act in acts if act.action == "wire-user.give"]
 
 
 def send(peer: Peer, topic: str, body: bytes = b"x", **fields: Any) -> RemotingCommand:
@@ -507,6 +515,56 @@ def test_mqadmins_requests_and_their_odd_cases(site):
     assert ask(CODE.AUTH_CREATE_ACL, {"subject": "ann"}, b"{}").code == 29
     assert ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann"}).code == 0
     assert ask(CODE.AUTH_GET_ACL, {"subject": "User:ann"}).body == b""
+
+
+def test_secrets_leave_only_by_the_option_for_a_super_user_over_tls_or_on_this_machine(start, tmp_path):
+    certificate, key = make_pair(tmp_path)
+    tls = {"tls_mode": "permissive", "tls_cert_file": str(certificate), "tls_key_file": str(key)}
+    site = start(auth_give_secrets=True, proxy_protocol_from="127.0.0.2", **tls)
+    site.make(ANN, "Topic:Orders Pub")
+    host, _, port = site.address.rpartition(":")
+
+    def far(user: tuple[str, str], header: bytes, over_tls: bool = False) -> Peer:
+        peer = site.peer(user)
+        peer.sock.close()
+        peer.sock = socket.create_connection((host, int(port)), 60, source_address=("127.0.0.2", 0))
+        peer.sock.sendall(header)
+        if over_tls:
+            peer.sock = client_context().wrap_socket(peer.sock)
+        return peer
+
+    def passwords(peer: Peer) -> list[str | None]:
+        one = peer.ask(CODE.AUTH_GET_USER, {"username": ANN[0]})
+        listed = peer.ask(CODE.AUTH_LIST_USER)
+        if one.code:
+            assert (one.code, one.body, listed.code, listed.body) == (16, b"", 16, b"")
+            return []
+        return [told.get("password") for told in (json.loads(one.body), *json.loads(listed.body))]
+
+    given, kept = [ANN[1], ANN[1], ROOT[1]], [None, None, None]
+    header = b"PROXY TCP4 10.7.0.1 10.0.0.1 1 2\r\n"
+    assert passwords(site.root) == given
+    assert passwords(far(ROOT, header)) == kept
+    assert passwords(far(ROOT, b"PROXY TCP4 127.0.0.1 10.0.0.1 1 2\r\n")) == kept
+    assert passwords(far(ROOT, header, over_tls=True)) == given
+    assert passwords(site.peer(ANN)) == passwords(far(ANN, header, over_tls=True)) == []
+    wait_for(lambda: len(given_acts(site)) == 4, "four entries of the audit log")
+    acts = given_acts(site)
+    assert [(act.host, act.target, act.after) for act in acts] == [
+        (address, target, {"byUser": "root"}) for address in ("127.0.0.1", "10.7.0.1") for target in ("ann", "*")
+    ]
+    site.stop()
+    assert passwords(start(**tls).peer(ROOT)) == kept
+
+
+def test_a_user_that_was_read_is_made_elsewhere_as_copy_user_does_it(start):
+    site = start(auth_give_secrets=True)
+    site.make(ANN)
+    told = site.root.ask(CODE.AUTH_GET_USER, {"username": ANN[0]}).body
+    assert site.root.ask(CODE.AUTH_DELETE_USER, {"username": ANN[0]}).code == 0
+    assert site.root.ask(CODE.AUTH_CREATE_USER, {"username": ANN[0]}, told).code == 0
+    assert site.allow(ANN[0], "Topic:Orders Pub").code == 0
+    assert send(site.peer(ANN), "Orders").code == 0
 
 
 def test_the_check_of_an_address_knows_a_broker_that_asks_who_it_is(site):
