@@ -11,11 +11,12 @@ import time
 
 from ..errors import StartError
 from ..named_tuple import NamedTuple
+from ..regular_file import open_regular
 
 logger = logging.getLogger(__name__)
 
-#: Longest PEM file that is read for the fingerprint.
-_MOST_BYTES = 1 << 20
+#: Longest PEM file of a certificate or a key, and of authorities or their lists: OpenSSL reads a file to its end.
+_MOST_BYTES, _MOST_AUTHORITIES_BYTES = 1 << 20, 64 << 20
 #: X509_V_FLAGNO_CHECK_TIME of OpenSSL (x509_vfy.h), which Python has no name for.
 _NO_CHECK_TIME = 0x200000
 FIRST_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -232,7 +233,7 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
 def _check_clients(pair: Pair, mode: ssl.VerifyMode, file: str) -> None:
     """Have clients' certificates checked; this broker's own is good as well. Raises ValueError."""
     context = pair.context
-    if FIRST_CERTIFICATE.search(_read("tlsClientCaFile", file)) is None:
+    if FIRST_CERTIFICATE.search(_read("tlsClientCaFile", file, _MOST_AUTHORITIES_BYTES)) is None:
         raise ValueError(f"tlsClientCaFile={file} has no certificate in PEM form")
     try:
         context.load_verify_locations(file)
@@ -249,7 +250,7 @@ def _check_clients(pair: Pair, mode: ssl.VerifyMode, file: str) -> None:
 def _check_revoked(context: ssl.SSLContext, file: str) -> None:
     """Have certificates refused that are on their authority's list, and those of an authority whose list is not in the
     file or has run out. Raises ValueError."""
-    if "-----BEGIN X509 CRL-----" not in _read("tlsClientCrlFile", file):
+    if "-----BEGIN X509 CRL-----" not in _read("tlsClientCrlFile", file, _MOST_AUTHORITIES_BYTES):
         raise ValueError(f"tlsClientCrlFile={file} has no list of revoked certificates in PEM form")
     authorities = context.cert_store_stats()["x509"]
     try:
@@ -308,9 +309,13 @@ def _shake_hands(serving: ssl.SSLContext, checking: ssl.SSLContext, to_the_end: 
     return client
 
 
-def _read(name: str, path: str) -> str:
+def _read(name: str, path: str, most: int = _MOST_BYTES) -> str:
+    """Return a file's text. Raises ValueError if it cannot be read, or is longer."""
     try:
-        with open(path, "rb") as file:
-            return file.read(_MOST_BYTES).decode("ascii", "replace")
+        with open_regular(path) as file:
+            data = file.read(most + 1)
     except OSError as error:
         raise ValueError(f"{name}={path} cannot be read: {error.strerror}") from None
+    if len(data) > most:
+        raise ValueError(f"{name}={path} is longer than {most >> 20} MiB")
+    return data.decode("ascii", "replace")
