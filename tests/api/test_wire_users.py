@@ -59,6 +59,7 @@ def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
     [row] = answer_of(root.get("/wire-users/shop/entries"))["items"]
     assert row == {"policy": "Custom", "resource": "Topic:orders/eu*", "actions": ["Pub", "Sub"],
                    "sources": ["10.0.0.0/8"], "decision": "Allow"}  # fmt: skip
+    assert answer_of(root.get("/wire-users/shop/comparison")) == {"rows": [], "complete": True}
     asked = "/wire-users/shop/decision?action=Pub&resource=Topic:orders%2Feu-1&address="
     assert answer_of(root.get(asked + "10.0.0.1"))["allowed"]
     refused = answer_of(root.get(asked + "192.0.2.1"))
@@ -175,6 +176,7 @@ def test_mistakes_are_told_by_field(root, book: Book):
         assert error["field"] == field
     problem_of(root.ask("POST", "/wire-users/shop/acts/bless"), 422, "invalid_input")
     problem_of(root.get("/wire-users/shop/decision?action=Pub&resource=a"), 422, "invalid_input")
+    problem_of(root.get("/wire-users/nobody/comparison"), 404, "wire_user_not_found")
 
 
 def test_without_access_control_there_are_none(root):

@@ -181,6 +181,19 @@ def test_a_question_shows_the_entry_that_decides_and_those_that_lost(admin, wind
     assert (wrong.status_code, "Name one topic" in text_of(wrong)) == (422, True)
 
 
+def test_a_question_and_a_page_say_what_rocketmq_would_decide_otherwise(admin, window):
+    made(admin, "shop")
+    address = reverse("wire_user_compare", args=["shop"])
+    assert "Nothing: it would decide the same." in text_of(admin.get(address))
+    entry(admin, "shop", "Topic:orders", decision="Deny")
+    asked = {"action": "Pub", "resource": "Topic:orders", "address": "10.0.0.1"}
+    assert "RocketMQ 5.3.3 would say the same." in text_of(admin.get(reverse("wire_user", args=["shop"]), asked))
+    entry(admin, "shop", "Topic:*", actions=["All"])
+    page = text_of(admin.get(reverse("wire_user", args=["shop"]), asked))
+    assert "RocketMQ 5.3.3 would allow it, by the entry for Topic:*." in page
+    assert "Topic:orders Pub 203.0.113.250 refused Topic:orders allowed Topic:*" in text_of(admin.get(address))
+
+
 def test_who_may_do_something_is_a_page(admin, window):
     made(admin, "shop")
     entry(admin, "shop", "Topic:orders", actions=["Pub", "Get"])

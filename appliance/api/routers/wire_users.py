@@ -14,7 +14,7 @@ from ninja import Path, Query, Router
 from ... import runtime
 from ...console.users.user_acts import require_not_more
 from ...console.users.wire_user_views import BUTTONS, DELETED, ENTRY_DELETED, ENTRY_SET, SET
-from ...engine.window.access.snapshots import Decision, WireUser, WireUserChange
+from ...engine.window.access.snapshots import Comparison, Decision, WireUser, WireUserChange
 from .. import auth
 from ..changes import DryRun, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
@@ -152,6 +152,13 @@ def decide(
     """Whether a user may do something, the entry that decides, and those that do not."""
     auth.require_all_names(request)
     return runtime.window().users.decide(name, action, resource, address)
+
+
+@router.get("/wire-users/{name}/comparison", response=Comparison)
+def compare(request: HttpRequest, name: str) -> Any:
+    """What RocketMQ 5.3.3 would decide otherwise by a user's entries, for each name and prefix in them."""
+    auth.require_all_names(request)
+    return runtime.window().users.compare(name)
 
 
 @router.get("/wire-users/{name}/entries", response=EntryList)

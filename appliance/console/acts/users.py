@@ -121,6 +121,9 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET wire-users/<name>/decision", "policy check USER",
              "Whether it may: --action Pub --resource Topic:orders --address 10.0.0.5, and which entry decides.",
              query="action resource address")]),
+    Act("users.wire_user_views.wire_user_compare", "system/wire-users/<name:name>/compare/", ADMIN, calls=[
+        Call("GET wire-users/<name>/comparison", "policy compare USER",
+             "What RocketMQ 5.3.3 would decide otherwise by its entries.")]),
     # --- API tokens
     Act("users.token_views.tokens", "system/tokens/", VIEWER, names=OWN, calls=[
         Call("GET tokens", "token list", "API tokens.", query=PAGE,

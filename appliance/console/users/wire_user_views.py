@@ -317,6 +317,16 @@ def wire_user(request: HttpRequest, name: str) -> HttpResponse:
     return _page(request, name, EntryForm(initial=given))
 
 
+@require_safe
+@asks_the_engine
+@controlled
+def wire_user_compare(request: HttpRequest, name: str) -> HttpResponse:
+    """Show what RocketMQ 5.3.3 would decide otherwise by a user's entries."""
+    return render(
+        request, "wire_users/compare.html", {"name": name, "comparison": runtime.window().users.compare(name)}
+    )
+
+
 @require_POST
 @recent_login_required
 @asks_the_engine

@@ -212,6 +212,11 @@ TEMPLATES: dict[str, str | Plural] = {
     "decided_allow": _("The entry for %(resource)s decides: it allows."),
     "decided_deny": _("The entry for %(resource)s decides: it denies."),
     "decided_nothing": _("No entry fits, so it is refused."),
+    "apache_same": _("RocketMQ 5.3.3 would say the same."),
+    "apache_allow": _("RocketMQ 5.3.3 would allow it, by the entry for %(resource)s."),
+    "apache_deny": _("RocketMQ 5.3.3 would refuse it, by the entry for %(resource)s."),
+    "apache_nothing": _("RocketMQ 5.3.3 would refuse it: no entry fits there."),
+    "apache_untold": _("What RocketMQ 5.3.3 would say is not known: too many entries fit."),
     # needs you
     "dead_letters": ngettext_lazy("%(group)s has %(count)d dead letter.", "%(group)s has %(count)d dead letters."),
     "dead_letters_expire": ngettext_lazy(

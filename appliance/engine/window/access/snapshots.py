@@ -88,13 +88,38 @@ class JudgedRow:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """passes: the request goes through, as all do in report mode. entries: all that hold the resource, in the order in
-    which they are asked."""
+    which they are asked. apache: what RocketMQ 5.3.3 would say by the same entries."""
 
-    # entries: empty for a Super user and for one that is disabled.
+    # entries: empty for a Super user and for one that is disabled. apache_allowed: None if it is not known.
     allowed: bool
     passes: bool
     sentence: Sentence
     entries: tuple[JudgedRow, ...]
+    apache_allowed: bool | None
+    apache: Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """A question that RocketMQ 5.3.3 decides otherwise by the same entries. resource: as "Topic:orders", a name that
+    entries hold. by, apache_by: the resource of the entry that decides; "" if none fits."""
+
+    # actions: those of which it is so. address: the client's. apache_allowed: None if it is not known.
+    resource: str
+    actions: tuple[str, ...]
+    address: str
+    allowed: bool
+    by: str
+    apache_allowed: bool | None
+    apache_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """complete: these are all questions that RocketMQ 5.3.3 decides otherwise."""
+
+    rows: tuple[ComparedRow, ...]
+    complete: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from ...access.acts import (
     user_states,
     with_quotas,
 )
+from ...access.apache_order import ApachePolicies, Differing, differences
 from ...access.asked import Asked, of_group, of_topic
 from ...access.book import Account, Book, BookRefusal, User, creation, may_less, of_known
 from ...access.brake import Brake
@@ -29,7 +30,6 @@ from ...access.policies import (
     ALL,
     CREATE,
     CUSTOM,
-    DECIDES,
     DEFAULT,
     DELETE,
     GET,
@@ -43,7 +43,9 @@ from ...access.policies import (
     Entry,
     EntryError,
     How,
+    Policies,
     Resource,
+    Verdict,
     checked_entry,
     parse_resource,
     spelled_resource,
@@ -57,6 +59,8 @@ from ..snapshots import Difference, Page
 from ..tables import cut, page_of, sorted_by
 from .snapshots import (
     AccessRow,
+    ComparedRow,
+    Comparison,
     Decision,
     EntryRow,
     JudgedRow,
@@ -339,18 +343,64 @@ class WireUsers:
             return self._decision(False, say("decided_disabled", name=name))
         if account.is_super:
             return self._decision(True, say("decided_super", name=name))
-        user = self._book.get(name)
-        found = [] if user is None else user.policies.explain(asked.kind, asked.name, asked.actions, source)
-        rows = tuple(JudgedRow(_row(judged.policy, judged.entry), judged.why) for judged in found)
-        for row in rows:
-            if row.why == DECIDES:
-                allowed = row.entry.decision == "Allow"
-                key = "decided_allow" if allowed else "decided_deny"
-                return self._decision(allowed, say(key, resource=row.entry.resource), rows)
-        return self._decision(False, say("decided_nothing"), rows)
+        policies = Policies(account.custom, account.default)
+        question = asked.kind, asked.name, asked.actions, source
+        rows = tuple(JudgedRow(_row(judged.policy, judged.entry), judged.why) for judged in policies.explain(*question))
+        here, there = policies.decide(*question), ApachePolicies(account.custom, account.default).decide(*question)
+        if here.entry is None:
+            sentence = say("decided_nothing")
+        else:
+            key = "decided_allow" if here.is_allowed else "decided_deny"
+            sentence = say(key, resource=here.entry.resource)
+        return self._decision(here.is_allowed, sentence, rows, there, _said_by_apache(here, there))
 
-    def _decision(self, allowed: bool, sentence: Sentence, rows: tuple[JudgedRow, ...] = ()) -> Decision:
-        return Decision(allowed, allowed or self.mode == REPORT, sentence, rows)
+    def _decision(
+        self,
+        allowed: bool,
+        sentence: Sentence,
+        rows: tuple[JudgedRow, ...] = (),
+        there: Verdict | None = None,
+        apache: Sentence | None = None,
+    ) -> Decision:
+        """apache: None if 5.3.3 says the same."""
+        passes = allowed or self.mode == REPORT
+        if apache is None:
+            return Decision(allowed, passes, sentence, rows, allowed, say("apache_same"))
+        return Decision(allowed, passes, sentence, rows, None if there is None else there.is_allowed, apache)
+
+    def compare(self, name: str) -> Comparison:
+        """Return what RocketMQ 5.3.3 decides otherwise by a user's entries. NotFound."""
+        account = self._known(name)
+        return compared(account.custom, account.default)
+
+
+def compared(custom: tuple[Entry, ...], default: tuple[Entry, ...]) -> Comparison:
+    """Return what RocketMQ 5.3.3 decides otherwise by these entries."""
+    found, are_all = differences(custom, default)
+    return Comparison(tuple(map(_compared_row, found)), are_all)
+
+
+def _compared_row(one: Differing) -> ComparedRow:
+    here, there = one.here, one.there
+    return ComparedRow(
+        resource=one.resource,
+        actions=one.actions,
+        address=one.address,
+        allowed=here.is_allowed,
+        by="" if here.entry is None else here.entry.resource,
+        apache_allowed=None if there is None else there.is_allowed,
+        apache_by="" if there is None or there.entry is None else there.entry.resource,
+    )
+
+
+def _said_by_apache(here: Verdict, there: Verdict | None) -> Sentence:
+    if there is None:
+        return say("apache_untold")
+    if there.is_allowed == here.is_allowed and there.entry == here.entry:
+        return say("apache_same")
+    if there.entry is None:
+        return say("apache_nothing")
+    return say("apache_allow" if there.is_allowed else "apache_deny", resource=there.entry.resource)
 
 
 def _access_row(user: User, resource: Resource) -> AccessRow:
