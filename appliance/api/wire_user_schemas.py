@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ..console.system.plain_yaml import LONGEST_BYTES
 from ..engine.window.access.snapshots import (
     MOST_QUOTA_BYTES,
     MOST_QUOTA_CONNECTIONS,
@@ -36,6 +37,12 @@ class WireUserIn(In):
 
     name: str = Field(min_length=1, max_length=64)
     user_type: Literal["Super", "Normal"] = "Normal"
+
+
+class ImportIn(In):
+    """text: of plain_acl.yml, or of a file in conf/acl."""
+
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_BYTES)]
 
 
 class EntryIn(In):

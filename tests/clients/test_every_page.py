@@ -159,6 +159,7 @@ PAGES: dict[str, list[str]] = {
     "wire_access": ["/system/wire-access/", "/system/wire-access/?resource=Topic:orders&sort=-type"],
     "wire_refusals": ["/system/wire-refusals/", "/system/wire-refusals/?q=no-such&sort=count"],
     "wire_user_create": ["/create/wire-user/"],
+    "wire_import": ["/create/wire-users/"],
     "tokens": ["/system/tokens/"],
     "token_create": ["/system/tokens/new/"],
     "account": ["/account/"],

@@ -194,6 +194,32 @@ def test_a_question_and_a_page_say_what_rocketmq_would_decide_otherwise(admin, w
     assert "Topic:orders Pub 203.0.113.250 refused Topic:orders allowed Topic:*" in text_of(admin.get(address))
 
 
+ACCOUNTS = """
+accounts:
+- {accessKey: shop, secretKey: secret of Zq12 shop, topicPerms: [orders=PUB], whiteRemoteAddress: 10.0.0.5}
+- {accessKey: RocketMQ, secretKey: 12345678}
+"""
+
+
+def test_accounts_of_apaches_acl_are_imported_after_a_preview(admin, window):
+    address = reverse("wire_import")
+    assert "plain_acl.yml" in text_of(admin.get(address))
+    preview = admin.post(address, {"text": ACCOUNTS, "step": "preview"})
+    page = text_of(preview)
+    assert "shop would be made Normal Topic:orders allow Pub whiteRemoteAddress is not taken over" in page
+    assert "RocketMQ refused It is not taken over: this secret stands in public examples." in page
+    assert not [row for row in window.users.page().rows if row.name == "shop"]
+    ticket = re.search(r'name="ticket" value="([^"]+)"', preview.content.decode()).group(1)
+    done = admin.post(address, {"ticket": ticket, "step": "apply"})
+    assert "shop made Normal Topic:orders allow Pub" in text_of(done)
+    assert [entry.resource for entry in window.users.one("shop").entries] == ["Topic:orders"]
+    assert AuditEntry.objects.filter(action="wire-user.import", target="shop", result="done").count() == 1
+    assert admin.post(address, {"ticket": ticket, "step": "apply"}).status_code == 422, "it counts once"
+    wrong = [admin.post(address, {"text": text}) for text in ("a: [", "secretKey: &x\n- Zq12 *x", "a: 1")]
+    assert [answer.status_code for answer in wrong] == [422, 422, 422]
+    assert not any("Zq12" in answer.content.decode() for answer in (preview, done, *wrong))
+
+
 def test_who_may_do_something_is_a_page(admin, window):
     made(admin, "shop")
     entry(admin, "shop", "Topic:orders", actions=["Pub", "Get"])

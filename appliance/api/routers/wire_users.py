@@ -13,13 +13,24 @@ from ninja import Path, Query, Router
 
 from ... import runtime
 from ...console.users.user_acts import require_not_more
+from ...console.users.wire_imports import take
 from ...console.users.wire_user_views import BUTTONS, DELETED, ENTRY_DELETED, ENTRY_SET, SET
-from ...engine.window.access.snapshots import Comparison, Decision, WireUser, WireUserChange
+from ...engine.window.access.snapshots import Comparison, Decision, ImportReport, WireUser, WireUserChange
 from .. import auth
 from ..changes import DryRun, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
-from ..wire_user_schemas import AccessPage, EntryIn, EntryList, Policy, QuotasIn, RefusalPage, WireUserIn, WireUserPage
+from ..wire_user_schemas import (
+    AccessPage,
+    EntryIn,
+    EntryList,
+    ImportIn,
+    Policy,
+    QuotasIn,
+    RefusalPage,
+    WireUserIn,
+    WireUserPage,
+)
 
 router = Router(tags=["wire users"])
 
@@ -75,6 +86,13 @@ def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUse
         request, response, SET, body.name,
         lambda: runtime.window().users.create(**body.model_dump(), dry_run=dry_run, by=by(request)),
     ))  # fmt: skip
+
+
+@router.post("/wire-imports", response=ImportReport)
+def import_accounts(request: HttpRequest, body: ImportIn, dry_run: DryRun) -> Any:
+    """Make users of the wire of the accounts in a file of Apache's ACL 1.0. Those that exist stay as they are."""
+    _may_change(request, gives=True, dry_run=dry_run)
+    return take(request, body.text, dry_run=dry_run)
 
 
 @router.get("/wire-users/{name}", response=WireUser)

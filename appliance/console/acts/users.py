@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..users.roles import ADMIN, EVERYONE, SETUP, SETUP_ADMIN, VIEWER
-from .row import FORM, OWN, PAGE, SETTINGS, TIMES, WORD, Act, Also, Call
+from .row import DEFINITIONS, FORM, OWN, PAGE, SETTINGS, TIMES, WORD, Act, Also, Call
 
 _RIGHTS = "role may_read_bodies:bool may_export:bool topic_pattern group_pattern"
 
@@ -75,6 +75,10 @@ ROWS: tuple[Act | Also, ...] = (
     Act("users.wire_user_views.wire_user_create", "create/wire-user/", ADMIN, takes=FORM, calls=[
         Call("POST wire-users", "wire-user create NAME", "Make one; its secret is shown once. --type Normal or Super.",
              takes=SETTINGS, body="user_type=type", fixed="name={name}", dry_run=True)]),
+    Act("users.wire_user_views.wire_import", "create/wire-users/", ADMIN, takes=DEFINITIONS, calls=[
+        Call("POST wire-imports", "wire-user import FILE",
+             "Make users of Apache's plain_acl.yml, with a report; - for standard input.", takes=DEFINITIONS,
+             dry_run=True, shape="definitions")]),
     Act("users.wire_user_views.wire_user_act", "system/wire-users/<name:name>/act/", ADMIN, takes=FORM, calls=[
         Call("POST wire-users/<name>/acts/<act>", "wire-user enable NAME", "Take its requests again.", takes=WORD,
              dry_run=True),

@@ -23,7 +23,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from ..audit.log import audit
-from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status
+from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status, is_final
 from ..pages.engine_pages import (
     PAGE_SIZE,
     all_rows,
@@ -37,7 +37,9 @@ from ..pages.engine_pages import (
 from ..pages.words import WORDS
 from ..sign_in.forms import Form
 from ..sign_in.recent_login import recent_login_required
+from ..system.plain_yaml import LONGEST_BYTES
 from . import once
+from .wire_imports import take
 
 if TYPE_CHECKING:
     from ...engine.window.access.snapshots import WireUser, WireUserChange
@@ -100,6 +102,13 @@ BUTTONS = {
         is_danger=True,
     ),
 }
+
+
+class Unshown(forms.Textarea):
+    """A field whose text is not in the page that shows the form again."""
+
+    def format_value(self, value: Any) -> str:
+        return ""
 
 
 class WireUserForm(Form):
@@ -172,6 +181,17 @@ class QuotaForm(Form):
     pull_bytes = forms.IntegerField(label=gettext_lazy("Bytes pulled a second"), required=False, min_value=0)
     requests = forms.IntegerField(label=gettext_lazy("Requests a second"), required=False, min_value=0)
     connections = forms.IntegerField(label=gettext_lazy("Connections"), required=False, min_value=0)
+
+
+class ImportForm(Form):
+    """A file of Apache's ACL 1.0. Its text is not shown again."""
+
+    text = forms.CharField(
+        label=gettext_lazy("Content of the file, as YAML"),
+        max_length=LONGEST_BYTES,
+        strip=False,
+        widget=Unshown(attrs={"rows": 16, "spellcheck": "false", "autocomplete": "off"}),
+    )
 
 
 class ResourceForm(Form):
@@ -294,6 +314,30 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
         else:
             return _show_once(request, name, change)
     return render(request, "wire_users/create.html", {"form": form}, status=form_status(form))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@recent_login_required
+@asks_the_engine
+@controlled
+def wire_import(request: HttpRequest) -> HttpResponse:
+    """Import accounts of Apache's ACL 1.0: a form for the text, a preview, then the result. The preview keeps the text
+    in this process, since it has secrets."""
+    kept = once.take(request, request.POST["ticket"]) if is_final(request) and "ticket" in request.POST else None
+    form = ImportForm(request.POST if kept is None else {"text": kept}) if request.method == "POST" else ImportForm()
+    if request.method == "POST" and form.is_valid():
+        text = form.cleaned_data["text"]
+        try:
+            report = take(request, text, dry_run=not is_final(request))
+        except (InvalidInput, Conflict) as error:
+            form.add_error("text", refusal_text(error))
+        else:
+            context: dict[str, Any] = {"report": report}
+            if not report.applied:
+                context["would"] = any(user.outcome == "new" for user in report.users)
+                context["ticket"] = once.keep(request.user.pk, text)
+            return render(request, "wire_users/imported.html", context)
+    return render(request, "wire_users/import.html", {"form": form}, status=form_status(form))
 
 
 @require_safe

@@ -251,6 +251,27 @@ class Book(TableState):
         end_change()
         return before, after
 
+    def add(self, accounts: Iterable[Account], *, dry_run: bool = False) -> list[str]:
+        """Make new users, all or none, durable; those whose name is taken stay as they are. Return the names of those
+        that are made. dry_run: nothing changes. Raises BookRefusal, OSError."""
+        with self._writing:
+            news = [User(account) for account in accounts if account.name not in self._users]
+            names = [user.account.name for user in news]
+            if not news:
+                return names
+            end_change = self.begin_change()
+            if len(self._users) + len(news) > MOST_USERS:
+                raise BookRefusal("wire_users_most", f"there are {MOST_USERS} users at most", count=MOST_USERS)
+            for user in news:
+                self._check(None, user.account)
+            if dry_run:
+                return names
+            self._write(news)
+        for name in names:
+            self.on_change(name)
+        end_change()
+        return names
+
     def _check(self, before: Account | None, after: Account) -> None:
         if before is None and not after.gone and len(self._users) >= MOST_USERS:
             raise BookRefusal("wire_users_most", f"there are {MOST_USERS} users, which is the most", count=MOST_USERS)

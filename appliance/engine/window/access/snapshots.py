@@ -123,6 +123,27 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
+class ImportedUser:
+    """An account of Apache's ACL 1.0. outcome: "made", or "new" in a preview; "exists": the user of this name stays as
+    it is; "refused"."""
+
+    name: str
+    user_type: str
+    outcome: str
+    entries: tuple[EntryRow, ...]
+    notes: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """notes: about the whole file."""
+
+    applied: bool
+    users: tuple[ImportedUser, ...]
+    notes: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class AccessRow:
     """actions: from everywhere. some: from some addresses only."""
 

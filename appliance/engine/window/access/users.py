@@ -21,6 +21,7 @@ from ...access.acts import (
     user_states,
     with_quotas,
 )
+from ...access.apache_accounts import Read, accounts_of
 from ...access.apache_order import ApachePolicies, Differing, differences
 from ...access.asked import Asked, of_group, of_topic
 from ...access.book import Account, Book, BookRefusal, User, creation, may_less, of_known
@@ -63,6 +64,8 @@ from .snapshots import (
     Comparison,
     Decision,
     EntryRow,
+    ImportedUser,
+    ImportReport,
     JudgedRow,
     Limited,
     QuotaRow,
@@ -182,10 +185,7 @@ class WireUsers:
             user_type=_type_of(account),
             enabled=account.is_enabled,
             secrets=len(account.secrets),
-            entries=(
-                *(_row(CUSTOM, entry) for entry in account.custom),
-                *(_row(DEFAULT, entry) for entry in account.default),
-            ),
+            entries=_entries(account),
             quotas=tuple(QuotaRow(name, now[name], number or 0, NAMES[name]) for name, number in quotas.items()),
             limited=self._limited(account.name),
             revision=_revision_of(account),
@@ -226,6 +226,25 @@ class WireUsers:
         except BookRefusal as refusal:
             raise _said(refusal) from None
         return self._change(name, change, None, dry_run, by, makes_secret=True)
+
+    def import_accounts(self, content: object, *, dry_run: bool = False, by: str = "") -> ImportReport:
+        """Make users of the accounts of Apache's ACL 1.0, and report what becomes of them; users that exist stay as
+        they are. content: a file's, as YAML says it. InvalidInput (text); Conflict if they cannot be made now."""
+        try:
+            read, notes = accounts_of(content)
+        except ValueError as error:
+            raise InvalidInput("text", say("import_none", reason=str(error))) from None
+        try:
+            made = self._book.add([one.account for one in read if not one.refusal], dry_run=dry_run)
+        except BookRefusal as refusal:
+            raise _said(refusal) from None
+        except OSError as error:
+            raise Unavailable(say("not_saved", reason=error.strerror or str(error))) from None
+        if not dry_run:
+            logger.info("access: imported users=%d by=%s", len(made), by)
+        outcome = "new" if dry_run else "made"
+        users = tuple(_imported(one, outcome if one.account.name in made else "exists") for one in read)
+        return ImportReport(not dry_run, users, tuple(say(key, **args) for key, args in notes))
 
     def act(
         self, name: str, act: str, *, revision: str | None = None, dry_run: bool = False, by: str = ""
@@ -370,13 +389,26 @@ class WireUsers:
 
     def compare(self, name: str) -> Comparison:
         """Return what RocketMQ 5.3.3 decides otherwise by a user's entries. NotFound."""
-        account = self._known(name)
-        return compared(account.custom, account.default)
+        return _compared(self._known(name))
 
 
-def compared(custom: tuple[Entry, ...], default: tuple[Entry, ...]) -> Comparison:
-    """Return what RocketMQ 5.3.3 decides otherwise by these entries."""
-    found, are_all = differences(custom, default)
+def _imported(one: Read, outcome: str) -> ImportedUser:
+    account, notes = one.account, [say(key, **args) for key, args in one.notes]
+    if one.refusal:
+        outcome, notes = "refused", [say("import_refused", reason=one.refusal)]
+    elif outcome == "exists":
+        notes = [say("import_exists")]
+    return ImportedUser(
+        name=account.name,
+        user_type=_type_of(account),
+        outcome=outcome,
+        entries=_entries(account),
+        notes=tuple(notes),
+    )
+
+
+def _compared(account: Account) -> Comparison:
+    found, are_all = differences(account.custom, account.default)
     return Comparison(tuple(map(_compared_row, found)), are_all)
 
 
@@ -489,6 +521,13 @@ def _refusal(row: Refusal) -> RefusalRow:
         count=row.count,
         first_at_ms=row.first_ms,
         last_at_ms=row.last_ms,
+    )
+
+
+def _entries(account: Account) -> tuple[EntryRow, ...]:
+    return (
+        *(_row(CUSTOM, entry) for entry in account.custom),
+        *(_row(DEFAULT, entry) for entry in account.default),
     )
 
 
