@@ -11,6 +11,7 @@ from appliance.engine.errors import StartError
 from appliance.engine.replication.shared_secret import read_secret
 from appliance.engine.tls.apache_file import read_tls_properties
 from appliance.engine.tls.certificate import Certificate
+from tests.support.directories import shared_directory
 from tests.support.tls import Authority, make_pair
 
 OPTIONS = {
@@ -25,9 +26,9 @@ OPTIONS = {
 
 
 @pytest.fixture(scope="module")
-def files(tmp_path_factory):
+def files(request):
     """A certificate, its key, and an authority."""
-    directory = tmp_path_factory.mktemp("files")
+    directory = shared_directory(request, "files")
     return (*map(str, make_pair(directory)), str(Authority(directory).path))
 
 

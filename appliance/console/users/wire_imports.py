@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from django.http import HttpRequest
 
 from ... import runtime
 from ...engine.errors import Conflict
-from ...engine.window.access.snapshots import ImportReport
 from ..audit.log import audit
 from ..pages.changes import failure_audited
 from ..system.plain_yaml import load
+
+if TYPE_CHECKING:
+    from ...engine.window.access.snapshots import ImportReport
 
 IMPORTED = "wire-user.import"
 
