@@ -567,6 +567,45 @@ def test_a_user_that_was_read_is_made_elsewhere_as_copy_user_does_it(start):
     assert send(site.peer(ANN), "Orders").code == 0
 
 
+def test_whole_tables_show_a_user_what_it_may_see(site):
+    ann = site.make(
+        ANN, "Topic:Orders* Get", "Topic:Orders-closed Get Deny", "Group:readers Get,Sub", "Topic:Bills Pub"
+    )
+    bob = site.make(BOB, "Cluster:* Get")
+    for topic in ("Orders-eu", "Orders-closed", "Bills", "%RETRY%readers", "%RETRY%others"):
+        fields = {"topic": topic, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+        assert site.root.ask(CODE.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+    for group in ("readers", "others"):
+        body = json.dumps({"groupName": group}).encode()
+        assert site.root.ask(CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
+
+    def tables(peer: Peer) -> list[set[str]]:
+        answers = [
+            json.loads(peer.ask(code).body)[field]
+            for code, field in (
+                (CODE.GET_ALL_TOPIC_CONFIG, "topicConfigTable"),
+                (CODE.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable"),
+            )
+        ]
+        return [set(answer) for answer in answers]
+
+    assert tables(ann) == [{"Orders-eu", "%RETRY%readers"}, {"readers"}]
+    assert tables(bob) == tables(site.root)
+    assert tables(bob)[0] > {"Orders-eu", "Orders-closed", "Bills", "TBW102"}
+    assert {"readers", "others"} < tables(bob)[1]
+    assert tables(site.make(("nil", "nil's own secret"))) == [set(), set()]
+    assert [site.peer().ask(code).code for code in (21, 201)] == [16, 16]
+
+
+def test_report_mode_leaves_nothing_out_and_notes_the_right_that_is_missing(start):
+    site = start(access_control="report")
+    ann = site.make(ANN, "Topic:Orders Get")
+    assert "TBW102" in json.loads(ann.ask(CODE.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
+    rows = site.running.window.users.refusals().rows
+    assert [(row.user, row.resource, row.actions) for row in rows] == [("ann", "Cluster:DefaultCluster", ("Get",))]
+
+
 def test_the_check_of_an_address_knows_a_broker_that_asks_who_it_is(site):
     check = site.running.window.check_address("127.0.0.1")
     assert (check.broker.result, check.namesrv.result) == ("answers", "answers")
