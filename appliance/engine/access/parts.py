@@ -73,11 +73,10 @@ class Access:
             raise
         self.book.on_less = self._hang_up
         enforces = config.broker.access_control == ENFORCE
-        #: None in report mode, in which nothing is refused.
-        self.brake = Brake(loop, self.book, default_quotas(config)) if enforces else None
-        if self.brake is not None:
-            self.book.on_change = self.brake.changed
-            server.on_close(self.brake.leave)
+        #: In report mode it only counts.
+        self.brake = Brake(loop, self.book, default_quotas(config), counts_only=not enforces)
+        self.book.on_change = self.brake.changed
+        server.on_close(self.brake.leave)
         self.gate = AccessGate(
             self.book,
             clock,
@@ -132,8 +131,7 @@ class Access:
 
     def take_options(self, config: EngineConfig) -> None:
         """Use these options from now on. Any thread."""
-        if self.brake is not None:
-            self.brake.change_defaults(default_quotas(config))
+        self.brake.change_defaults(default_quotas(config))
 
     def _make_first(self, config: EngineConfig) -> None:
         if self.book.has_super():

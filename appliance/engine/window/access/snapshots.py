@@ -40,7 +40,8 @@ class QuotaRow:
 @dataclass(frozen=True, slots=True)
 class Limited:
     """lately: a quota took effect in the last minute. The numbers count since the start: sends and other requests that
-    were delayed or refused, pulls that were held, and connections that were refused or closed."""
+    were delayed or refused, pulls that were held, and connections that were refused or closed; in report mode, that
+    would have been."""
 
     # connections: open now, on all ports.
     lately: bool
@@ -58,8 +59,7 @@ class WireUser:
     """user_type: "Super", who may everything, or "Normal". secrets: how many are good, 1 or 2; none is ever told
     again."""
 
-    # entries: in the order in which they were made, own ones first. limited: None in report mode, in which quotas do
-    # not count. revision: changes with the user.
+    # entries: in the order in which they were made, own ones first. revision: changes with the user.
     name: str
     user_type: str
     enabled: bool

@@ -113,8 +113,9 @@ class WireUsers:
         brake: Brake | None = None,
         defaults: Callable[[], Quotas] = Quotas,
     ) -> None:
-        """mode: "report" or "enforce". refusals: returns what was refused, or would have been. brake: None while quotas
-        do not count. defaults: returns the quotas of users who have none of their own."""
+        """mode: "report" or "enforce". refusals: returns what was refused, or would have been. brake: None without
+        quotas; in report mode its counts are of what would be held back. defaults: returns the quotas of users who have
+        none of their own."""
         # Constant after construction.
         self._book = book
         self.mode = mode
@@ -199,14 +200,14 @@ class WireUsers:
         return Limited(lately, brake.connections_of(name), **brake.limited.of(name))
 
     def at_quota(self) -> list[str]:
-        """Return the users who reached a quota in the last minute, by name."""
+        """Return the users whom a quota held back in the last minute, by name."""
         brake = self._brake
-        return [] if brake is None else brake.limited.lately(brake.loop.clock.monotonic())
+        return [] if brake is None or self.mode == REPORT else brake.limited.lately(brake.loop.clock.monotonic())
 
     def quota_count(self, what: str) -> int:
         """Return how often quotas took effect since the start: one of `brake.COUNTS`, or "users_at_quota", the number
         of users now."""
-        if self._brake is None:
+        if self._brake is None or self.mode == REPORT:
             return 0
         return len(self.at_quota()) if what == "users_at_quota" else self._brake.limited.totals()[what]
 
