@@ -19,6 +19,7 @@ from ..engine.window.access.snapshots import (
 from .schemas import In, Out, PageOut
 
 Policy = Literal["Custom", "Default"]
+Secret = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class EntryList(Out):
@@ -33,10 +34,17 @@ class WireUserPage(PageOut):
 
 
 class WireUserIn(In):
-    """A new user of the wire. RocketBox makes its secret."""
+    """A new user of the wire. secret: of your own; without it RocketBox makes one."""
 
     name: str = Field(min_length=1, max_length=64)
     user_type: Literal["Super", "Normal"] = "Normal"
+    secret: Secret | None = Field(default=None, repr=False)
+
+
+class SecretIn(In):
+    """secret: of your own, for `rotate`; without it RocketBox makes one."""
+
+    secret: Secret | None = Field(default=None, repr=False)
 
 
 class ImportIn(In):

@@ -75,6 +75,20 @@ def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
     ]  # fmt: skip
 
 
+def test_a_secret_of_ones_own_is_taken_and_is_in_no_answer(root, book: Book):
+    own, next_one = "my own Zq13 secret", "my next Zq14 secret"
+    for wrong in ("short", "12345678", "x" * 257, "", "a\nline of it"):
+        problem = problem_of(root.post("/wire-users", {"name": "shop", "secret": wrong}), 422, "invalid_input")
+        assert not wrong or wrong not in str(problem)
+    made = answer_of(root.post("/wire-users", {"name": "shop", "secret": own}), 201)
+    problem_of(root.ask("POST", "/wire-users/shop/acts/disable", {"secret": next_one}), 422, "invalid_input")
+    problem_of(root.ask("POST", "/wire-users/shop/acts/rotate", {"secret": own}), 422, "invalid_input")
+    rotated = answer_of(root.ask("POST", "/wire-users/shop/acts/rotate", {"secret": next_one}))
+    assert (made["secret"], rotated["secret"]) == (None, None)
+    assert book.get("shop").account.secrets == (next_one, own)
+    assert "Zq1" not in str((made, rotated))
+
+
 def test_a_page_of_many_users_costs_its_own_rows_only(root, book: Book, monkeypatch):
     for number in range(30):
         book.create(f"user-{number:02}", "a secret of 20 characters", is_super=number == 7, is_enabled=number != 9)

@@ -28,6 +28,7 @@ from ..wire_user_schemas import (
     Policy,
     QuotasIn,
     RefusalPage,
+    SecretIn,
     WireUserIn,
     WireUserPage,
 )
@@ -80,7 +81,7 @@ def list_wire_refusals(
 
 @router.post("/wire-users", response={200: WireUserChange, 201: WireUserChange})
 def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUserIn, dry_run: DryRun) -> Any:
-    """Make a user of the wire. Its secret is in this answer and nowhere else. 409 when it exists."""
+    """Make a user of the wire. A secret that RocketBox makes is in this answer and nowhere else. 409 when it exists."""
     _may_change(request, gives=body.user_type == "Super", dry_run=dry_run)
     return created(request, response, make_change(
         request, response, SET, body.name,
@@ -121,12 +122,15 @@ def act_on_wire_user(
     name: str,
     if_match: IfMatch,
     dry_run: DryRun,
+    body: SecretIn | None = None,
     act: str = Path(..., description=f"One of {', '.join(BUTTONS)}."),
 ) -> Any:
     """Enable or disable a user of the wire, change its type, or its secrets. `rotate` makes a second secret, which is
-    in this answer and nowhere else; the first one stays good until `end-old-secret`. 409 if it cannot be done now."""
+    in this answer and nowhere else, or takes yours; the first one stays good until `end-old-secret`. 409 if it cannot
+    be done now."""
     _may_change(request, gives=act in BUTTONS and BUTTONS[act].gives, dry_run=dry_run)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
+    options["secret"] = None if body is None else body.secret
     return make_change(request, response, SET, name, lambda: runtime.window().users.act(name, act, **options))
 
 

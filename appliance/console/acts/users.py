@@ -73,8 +73,9 @@ ROWS: tuple[Act | Also, ...] = (
     Act("users.wire_user_views.wire_user", "system/wire-users/<name:name>/", ADMIN, calls=[
         Call("GET wire-users/<name>", "wire-user show NAME", "One user of the wire, with its entries.")]),
     Act("users.wire_user_views.wire_user_create", "create/wire-user/", ADMIN, takes=FORM, calls=[
-        Call("POST wire-users", "wire-user create NAME", "Make one; its secret is shown once. --type Normal or Super.",
-             takes=SETTINGS, body="user_type=type", fixed="name={name}", dry_run=True)]),
+        Call("POST wire-users", "wire-user create NAME",
+             "Make one; its secret is shown once, or is in --secret-file. --type Normal or Super.",
+             takes=SETTINGS, body="user_type=type", fixed="name={name}", dry_run=True, shape="secret")]),
     Act("users.wire_user_views.wire_import", "create/wire-users/", ADMIN, takes=DEFINITIONS, calls=[
         Call("POST wire-imports", "wire-user import FILE",
              "Make users of Apache's plain_acl.yml, with a report; - for standard input.", takes=DEFINITIONS,
@@ -90,7 +91,8 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST wire-users/<name>/acts/<act>", "wire-user make-normal NAME", "Let it do what its entries allow.",
              takes=WORD, dry_run=True, ask_first=True),
         Call("POST wire-users/<name>/acts/<act>", "wire-user rotate NAME",
-             "Make a new secret, shown once; the present one stays good.", takes=WORD, dry_run=True),
+             "Make a new secret, shown once, or take that in --secret-file; the present one stays good.", takes=WORD,
+             dry_run=True, shape="secret"),
         Call("POST wire-users/<name>/acts/<act>", "wire-user end-old-secret NAME",
              "Refuse the older secret; its clients are disconnected.", takes=WORD, dry_run=True, ask_first=True)]),
     Act("users.wire_user_views.wire_user_quotas", "system/wire-users/<name:name>/quotas/", ADMIN, takes=FORM, calls=[

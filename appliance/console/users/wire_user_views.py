@@ -129,6 +129,14 @@ class WireUserForm(Form):
         initial="Normal",
         widget=forms.RadioSelect,
     )
+    secret = forms.CharField(
+        label=gettext_lazy("Secret of your own"),
+        required=False,
+        strip=False,
+        max_length=256,
+        widget=forms.PasswordInput(attrs=_TYPED | {"autocomplete": "new-password"}),
+        help_text=gettext_lazy("At least 8 characters. If it is empty, RocketBox makes one and shows it once."),
+    )
 
 
 #: Actions in the order of the form. "List" is asked for by no request.
@@ -299,20 +307,25 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
     """Make a user; its secret is shown once."""
     form = WireUserForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        name, user_type = form.cleaned_data["name"], form.cleaned_data["user_type"]
+        name, user_type, secret = (form.cleaned_data[field] for field in ("name", "user_type", "secret"))
         try:
             change = _done(
                 request,
                 SET,
                 name,
-                lambda: runtime.window().users.create(name, user_type=user_type, by=request.user.label),
+                lambda: runtime.window().users.create(
+                    name, user_type=user_type, secret=secret or None, by=request.user.label
+                ),
             )
         except InvalidInput as error:
             add_refusal(form, error)
         except Conflict as error:
             form.add_error("name", refusal_text(error))
         else:
-            return _show_once(request, name, change)
+            if change.secret is not None:
+                return _show_once(request, name, change)
+            messages.success(request, _("Saved."))
+            return redirect("wire_user", name)
     return render(request, "wire_users/create.html", {"form": form}, status=form_status(form))
 
 
@@ -377,9 +390,11 @@ def wire_user_compare(request: HttpRequest, name: str) -> HttpResponse:
 @controlled
 def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
     """Do one of BUTTONS. A secret that is made is shown once."""
-    act = request.POST.get("act", "")
+    act, secret = request.POST.get("act", ""), request.POST.get("secret") or None
     try:
-        change = _done(request, SET, name, lambda: runtime.window().users.act(name, act, **_of_page(request)))
+        change = _done(
+            request, SET, name, lambda: runtime.window().users.act(name, act, secret=secret, **_of_page(request))
+        )
     except (Conflict, InvalidInput) as error:
         messages.error(request, refusal_text(error))
     else:

@@ -98,15 +98,14 @@ def check_name(name: str) -> None:
 def check_secret(secret: str) -> None:
     """Refuse a secret that a user cannot have; the text does not show the secret."""
     if not SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET or not secret.isprintable() or secret != secret.strip():
-        raise _bad_secret(
-            f"a secret has {SHORTEST_SECRET} to {LONGEST_SECRET} printable characters, no blank at its ends"
+        raise BookRefusal(
+            "bad_secret",
+            f"a secret has {SHORTEST_SECRET} to {LONGEST_SECRET} printable characters, no blank at its ends",
+            shortest=SHORTEST_SECRET,
+            longest=LONGEST_SECRET,
         )
     if secret.lower() in _EXAMPLES:
-        raise _bad_secret("this secret stands in public examples")
-
-
-def _bad_secret(text: str) -> RefusedRequest:
-    return RefusedRequest(ResponseCode.NO_PERMISSION, text)
+        raise BookRefusal("example_secret", "this secret stands in public examples")
 
 
 class Changes(msgspec.Struct):

@@ -20,11 +20,12 @@ from ...access.acts import (
     secrets_mark,
     user_states,
     with_quotas,
+    with_secret,
 )
 from ...access.apache_accounts import Read, accounts_of
 from ...access.apache_order import ApachePolicies, Differing, differences
 from ...access.asked import Asked, of_group, of_topic
-from ...access.book import Account, Book, BookRefusal, User, creation, may_less, of_known
+from ...access.book import Account, Book, BookRefusal, User, check_secret, creation, may_less, of_known
 from ...access.brake import Brake
 from ...access.policies import (
     ACTIONS,
@@ -219,14 +220,23 @@ class WireUsers:
 
     # --- changing
 
-    def create(self, name: str, *, user_type: str = "Normal", dry_run: bool = False, by: str = "") -> WireUserChange:
-        """Make a user, with a new secret. InvalidInput (name, user_type); Conflict if it exists."""
+    def create(
+        self,
+        name: str,
+        *,
+        user_type: str = "Normal",
+        secret: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> WireUserChange:
+        """Make a user. secret: of its own; None for a new one. InvalidInput (name, user_type, secret); Conflict if it
+        exists."""
         is_super = _one_of("user_type", user_type, _TYPES)
         try:
-            change = creation(name, new_secret(), is_super)
+            change = creation(name, new_secret() if secret is None else secret, is_super)
         except BookRefusal as refusal:
             raise _said(refusal) from None
-        return self._change(name, change, None, dry_run, by, makes_secret=True)
+        return self._change(name, change, None, dry_run, by, makes_secret=secret is None)
 
     def import_accounts(self, content: object, *, dry_run: bool = False, by: str = "") -> ImportReport:
         """Make users of the accounts of Apache's ACL 1.0, and report what becomes of them; users that exist stay as
@@ -248,11 +258,28 @@ class WireUsers:
         return ImportReport(not dry_run, users, tuple(say(key, **args) for key, args in notes))
 
     def act(
-        self, name: str, act: str, *, revision: str | None = None, dry_run: bool = False, by: str = ""
+        self,
+        name: str,
+        act: str,
+        *,
+        secret: str | None = None,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
     ) -> WireUserChange:
-        """Do one of `access.acts.USER_ACTS`. NotFound, InvalidInput (act); Conflict if it cannot be done now."""
+        """Do one of `access.acts.USER_ACTS`. secret: one that takes the place of the one that the act makes. NotFound,
+        InvalidInput (act, secret); Conflict if it cannot be done now."""
         known = _one_of("act", act, USER_ACTS)
-        return self._change(name, of_known(name, known.change), revision, dry_run, by, known.makes_secret)
+        if secret is None:
+            return self._change(name, of_known(name, known.change), revision, dry_run, by, known.makes_secret)
+        if not known.makes_secret:
+            raise InvalidInput("secret", say("secret_unneeded"))
+        try:
+            check_secret(secret)
+        except BookRefusal as refusal:
+            raise _said(refusal) from None
+        change = of_known(name, lambda account: with_secret(account, secret))
+        return self._change(name, change, revision, dry_run, by)
 
     def delete(self, name: str, *, revision: str | None = None, dry_run: bool = False, by: str = "") -> WireUserChange:
         """Delete a user and its entries. NotFound; Conflict for the last Super user who is enabled."""
@@ -501,6 +528,8 @@ def _said(refusal: BookRefusal) -> AdminError:
             return NotFound("entry", str(args["resource"]))
         case "wire_user_name":
             return InvalidInput("name", say(refusal.key))
+        case "bad_secret" | "example_secret" | "same_secret":
+            return InvalidInput("secret", say(refusal.key, **args))
         case "wrong_quota":
             return InvalidInput(str(args["quota"]), say(refusal.key, **args))
         case _:
