@@ -34,13 +34,12 @@ from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.member_proof import FOR_USER
 from ..protocol.message_id import decode_host
-from ..protocol.names import RETRY_PREFIX
 from ..protocol.request_kinds import ADMIN, BROKER, kind_of
 from ..protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 from ..wire_gate import plain
-from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_topic
+from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_group, of_topic
 from .book import Book, User, may_less
-from .policies import CLUSTER, GET, GROUP, TOPIC, Address, Network
+from .policies import CLUSTER, GET, TOPIC, Address, Network
 from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
 
 if TYPE_CHECKING:
@@ -339,12 +338,13 @@ class AccessGate:
             self.check(user, Asked(CLUSTER, self._cluster, gets), address, code)
         if may_all or not self._enforces:
             return None
-        groups = policies.names_allowed(GROUP, gets, address)
-        if kind == GROUP:
-            return groups
-        topics = policies.names_allowed(TOPIC, gets, address)
-        retry = len(RETRY_PREFIX)
-        return lambda name: groups(name[retry:]) if name.startswith(RETRY_PREFIX) else topics(name)
+        asked = of_topic if kind == TOPIC else of_group
+
+        def is_shown(name: str) -> bool:
+            of_kind, real_name, actions = asked(name, GET)
+            return policies.decide(of_kind, real_name, actions, address).is_allowed
+
+        return is_shown
 
     def _refuse(
         self,

@@ -159,6 +159,8 @@ def test_no_code_of_any_port_is_done_for_who_does_not_sign_or_may_nothing(site, 
                     continue  # without a group they need no right
                 if code in (CODE.VIEW_MESSAGE_BY_ID, CODE.END_TRANSACTION) and isinstance(peer, SignedPeer):
                     continue  # checked when the record is read, below
+                if code in (CODE.GET_ALL_TOPIC_CONFIG, CODE.GET_ALL_SUBSCRIPTIONGROUP_CONFIG) and peer != strangers[0]:
+                    continue  # empty tables, below
                 # Names that do not exist, so what is let through by mistake finds something to do.
                 fields = dict.fromkeys(
                     ("topic", "b", "group", "consumerGroup", "groupName", "srcGroup", "destGroup", "producerGroup"), "x"
