@@ -44,7 +44,7 @@ MOST_BYTES = 64 << 20
 _ANEW_BYTES = 256 << 10
 
 
-class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A user, and its entries. secrets: one, or two while one is replaced by the other."""
 
     name: str
@@ -57,7 +57,7 @@ class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     quotas: Quotas = Quotas()
 
 
-class _Line(Account, frozen=True, gc=False, omit_defaults=True):
+class _Line(Account, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """An account in the journal. sealed: JSON of its secrets, sealed; empty if they are in clear text."""
 
     sealed: str = ""
@@ -159,7 +159,12 @@ class Book(TableState):
         text = text_of(raw)
         try:
             user = User(self._opened(msgspec.json.decode(text or b"", type=_Line)))
-        except ValueError:  # msgspec's, and those of a resource, a network or a quota
+        except ValueError as error:  # msgspec's, and those of a resource, a network or a quota
+            if text is not None and "unknown field" in str(error):
+                raise StartError(
+                    f"{self._path} was written by a newer version, which says things of users that this one does not "
+                    "know; nothing of it was changed. Start the newer version."
+                ) from None
             raise StartError(
                 f"{self._path} is damaged: who may do what cannot be told. Put a backup of it in its place, or move it "
                 "away and make the users again."

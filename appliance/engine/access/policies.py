@@ -111,7 +111,7 @@ def _is_source(text: str) -> bool:
     return "%" not in text and getattr(network.network_address, "ipv4_mapped", None) is None
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """One line of a policy, as requests and the journal have it."""
 
     resource: str
