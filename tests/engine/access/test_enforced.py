@@ -608,6 +608,43 @@ def test_report_mode_leaves_nothing_out_and_notes_the_right_that_is_missing(star
     assert [(row.user, row.resource, row.actions) for row in rows] == [("ann", "Cluster:DefaultCluster", ("Get",))]
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+def test_the_topic_that_is_judged_is_the_one_that_is_served(site, codec):
+    ann = site.make(ANN, "Topic:Mine Pub,Sub", "Group:mine Sub")
+    for topic in ("Mine", "Theirs"):
+        assert send(site.root, topic).code == 0
+
+    def end(topic: str) -> int:
+        return int(site.root.ask(CODE.GET_MAX_OFFSET, {"topic": topic, "queueId": 0}).ext_fields["offset"])
+
+    short = send_fields("Mine")
+    long = {"producerGroup": "p", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0, "sysFlag": 0}
+    long |= {"bornTimestamp": 0, "flag": 0, "properties": "", "reconsumeTimes": 0, "unitMode": "false"}
+    sends = {310: (short, "b", "topic"), 320: (short, "b", "topic"), 325: (short, "b", "topic")}
+    sends |= {10: (long, "topic", "b"), 324: (long, "topic", "b")}
+    for code, (fields, named, other) in sends.items():
+        unnamed = {name: value for name, value in fields.items() if name != named}
+        for given in ({named: "Theirs", other: "Mine"}, {}, {other: "Mine"}, {named: ""}):
+            assert ann.ask(code, unnamed | given, b"x", codec=codec).code == 16, (code, given)
+        assert ann.ask(code, unnamed | {named: "Mine", other: "Theirs"}, b"x", codec=codec).code != 16
+        ann.send(code, unnamed | {named: "Theirs"}, b"x", flag=2, codec=codec)
+    for properties in ("DELAY\x011\x02", "TIMER_DELAY_MS\x01100\x02"):
+        before = end("Mine")
+        told = f"REAL_TOPIC\x01Theirs\x02REAL_QID\x010\x02{properties}"
+        assert send(ann, "Mine", i=told).code == 0
+        wait_for(lambda before=before: end("Mine") == before + 1, "the message at its own topic")
+    assert end("Theirs") == 1
+    for code in (CODE.PULL_MESSAGE, CODE.LITE_PULL_MESSAGE):
+        for topic in ("Theirs", "%RETRY%other", "SCHEDULE_TOPIC_XXXX", ""):
+            fields = pull_fields(topic, 0, 0, consumerGroup="mine", sysFlag=4)
+            assert ann.ask(code, fields, codec=codec).code == 16, topic
+        assert ann.ask(code, pull_fields("%RETRY%mine", 0, 0, consumerGroup="mine", sysFlag=4), codec=codec).code == 17
+    for group, topic, may in (("mine", "%RETRY%other", False), ("other", "Mine", False), ("mine", "%RETRY%mine", True)):
+        queue = {"topic": topic, "brokerName": "b", "queueId": 0}
+        body = json.dumps({"clientId": "c", "consumerGroup": group, "mqSet": [queue]}).encode()
+        assert [ann.ask(code, {}, body, codec=codec).code != 16 for code in (41, 42)] == [may, may]
+
+
 def test_the_check_of_an_address_knows_a_broker_that_asks_who_it_is(site):
     check = site.running.window.check_address("127.0.0.1")
     assert (check.broker.result, check.namesrv.result) == ("answers", "answers")
