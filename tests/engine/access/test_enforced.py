@@ -645,6 +645,10 @@ def test_the_topic_that_is_judged_is_the_one_that_is_served(site, codec):
         assert [ann.ask(code, {}, body, codec=codec).code != 16 for code in (41, 42)] == [may, may]
 
 
+def test_requests_about_files_of_acl_1_0_are_not_served(site):
+    assert [peer.ask(code).code for peer in (site.root, site.peer()) for code in range(50, 55)] == [3] * 10
+
+
 def test_the_check_of_an_address_knows_a_broker_that_asks_who_it_is(site):
     check = site.running.window.check_address("127.0.0.1")
     assert (check.broker.result, check.namesrv.result) == ("answers", "answers")
