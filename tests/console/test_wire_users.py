@@ -207,7 +207,7 @@ def test_accounts_of_apaches_acl_are_imported_after_a_preview(admin, window):
     preview = admin.post(address, {"text": ACCOUNTS, "step": "preview"})
     page = text_of(preview)
     assert "shop would be made Normal Topic:orders allow Pub whiteRemoteAddress is not taken over" in page
-    assert "RocketMQ refused It is not taken over: this secret stands in public examples." in page
+    assert "RocketMQ refused It is not taken over (this secret stands in public examples)." in page
     assert not [row for row in window.users.page().rows if row.name == "shop"]
     ticket = re.search(r'name="ticket" value="([^"]+)"', preview.content.decode()).group(1)
     done = admin.post(address, {"ticket": ticket, "step": "apply"})

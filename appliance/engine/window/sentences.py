@@ -216,7 +216,7 @@ TEMPLATES: dict[str, str | Plural] = {
     "decided_allow": _("The entry for %(resource)s decides: it allows."),
     "decided_deny": _("The entry for %(resource)s decides: it denies."),
     "decided_nothing": _("No entry fits, so it is refused."),
-    "import_none": _("This is no file with accounts of ACL 1.0, as plain_acl.yml: %(reason)s."),
+    "import_none": _("This is no file with accounts of ACL 1.0, as plain_acl.yml (%(reason)s)."),
     "import_stricter": _(
         "ACL 1.0 leaves some requests unchecked, tracing among them. Start with accessControl=report, and look at what "
         "would be refused."
@@ -230,15 +230,16 @@ TEMPLATES: dict[str, str | Plural] = {
     ),
     "import_limited": _("It was kept to its own permissions, and is a Super user here: it may do everything."),
     "import_permission": _(
-        "%(field)s: “%(text)s” is no permission. It is refused here, as by ACL 1.0; RocketMQ 5.3.3 makes an entry of "
+        "“%(text)s” in %(field)s is no permission. It is refused here, as by ACL 1.0; RocketMQ 5.3.3 makes an entry of "
         "it that allows everything."
     ),
     "import_again": _(
-        "%(field)s: %(text)s is named twice. The last one counts, as in ACL 1.0; in RocketMQ 5.3.3 the one that allows."
+        "%(text)s is named twice in %(field)s. The last one counts, as in ACL 1.0; in RocketMQ 5.3.3 the one that "
+        "allows."
     ),
-    "import_line": _("%(field)s: “%(text)s” is not taken over: %(reason)s."),
+    "import_line": _("“%(text)s” in %(field)s is not taken over (%(reason)s)."),
     "import_exists": _("There is a wire user of this name, which stays as it is."),
-    "import_refused": _("It is not taken over: %(reason)s."),
+    "import_refused": _("It is not taken over (%(reason)s)."),
     "apache_same": _("RocketMQ 5.3.3 would say the same."),
     "apache_allow": _("RocketMQ 5.3.3 would allow it, by the entry for %(resource)s."),
     "apache_deny": _("RocketMQ 5.3.3 would refuse it, by the entry for %(resource)s."),
