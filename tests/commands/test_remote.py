@@ -519,6 +519,41 @@ def test_help_names_every_verb_and_option():
                 assert all(option in text for option in options_of(verb))
 
 
+def test_help_of_one_command_says_what_its_options_take():
+    text = help_text("group", ["reset", "billing", "--help"])
+    assert text.startswith("usage: rocketbox group reset NAME [options]\n")
+    assert "\n  --to earliest|latest|time|offset|shift|skip\n" in text
+    assert "\n  --at TIME\n" in text
+    assert "rocketbox group pause" not in text
+
+
+def _words_of(schema, name, found):
+    """Add what a property of this name may be, anywhere in a schema."""
+    if isinstance(schema, list):
+        for one in schema:
+            _words_of(one, name, found)
+    elif isinstance(schema, dict):
+        own = schema.get("properties", {}).get(name, {})
+        for one in (own, own.get("items", {}), *own.get("anyOf", ())):
+            found |= {*one.get("enum", ()), *([one["const"]] if "const" in one else ())}
+        for one in schema.values():
+            _words_of(one, name, found)
+
+
+def test_words_in_the_help_are_those_that_the_api_takes():
+    document = openapi()
+    schemas = json.loads(json.dumps(document["components"]["schemas"]))
+    seen = 0
+    for verb in VERBS:
+        for _, wire, kind in options_of(verb).values():
+            if "|" in kind:
+                found = set()
+                _words_of(schemas, wire.rpartition(".")[2], found)
+                assert set(kind.split("|")) <= found, f"{verb.name} {wire}"
+                seen += 1
+    assert seen
+
+
 def test_a_command_line_is_read():
     command = parse("message", ["send", "t", "--key=a", "--key", "b", "--at", "2026-11-21T13:34:32Z", "--queue", "3"])
     assert command.body == {"keys": ["a", "b"], "deliver_at_ms": 1795268072000, "queue_id": 3}

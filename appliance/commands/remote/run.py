@@ -247,9 +247,19 @@ def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str 
             target[name] = text
 
 
+#: What stands for a value of a type.
+_VALUES = {"text": "TEXT", "int": "N", "ints": "N", "list": "TEXT", "number": "NUMBER", "time": "TIME"}
+_VALUES |= {"pairs": "KEY=VALUE", "int_pairs": "KEY=N", "bool": ""}
+_REPEATED = ("list", "ints", "pairs", "int_pairs")
+
+
 def help_text(noun: str, words: Sequence[str]) -> str:
-    """Return the commands of a noun and their options."""
-    lines = [f"usage: rocketbox {noun} VERB [options]", ""]
+    """Return the commands of a noun and their options, or one command and its options if the words name it."""
+    try:
+        return _help_of(_verb_of(noun, [word for word in words if not word.startswith("-")]))
+    except StartError:
+        pass
+    lines = [f"usage: rocketbox {noun} VERB [options]; rocketbox {noun} VERB --help: what the options take", ""]
     for verb in VERBS:
         if verb.noun == noun:
             lines.append(f"  rocketbox {verb.words}")
@@ -257,6 +267,16 @@ def help_text(noun: str, words: Sequence[str]) -> str:
             options = [*SHAPE_OPTIONS.get(verb.shape, ()), *options_of(verb)]
             if options:
                 lines.append(f"      {' '.join(options)}")
+    return "\n".join([*lines, "", SHARED])
+
+
+def _help_of(verb: Call) -> str:
+    lines = [f"usage: rocketbox {verb.words} [options]", "", verb.says, ""]
+    lines += [f"  {option} TEXT" for option in SHAPE_OPTIONS.get(verb.shape, ())]
+    for option, (_, _, kind) in options_of(verb).items():
+        negative = f", --no-{option[2:]}" if kind == "bool" else ""
+        again = "  (again for more)" if kind in _REPEATED else ""
+        lines.append(f"  {option}{negative} {_VALUES.get(kind, kind)}".rstrip() + again)
     return "\n".join([*lines, "", SHARED])
 
 

@@ -12,7 +12,10 @@ _TYPES = {bool: ":bool", int: ":int", str: ""}
 
 
 def _options(settings: Iterable[Setting]) -> str:
-    return " ".join(f"{one.name}{_TYPES[type(one.default)]}" for one in settings)
+    return " ".join(
+        f"{one.name}:{'|'.join(one.choices)}" if one.choices else f"{one.name}{_TYPES[type(one.default)]}"
+        for one in settings
+    )
 
 
 _TOPIC, _NEW_TOPIC, _GROUP = map(_options, (TOPIC_SETTINGS, NEW_TOPIC_SETTINGS, GROUP_SETTINGS))
@@ -92,7 +95,9 @@ ROWS: tuple[Act | Also, ...] = (
         OPERATOR, takes=FORM, names=GROUP, master=True, calls=[
         Call("POST groups/<group>/offset-resets", "group reset NAME",
              "Move its offsets: to earliest, latest, a time, an offset, by a number of messages, or behind one "
-             "(skip).", takes=FORM, body="to topics=topic:list queues=queue:ints at_ms=at:time offset:int by:int",
+             "(skip).", takes=FORM,
+             body="to:earliest|latest|time|offset|shift|skip topics=topic:list queues=queue:ints at_ms=at:time "
+                  "offset:int by:int",
              columns=_MOVES, dry_run=True, ask_first=True)]),
     Also("group", [
         Call("GET groups/<group>/queues", "group queues NAME",
