@@ -40,7 +40,8 @@ ROWS: tuple[Act | Also, ...] = (
     Act("messages.job_views.message_export", "messages/export/", VIEWER, takes=FORM, calls=[
         Call("POST topics/<topic>/exports", "message export TOPIC",
              "Write messages to a file, as a job; --wait, then `job fetch`.", takes=SETTINGS,
-             body="from_ms=from:time to_ms=to:time queue_id=queue:int filter format:ndjson|csv bodies:bool", waits="job")]),
+             body="from_ms=from:time to_ms=to:time queue_id=queue:int filter format:ndjson|csv bodies:bool",
+             waits="job")]),
     Act("messages.job_views.message_import", "messages/import/", OPERATOR, takes=UPLOAD + FORM, master=True, calls=[
         Call("POST topics/<topic>/imports", "message import TOPIC",
              "Send the messages of an NDJSON file (--file, or standard input), as a job.", takes=UPLOAD,
@@ -62,7 +63,9 @@ ROWS: tuple[Act | Also, ...] = (
     Act("dead_letters.replay_views.replay_create", "dead-letters/<name:name>/replay/", OPERATOR,
         takes=FORM, names=GROUP, master=True, calls=[
         Call("POST groups/<group>/replays", "dlq replay GROUP", "Send dead letters again; they stay where they are.",
-             takes=SEND, body=f"target:group|original|topic topic from_ms=from:time to_ms=to:time {_LETTERS} rate:int max_replays:int",
+             takes=SEND,
+             body=f"target:group|original|topic topic from_ms=from:time to_ms=to:time {_LETTERS} rate:int "
+                  "max_replays:int",
              dry_run=True, ask_first=True, waits="replay")]),
     Also("dead_letters", [
         Call("GET groups/<group>/dead-letters/summary", "dlq summary GROUP", "Where and when they died.")]),

@@ -43,7 +43,8 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST topics/<topic>/purge", "topic purge NAME",
              "Show its messages no longer: all so far, or those stored before a time.", takes=WORD,
              body="before_ms=before:time", dry_run=True, force=True, ask_first=True)]),
-    Act("topics.schema_views.topic_schema", "topics/<name:name>/schema/", OPERATOR, takes=SCHEMA, names=TOPIC, calls=[
+    Act("topics.schema_views.topic_schema", "topics/<name:name>/schema/", OPERATOR, takes=SCHEMA, names=TOPIC,
+        master=True, calls=[
         Call("PUT topics/<topic>/schema", "topic schema set NAME",
              "Show its bodies by this schema, from --file or standard input.", takes=SCHEMA,
              body="kind message", dry_run=True, shape="schema"),
