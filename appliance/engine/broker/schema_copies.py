@@ -1,9 +1,9 @@
 """Copies of the file with the schemas of topics (`window/topics/schemas.py`), from a master to its slaves.
 
-    request   the one of `topic_places.py`, with the field `schemas`, "version:offset": of the file that is known, and
-              where to go on in it; "0:0" at first
-    answer    the field `schemas`, "version:size", and bytes of the file: from the offset, or from its beginning if that
-              is another version; "0:0" without a file
+request   the one of `topic_places.py`, with the field `schemas`, "version:offset": of the file that is known, and
+          where to go on in it; "0:0" at first
+answer    the field `schemas`, "version:size", and bytes of the file: from the offset, or from its beginning if that
+          is another version; "0:0" without a file
 """
 
 from __future__ import annotations
