@@ -67,7 +67,12 @@ def test_the_container_is_started_as_one_that_clients_reach():
     assert {port.rpartition(":")[2] for port in service["ports"]} == {
         str(port) for port in (config.namesrv_port, config.broker_port, options.http_port)
     }
-    assert (FILES / service["build"] / "Dockerfile").is_file()
+    dockerfile = (FILES / service["build"] / "Dockerfile").read_text(encoding="utf-8")
+    check = service["healthcheck"]
+    assert (
+        f"HEALTHCHECK --interval={check['interval']} --timeout={check['timeout']} --start-period={check['start_period']} "
+        f"{check['test'][0]} {json.dumps(check['test'][1:])}" in dockerfile
+    )
 
 
 def test_proxies_let_the_largest_body_through_and_wait_longer_than_the_live_tail_is_silent():
