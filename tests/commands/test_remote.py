@@ -602,6 +602,36 @@ def test_figures_are_shown_as_people_read_them():
     ]  # fmt: skip
 
 
+def test_a_message_says_of_each_group_why_it_has_it_or_not():
+    """Its columns ended before that one."""
+    why = {"code": "not_reached", "text": "3 messages are ahead of it.", "args": {}}
+    group = {"group": "billing", "state": "waiting", "place": "orders/1/7", "committed": 4, "ahead": 3,
+             "deliveries": 2, "delivered_at_ms": 0, "delivered_to": "a@b", "why": why}  # fmt: skip
+    answer = {
+        "topic": "orders", "queue_id": 1, "queue_offset": 7, "offset_id": "AB", "keys": ["order-7"],
+        "story": [
+            {"at_ms": 0, "what": "stored", "detail": {"place": "orders/1/7", "offset_id": "AB"}},
+            {"at_ms": None, "what": "sent_back",
+             "detail": {"group": "billing", "due_ms": 1_795_268_072_000, "place": "%RETRY%b/0/1"}},
+        ],
+        "story_notes": [{"code": "x", "text": "More may have happened.", "args": {}}],
+        "groups": [group],
+    }  # fmt: skip
+    assert show.is_message(answer)
+    assert show.message(answer)[4:] == [
+        "keys: order-7",
+        "story:",
+        "  1970-01-01 00:00:00Z  stored",
+        "  time not known  sent back  group billing, due 2026-11-21 13:34:32Z, place %RETRY%b/0/1",
+        "  More may have happened.",
+        "groups:",
+        "  billing: waiting. 3 messages are ahead of it.",
+        "    given out: 2, last to a@b at 1970-01-01 00:00:00Z",
+        "    more: rocketbox group diagnosis billing",
+    ]
+    assert show.message(answer | {"groups": []})[-1] == "  (none)"
+
+
 def test_options_lead_into_what_is_nested_and_take_numbers():
     assert parse("dlq", ["archive", "g", "--origin-topic", "t", "--retries", "3"]).body == {
         "filter": {"topic": "t", "retries": 3}

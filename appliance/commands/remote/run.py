@@ -380,6 +380,8 @@ def _print_people(command: Command, answer: dict[str, Any]) -> None:
         lines = show.change(answer)
     elif show.is_diagnosis(answer):
         lines = show.diagnosis(answer)
+    elif show.is_message(answer):
+        lines = show.message(answer)
     elif show.is_series(answer):
         lines = show.series(answer)
     elif answer.keys() == {"text"}:

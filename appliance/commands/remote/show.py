@@ -109,6 +109,36 @@ def diagnosis(answer: dict[str, Any]) -> list[str]:
     return lines if answer["findings"] else ["Nothing wrong was found.", *lines]
 
 
+def is_message(answer: dict[str, Any]) -> bool:
+    return {"story", "story_notes", "groups", "offset_id"} <= answer.keys()
+
+
+def message(answer: dict[str, Any]) -> list[str]:
+    """Return lines with a message, what happened to it, and why each group has it or not."""
+    apart = ("story", "story_notes", "groups")
+    lines = facts({name: value for name, value in answer.items() if name not in apart})
+    own = f"{answer['topic']}/{answer['queue_id']}/{answer['queue_offset']}"
+    lines.append("story:")
+    for event in answer["story"]:
+        told = [
+            f"{_label(name, event['detail'])} {cell(name, value)}"
+            for name, value in event["detail"].items()
+            if value is not None and not name.endswith("offset_id") and (name, value) != ("place", own)
+        ]
+        at = "time not known" if event["at_ms"] is None else _time(event["at_ms"])
+        lines.append("  " + "  ".join((at, event["what"].replace("_", " "), ", ".join(told))).rstrip())
+    lines += [f"  {cell('', note)}" for note in answer["story_notes"]]
+    lines.append("groups:")
+    for one in answer["groups"]:
+        lines.append(f"  {plain(one['group'])}: {one['state']}. {cell('', one['why'])}")
+        if one["deliveries"]:
+            last = f"{cell('', one['delivered_to'])} at {cell('at_ms', one['delivered_at_ms'])}"
+            lines.append(f"    given out: {one['deliveries']}, last to {last}")
+        if one["state"] in ("waiting", "delivered"):
+            lines.append(f"    more: rocketbox group diagnosis {_word(one['group'])}")
+    return lines if answer["groups"] else [*lines, "  (none)"]
+
+
 def _reset_options(skip: dict[str, Any]) -> str:
     places = [f"--topic {_word(topic)}" for topic in skip["topics"]] + [f"--queue {queue}" for queue in skip["queues"]]
     return " ".join([*places, f"--to {skip['to']} --offset {skip['offset']}"])
