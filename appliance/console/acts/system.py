@@ -29,11 +29,13 @@ ROWS: tuple[Act | Also, ...] = (
         Call("DELETE needs/mutes/<int:mute_id>", "need unmute ID", "End a mute.", takes=WORD)]),
     # --- the set of brokers
     Act("system.replication_views.replication", "replication/", VIEWER, calls=[
-        Call("GET replication", "ha replication", "Masters and slaves, and how far each is.")]),
+        Call("GET replication", "ha replication", "Masters and slaves, and how far each is.",
+             columns="address behind_bytes behind_ms in_sync bytes_per_s connected_ms heard_ms member")]),
     Act("system.replication_views.replication_now", "replication/now/", VIEWER),
     Act("system.replication_views.quarantine", "replication/quarantine/<str:name>/", VIEWER, calls=[
         Call("GET replication/quarantine/<name>", "ha quarantine NAME", "Messages that a switch cut off.",
-             query="offset:int limit:int")]),
+             query="offset:int limit:int",
+             columns="offset topic queue_id queue_offset tags keys unique_key size store_time_ms")]),
     Act("system.replication_views.quarantine_send", "replication/quarantine/<str:name>/send/",
         OPERATOR, takes=FORM, calls=[
         Call("POST replication/quarantine/<name>/sends", "ha quarantine-send NAME", "Send them again, as a job.",

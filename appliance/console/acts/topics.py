@@ -117,7 +117,8 @@ ROWS: tuple[Act | Also, ...] = (
              body="offsets:bool settings:bool topic", fixed="target={target}", dry_run=True)]),
     Act("groups.client_views.client_ask", "clients/<name:client_id>/ask/", OPERATOR, takes=FORM, calls=[
         Call("POST groups/<group>/clients/<path:client_id>/running-info", "group ask NAME CLIENT",
-             "What a member says of itself; --stack: and where its threads are.", takes=WORD, query="stack:bool")]),
+             "What a member says of itself; --stack: and where its threads are.", takes=WORD, query="stack:bool",
+             columns="topic queue_id committed cached locked dropped last_pull_at_ms last_consume_at_ms")]),
     Act("groups.reset_views.group_reset_done", "groups/<name:name>/resets/<int:number>/", VIEWER, names=GROUP, calls=[
         Call("GET groups/<group>/offset-resets/<int:reset_id>", "group reset-show NAME ID",
              "One reset, queue by queue.", columns=_MOVES)]),
@@ -136,5 +137,7 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET clients", "client list", "Who is connected.", query=f"q role group sort {PAGE}",
              columns="client_id address language version producer_groups consumer_groups connected_ms", lists=True)]),
     Act("groups.client_views.client", "clients/<name:client_id>/", VIEWER, calls=[
-        Call("GET clients/<path:client_id>", "client show CLIENT", "One client: its groups and queues.")]),
+        Call("GET clients/<path:client_id>", "client show CLIENT", "One client: its groups and queues.",
+             columns="client_id address language version producer_groups consumer_groups connected_ms heartbeat_at_ms "
+                     "parked_pulls")]),
 )  # fmt: skip
