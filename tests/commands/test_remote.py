@@ -519,6 +519,14 @@ def test_help_names_every_verb_and_option():
                 assert all(option in text for option in options_of(verb))
 
 
+def test_a_command_takes_the_port_that_the_server_was_given(server):
+    """README says so; only --url did it."""
+    port = server.ready["http"].rpartition(":")[2]
+    place = ["--data-dir", str(server.data_dir), "--bind", "127.0.0.1", "--http-port", port]
+    done = rocketbox(server, "topic", "list", *place, ROCKETBOX_URL="", ROCKETBOX_TOKEN="")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_help_of_one_command_says_what_its_options_take():
     text = help_text("group", ["reset", "billing", "--help"])
     assert text.startswith("usage: rocketbox group reset NAME [options]\n")

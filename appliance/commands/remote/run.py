@@ -23,7 +23,7 @@ from ...engine.errors import StartError
 from ...engine.plain_text import plain
 from ..moment import moment
 from . import show
-from .client import Problem, Server, Unreachable, server
+from .client import LOCAL, Problem, Server, Unreachable, local_options, server
 from .shapes import OPTIONS as SHAPE_OPTIONS
 from .shapes import SHAPES
 
@@ -32,7 +32,7 @@ VERBS = tuple(call for _, call in CALLS if call.words)
 JOB_FAILED, WRONG, NOT_FOUND, NOT_ALLOWED, CONFLICT, REFUSED, UNREACHABLE = range(1, 8)
 _STATUS = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 503: UNREACHABLE}
 
-_SERVER = ("--url", "--token", "--token-file", "--data-dir", "-c")
+_SERVER = ("--url", "--token", "--token-file", *LOCAL)
 _FLAGS = ("--json", "--dry-run", "--force", "--yes", "--all", "--wait")
 LOOK_S = 0.25
 ENDED = ("done", "failed", "cancelled", "interrupted")
@@ -42,7 +42,8 @@ Everywhere:
   --json             the API's own answer
   --url URL          the console's address (ROCKETBOX_URL; http://127.0.0.1:8080)
   --token-file FILE  a file with an API token (ROCKETBOX_TOKEN_FILE), --token or ROCKETBOX_TOKEN: the token itself.
-                     Without any, on the server's machine, --data-dir DIR is enough: a token is made for the command.
+                     Without any, on the server's machine, a token is made for the command: then give --data-dir, -c,
+                     --bind and --http-port (or --https-port) as to `rocketbox serve`.
 Where something changes:
   --dry-run          only print what would change
   --force            do it despite what is in the way        --yes  do not ask
@@ -420,15 +421,11 @@ _NEEDS_CONSOLE = (
 )
 
 
-def _local_options(command: Command) -> list[str]:
-    return [word for name in ("--data-dir", "-c") if name in command.given for word in (name, command.given[name])]
-
-
 def _has_console(command: Command) -> bool:
     from ..set_status import has_console
 
     try:
-        return has_console(_local_options(command))
+        return has_console(local_options(command.given))
     except StartError:
         return True
 
@@ -438,7 +435,7 @@ def _set_status(command: Command) -> int:
     machine's files."""
     from ..set_status import has_console, set_status
 
-    options = _local_options(command)
+    options = local_options(command.given)
     why = "it has none, or none that was set up"
     if has_console(options):
         try:
@@ -483,7 +480,7 @@ def _has_token(command: Command) -> bool:
 def _token_for_keeps(command: Command) -> int:
     from .minted import create_for_keeps
 
-    options = [word for name in ("--data-dir", "-c") if name in command.given for word in (name, command.given[name])]
+    options = local_options(command.given)
     fields = {name: value for name, value in command.body.items() if name != "name"}
     _print(command, create_for_keeps(options, command.arguments["name"], fields))
     return 0
