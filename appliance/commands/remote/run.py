@@ -248,7 +248,7 @@ def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str 
             target[name] = text
 
 
-#: What stands for a value of a type.
+#: The placeholder for a value of a type.
 _VALUES = {"text": "TEXT", "int": "N", "ints": "N", "list": "TEXT", "number": "NUMBER", "time": "TIME"}
 _VALUES |= {"pairs": "KEY=VALUE", "int_pairs": "KEY=N", "bool": ""}
 _REPEATED = ("list", "ints", "pairs", "int_pairs")
