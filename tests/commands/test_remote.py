@@ -22,6 +22,7 @@ from appliance import server_proof
 from appliance.api.api import openapi
 from appliance.commands.remote import client, show
 from appliance.commands.remote.run import VERBS, help_text, options_of, parse
+from appliance.commands.remote.shapes import SHAPES
 from appliance.console.acts.row import Call
 from appliance.console.users.wire_user_views import BUTTONS
 from appliance.engine.errors import StartError
@@ -647,6 +648,31 @@ def test_options_lead_into_what_is_nested_and_take_numbers():
     assert parse("alert", ["silence", "--hours", "0.5", "--reason", "x"]).body["hours"] == 0.5
     with pytest.raises(StartError, match="--hours needs a number, not soon"):
         parse("alert", ["silence", "--hours", "soon"])
+
+
+def test_names_and_the_last_column_are_whole_and_what_is_cut_shows_it():
+    name, text = "n" * 200, "some words " * 20
+    assert show.table([{"name": name, "why": text, "sentence": text}], ["name", "why", "sentence"])[1].split("  ") == [
+        name, text[:59] + "…", text.rstrip(),
+    ]  # fmt: skip
+    assert show.table([{"name": "n" * 300, "b": 1}], ["name", "b"])[1].split("  ")[0] == "n" * 254 + "…"
+
+
+def test_a_long_row_of_numbers_is_its_ends():
+    assert show.facts({"lags": [0.5, *range(1, 20)], "few": [1, 2]}) == [
+        "lags: 0.5 … 19 (20 values, all of them with --json)", "few: 1, 2",
+    ]  # fmt: skip
+
+
+def test_a_reset_needs_no_word_for_the_target_that_its_option_names():
+    for words, to in (
+        (["--at", "2026-11-21T13:34:32Z"], "time"), (["--offset", "3"], "offset"), (["--by", "-3"], "shift"),
+        (["--to", "skip", "--offset", "3"], "skip"),
+    ):  # fmt: skip
+        command = parse("group", ["reset", "g", *words])
+        assert SHAPES[command.verb.shape](command.arguments, command.body, command.given)["to"] == to
+    command = parse("group", ["reset", "g", "--offset", "3", "--by", "2"])
+    assert "to" not in SHAPES[command.verb.shape](command.arguments, command.body, command.given)
 
 
 def test_a_column_may_be_of_what_is_nested():

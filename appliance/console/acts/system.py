@@ -19,7 +19,7 @@ ROWS: tuple[Act | Also, ...] = (
     # --- what needs attention
     Act("health.need_views.needs", "needs/", VIEWER, calls=[
         Call("GET needs", "need list", "What needs somebody, the worst first.",
-             columns="level kind name sentence key muted"),
+             columns="level kind name muted key sentence"),
         Call("GET needs/mutes", "need mutes", "What is muted, until when.", columns="id until_ms by reason sentence")]),
     Act("health.need_views.needs_panel", "needs/panel/", VIEWER),
     Act("health.need_views.need_mute", "needs/mute/", OPERATOR, takes=FORM, calls=[

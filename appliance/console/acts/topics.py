@@ -99,7 +99,7 @@ ROWS: tuple[Act | Also, ...] = (
              "(skip).", takes=FORM,
              body="to:earliest|latest|time|offset|shift|skip topics=topic:list queues=queue:ints at_ms=at:time "
                   "offset:int by:int",
-             columns=_MOVES, dry_run=True, ask_first=True)]),
+             columns=_MOVES, dry_run=True, ask_first=True, shape="reset")]),
     Also("group", [
         Call("GET groups/<group>/queues", "group queues NAME",
              "Who holds each queue, what waits, what is with the client.", query=f"topic q sort {PAGE}",
