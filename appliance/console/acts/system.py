@@ -100,7 +100,7 @@ ROWS: tuple[Act | Also, ...] = (
              dry_run=True, shape="option")]),
     Act("system.definition_views.definitions_file", "system/definitions/file/", ADMIN, curl=None, calls=[
         Call("GET system/definitions/file", "config definitions export",
-             "Topics, groups, users and alert rules as YAML, on standard output.", raw=True)]),
+             "Topics, schemas, groups, users and alert rules as YAML, on standard output.", raw=True)]),
     Act("system.definition_views.definitions", "system/definitions/", ADMIN, takes=DEFINITIONS, calls=[
         Call("POST system/definitions", "config definitions import FILE",
              "Make what is missing and change what differs; - for standard input.", takes=DEFINITIONS, dry_run=True,
