@@ -68,11 +68,11 @@ def test_the_container_is_started_as_one_that_clients_reach():
         str(port) for port in (config.namesrv_port, config.broker_port, options.http_port)
     }
     dockerfile = (FILES / service["build"] / "Dockerfile").read_text(encoding="utf-8")
-    check = service["healthcheck"]
-    assert (
-        f"HEALTHCHECK --interval={check['interval']} --timeout={check['timeout']} --start-period={check['start_period']} "
-        f"{check['test'][0]} {json.dumps(check['test'][1:])}" in dockerfile
+    kind, *words = service["healthcheck"].pop("test")
+    options = " ".join(
+        f"--{name.replace('_', '-')}={service['healthcheck'][name]}" for name in ("interval", "timeout", "start_period")
     )
+    assert f"HEALTHCHECK {options} {kind} {json.dumps(words)}" in dockerfile
 
 
 def test_proxies_let_the_largest_body_through_and_wait_longer_than_the_live_tail_is_silent():
