@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from .acts import Acts, finish, is_async
+from .allocation import Allocation
 from .core.group import Begin, check_begin
 from .core.handling import DONE, Outcome, outcome_of
 from .core.inspection import directly
@@ -58,6 +59,7 @@ class PushActs:
         handler_timeout: float,
         cache: int,
         cache_bytes: int,
+        allocation: Allocation,
     ) -> None:
         check_begin(start)
         if not 1 <= workers <= 1000 or not 1 <= batch <= 1024 or cache < 1 or cache_bytes < 1:
@@ -89,6 +91,7 @@ class PushActs:
             handler_timeout=handler_timeout,
             offsets=offsets,
             dispatch=self._workers.put,
+            allocation=allocation,
         )
         self._is_ordered = ordered
         self._core.settings |= {
@@ -153,6 +156,11 @@ class PushActs:
             self._core.subscriptions[topic] = subscription
         self._handlers[topic] = handler
         return handler
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that have a handler, as brokers name them."""
+        return tuple(self._handlers)
 
     def assignment(self) -> list[Any]:
         """The queues that this member reads now; those with messages that come again are among them."""

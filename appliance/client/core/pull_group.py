@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..allocation import Allocation, average
 from ..errors import ClientError, NoRoute
 from ..message import MessageQueue, ReceivedMessage
 from .directory import first_error
@@ -43,10 +44,19 @@ class PullHeld(Held):
 class PullGroup(Group[PullHeld]):
     """Guarded by the client's lock."""
 
-    def __init__(self, group: str, client: Surroundings, *, begin: Begin, wake: Callable[[], None], cache: int) -> None:
+    def __init__(
+        self,
+        group: str,
+        client: Surroundings,
+        *,
+        begin: Begin,
+        wake: Callable[[], None],
+        cache: int,
+        allocation: Allocation = average,
+    ) -> None:
         """cache: number of messages fetched ahead for each queue. wake: called with the lock held when there are
         messages or an error."""
-        super().__init__(group, client, begin=begin, wake=wake)
+        super().__init__(group, client, begin=begin, wake=wake, allocation=allocation)
         self._cache = cache
         #: Queues in the order in which messages are taken from them next.
         self._turn: deque[PullHeld] = deque()

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
+from ..allocation import Allocation, average
 from ..errors import ClientError
 from ..message import MessageQueue, ReceivedMessage
 from ..wire import RETRY_PREFIX, RemotingCommand, ResponseCode
@@ -126,13 +127,14 @@ class PushGroup(Group[PushHeld]):
         handler_timeout: float,
         offsets: OffsetFile | None,
         dispatch: Callable[[PushHeld | Direct], None],
+        allocation: Allocation = average,
     ) -> None:
         """cache: number of messages fetched and not done, for each queue; cache_bytes: their bodies, of all queues.
         batch: most messages handled together. most_retries: deliveries after the first, before a message becomes a dead
         letter. handler_timeout: seconds after which a message is sent back though its handler goes on. offsets: of a
         broadcasting consumer, which has all queues for itself; None for one that shares. dispatch: takes a queue with
         messages that wait; called with the lock held, as wake is when the last handler has ended."""
-        super().__init__(group, client, begin=begin, wake=wake)
+        super().__init__(group, client, begin=begin, wake=wake, allocation=allocation)
         self._cache = cache
         self._cache_bytes = cache_bytes
         self._batch = batch
