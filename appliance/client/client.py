@@ -17,7 +17,7 @@ from .errors import InvalidOption
 from .hooks import Hook, check_hooks
 from .message import CloseReport
 from .options import Compression, ProducerOptions
-from .session import Session, ThreadSession
+from .session import Names, NameServers, Session, ThreadSession
 from .shells.shell import Security, TlsSettings
 from .wire import RemotingCommand, is_legal_group, parse_host_port
 
@@ -86,9 +86,8 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
 
             self._tracer = Tracer(trace)
         given_hooks = check_hooks(hooks) if self._tracer is None else (*check_hooks(hooks), self._tracer)
-        self._session = self._make_session(
-            _addresses(given), timeout, client_ip, instance_name, begun, security, given_hooks, fetch, namespace
-        )
+        servers, names = NameServers(_addresses(given), fetch), Names(client_ip, instance_name, namespace)
+        self._session = self._make_session(servers, timeout, names, begun, security, given_hooks)
         self._session.core.directory.verifies = verify
         if self._tracer is not None:
             self._tracer.bind(self._session)

@@ -17,7 +17,7 @@ from .core.group import Begin, check_begin
 from .core.handling import DONE, Outcome, outcome_of
 from .core.inspection import directly
 from .core.ordered_group import OrderedGroup
-from .core.push_group import Batch, Direct, PushGroup, PushHeld
+from .core.push_group import Batch, Direct, Handling, PushGroup, PushHeld
 from .ending import SIGNALS, ended_by
 from .errors import Closed, InvalidOption, Reject, Retry, Suspend
 from .hooks import ConsumeCall, after_consume, before_consume
@@ -84,11 +84,7 @@ class PushActs:
             session.core.surroundings,
             begin=start,
             wake=self._idle.ring,
-            cache=cache,
-            cache_bytes=cache_bytes,
-            batch=batch,
-            most_retries=retries,
-            handler_timeout=handler_timeout,
+            handling=Handling(cache, cache_bytes, batch, retries, handler_timeout),
             offsets=offsets,
             dispatch=self._workers.put,
             allocation=allocation,

@@ -213,7 +213,7 @@ class Group(Generic[HeldQueue]):
     def _check_conditions(self) -> Steps[None]:
         for subscription in self.subscriptions.values():
             route = self._directory.known(subscription.topic)
-            # A topic that was just made may not have reached the name server; any broker knows conditions.
+            # A topic that was just made may not have reached the name server; every broker can check conditions.
             addresses = route.addresses() if route else iter(self._directory.addresses(masters_only=True))
             address = next(addresses, None)
             if subscription.sql is None or address is None:

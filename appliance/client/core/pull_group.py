@@ -18,7 +18,7 @@ from ..message import MessageQueue, ReceivedMessage
 from .directory import first_error
 from .group import WAIT_S, Begin, Group, Held, Surroundings
 from .inspection import queue_info
-from .pulling import Pulled, ask_offset, pull
+from .pulling import Pulled, PullFrom, ask_offset, pull
 from .requests import PULL_MOST, Member, Subscription
 from .steps import Steps, Together
 
@@ -93,18 +93,8 @@ class PullGroup(Group[PullHeld]):
 
     def _ask(self, held: PullHeld, offset: int) -> Steps[Pulled]:
         subscription = self.subscriptions.get(held.queue.topic) or Subscription(held.queue.topic)
-        return (
-            yield from pull(
-                self._directory,
-                self._clock,
-                self.group,
-                held.queue,
-                offset,
-                most=PULL_MOST,
-                wait=WAIT_S,
-                subscription=subscription,
-            )
-        )
+        asked = PullFrom(self.group, held.queue, offset, PULL_MOST, WAIT_S, subscription)
+        return (yield from pull(self._directory, self._clock, asked))
 
     def _took(self, held: PullHeld, pulled: Pulled) -> None:
         self._trouble = None

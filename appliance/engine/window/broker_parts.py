@@ -33,7 +33,7 @@ from .health.broker_checks import BrokerChecks
 from .health.checks import Checks
 from .health.disk_room import DiskRoom
 from .health.lateness import Lateness
-from .health.needs import Needs
+from .health.needs import Needs, at_quota
 from .health.overview import OverviewView, Standing
 from .health.unread_deletion import UnreadDeletion
 from .messages.copies import MessageCopies
@@ -52,7 +52,7 @@ from .process.retention import RetentionPart
 from .process.system import SystemView
 from .replicas.quarantine import Quarantine
 from .replicas.replica_set import ReplicaSet
-from .replicas.views import ReplicationView
+from .replicas.views import AsMaster, ReplicationView
 from .sources import Sources
 from .topics.clean_ups import CleanUps
 from .topics.commands import TopicCommands
@@ -110,7 +110,7 @@ class BrokerParts:
         )
         group_views = GroupViews(sources, broker.locks, system.broker_name, waiting.retries_waiting)
         clients = ClientViews(broker.clients)
-        transactions = _transactions(broker)
+        transactions = TransactionViews(store, topics, broker.transactions, partial(_producers, broker))
         copies = MessageCopies(topics, store)
         stories = MessageStories(
             sources,
@@ -127,10 +127,8 @@ class BrokerParts:
         replication = ReplicationView(
             store,
             options,
-            broker.replication,
+            AsMaster(broker.replication, broker.replicated, broker.ha_address),
             broker.follower,
-            broker.replicated,
-            broker.ha_address,
             broker.role,
             replica_set,
         )
@@ -172,7 +170,8 @@ class BrokerParts:
         )
         lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
         unread = UnreadDeletion(sources, lateness, disk, options)
-        needs = Needs(sources, lateness, stuck, disk, options, replication, unread, users_at_quota)
+        others = (replication.of_set, stuck.findings, lambda: at_quota(users_at_quota()))
+        needs = Needs(sources, lateness, disk, options, unread, others)
         standing = Standing(lag, group_views, clients, checks, needs)
         live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
         sampler.after_sample.append(live.refresh)
@@ -239,16 +238,7 @@ class BrokerParts:
             store, topics, options, broker.cleaning, pool, lambda: broker.deleted_unread.rows
         )
         self.imports = MessageImport(topics, broker.sending.appends, lambda: broker.sending.properties.added, options)
-        self.sender = TestSender(
-            topics,
-            broker.sending.appends,
-            lambda: broker.sending.properties.added,
-            store.store_host,
-            options,
-            broker.sending.levels,
-            broker.transactions.half_appends,
-            broker.sending.places,
-        )
+        self.sender = TestSender(topics, broker.sending, broker.transactions.half_appends, store.store_host, options)
         self.tails = Tails(store, topics, sampler.index, schemas.reader)
         self.backups = Backups(store)
         self.report_inputs = ReportInputsView(store, topics, lag, options, lambda: broker.deleted_unread.rows)
@@ -275,22 +265,6 @@ def _names(broker: Broker, options: Options, system: SystemView) -> BrokerNames:
 def _producers(broker: Broker, group: str) -> int:
     """Return the number of connected members of a producer group."""
     return len(broker.clients.producer_channels(group))
-
-
-def _transactions(broker: Broker) -> TransactionViews:
-    return TransactionViews(
-        broker.store,
-        broker.transactions.open_halves,
-        broker.transactions.check,
-        partial(_producers, broker),
-        broker.topics,
-        broker.transactions.resolved,
-        broker.transactions.acts.journal,
-        broker.transactions.resume,
-        lambda: broker.transactions.decisions.counts,
-        broker.transactions.settings,
-        broker.transactions.check.clock,
-    )
 
 
 def _forget_routes(namesrv: NameServer | None, pools: Mapping[str, WorkerPool]) -> Callable[[Sequence[str]], None]:
