@@ -21,6 +21,7 @@ from .trends import trend_tile
 #: Smallest growth that is worth a line; it is also added to both values, so that growth from nothing counts less.
 FLOORS = {"behind": 60_000, "over_limit": 60_000, "dead_letters": 10, "retries": 100, "fewer_messages": 1000}
 UNITS = {"behind": "ms", "over_limit": "ms"}
+#: Rows of the tables of the worst, and of what got worse.
 MOST_WORSENED = 5
 #: Findings by which messages of the day may be missing: then it is unknown whether fewer were sent.
 FEWER_BY_THEM = {"gap", "corrupt", "log begins"}
@@ -28,6 +29,7 @@ COLUMNS = (
     ("group", "group"), ("topic", "topic"), ("what", "word"), ("before", "in_unit"), ("now", "in_unit"),
     ("unit", "unit"),
 )  # fmt: skip
+WORST_COLUMNS = (("group", "group"), ("what", "word"), ("now", "in_unit"), ("unit", "unit"))
 UNREAD_COLUMNS = (
     ("group", "group"), ("topic", "topic"), ("messages", "messages"), ("queues", "text"), ("at", "time_ms"),
 )  # fmt: skip
@@ -102,9 +104,16 @@ def make(view: View) -> Document:
         tuple(_row(*found) for found in rows),
         tuple(_acts(kind, what) for kind, _, what, _, _ in rows),
     )
+    worst = _worst(view)
+    worst_table = Table(
+        "worst",
+        WORST_COLUMNS,
+        tuple((group, what, now, UNITS.get(what, "messages")) for group, what, now in worst),
+        tuple(_acts("group", what) for _, what, _ in worst),
+    )
     unread = deleted_unread(view.today)
     happened = incidents(view.today)
-    tables, first = [table], []
+    tables, first = [worst_table, table], []
     if unread:
         tables.append(_unread_table(unread))
         first.append(_unread_note(unread))
@@ -187,6 +196,23 @@ def _incident_table(found: dict[str, Incident]) -> Table:
         for what, unit in INCIDENT_UNITS.items() if what in found
     )  # fmt: skip
     return Table("incidents", INCIDENT_COLUMNS, rows)
+
+
+def _worst(view: View) -> list[tuple[str, str, int]]:
+    """Return (group, what, value) of the day alone: for each group the value that is the most times its floor. Groups
+    with a client come first, then those whose value is the most times its floor."""
+    health, letters, retries = group_health.health_of(view.today), _dead_letters(view.today), _retries(view.today)
+    found = []
+    for group in {*health, *letters, *retries}:
+        one = health.get(group) or group_health.Health()
+        values = {
+            "dead_letters": letters[group], "over_limit": one.over_ms, "behind": one.worst_ms or 0,
+            "retries": retries[group],
+        }  # fmt: skip
+        times, what = max(((Fraction(value, FLOORS[what]), what) for what, value in values.items()), key=lambda x: x[0])
+        if times >= 1:
+            found.append((not one.clients, -times, group, what, values[what]))
+    return [(group, what, value) for _, _, group, what, value in sorted(found)[:MOST_WORSENED]]
 
 
 Worse = tuple[str, str, str, int, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from ..facts.tables import DEAD_LETTERS, GROUPS, LAG, LATENCY, DayFacts
@@ -17,7 +18,7 @@ MOST_SHOWN = 20
 class Health:
     """A group on one day. hours: p95 in ms by hour. worst_ms: None without a sample; worst_at: its hour, None if the
     group was never behind. messages: stored that day and delivered by T0, retries left out; None if unknown. limit_ms:
-    how far behind the group may be; None for one that is gone."""
+    how far behind the group may be; None for one that is gone. clients: at T0."""
 
     hours: dict[int, int] = field(default_factory=dict)
     worst_ms: int | None = None
@@ -26,13 +27,15 @@ class Health:
     rebalances: int = 0
     messages: int | None = 0
     limit_ms: int | None = None
+    clients: int = 0
 
 
 def health_of(facts: DayFacts | None) -> dict[str, Health]:
     """Return the health by group, the broker's own groups left out."""
     found: dict[str, Health] = {}
-    for group, limit in select(facts, GROUPS, "group limit_ms"):
-        found.setdefault(group, Health()).limit_ms = limit
+    for group, clients, limit in select(facts, GROUPS, "group clients limit_ms"):
+        one = found.setdefault(group, Health())
+        one.clients, one.limit_ms = clients, limit
     rows = sorted(select(facts, LAG, "group hour_ms samples p95_ms max_ms over_ms rebalances"))
     for group, hour, samples, p95, worst, over, rebalances in rows:
         one = found.setdefault(group, Health())
@@ -60,15 +63,22 @@ def figures(facts: DayFacts | None) -> dict[str, int | None]:
     health = health_of(facts)
     measured = [one for one in health.values() if one.worst_ms is not None]
     return {
-        "worst_behind_ms": max((one.worst_ms or 0 for one in measured), default=None),
+        "worst_behind_ms": max((one.worst_ms or 0 for one in _in_use(measured)), default=None),
         "groups_over_limit": sum(one.over_ms > 0 for one in measured) if measured else None,
         "rebalances": sum(one.rebalances for one in health.values()) if measured else None,
     }
 
 
+def _in_use(health: Collection[Health]) -> Collection[Health]:
+    """Return those with a client; all of them if none has one. A group that was abandoned is ever further behind, and
+    would hide those that somebody waits for."""
+    return [one for one in health if one.clients] or health
+
+
 def where_worst(health: dict[str, Health]) -> tuple[tuple[str, str | int | None], ...]:
     """Return the group that was furthest behind, and when; () if none was behind."""
-    behind = sorted((-(one.worst_ms or 0), group) for group, one in health.items() if one.worst_ms)
+    of = {id(one) for one in _in_use([one for one in health.values() if one.worst_ms is not None])}
+    behind = sorted((-(one.worst_ms or 0), group) for group, one in health.items() if one.worst_ms and id(one) in of)
     if not behind:
         return ()
     group = behind[0][1]
@@ -79,7 +89,12 @@ def make(view: View) -> Document:
     health = health_of(view.today)
     now = figures(view.today)
     now["dead_letters"] = sum(count for _, count in select(view.today, DEAD_LETTERS, "group messages"))
-    order = sorted(health, key=lambda group: (-health[group].over_ms, -_or_below(health[group].worst_ms), group))
+    order = sorted(
+        health,
+        key=lambda group: (
+            not health[group].clients, -health[group].over_ms, -_or_below(health[group].worst_ms), group,
+        ),
+    )  # fmt: skip
     shown = [group for group in order if health[group].hours][:MOST_SHOWN]
     measured = sum(bool(one.hours) for one in health.values())
     hours = sorted({*hours_of(view.snapshot), *(hour for group in shown for hour in health[group].hours)})

@@ -40,6 +40,7 @@ PLOTS = {
 #: Columns by table, by report.
 TABLES = {
     "digest": {
+        "worst": ("group", "what", "now", "unit"),
         "worsened": ("group", "topic", "what", "before", "now", "unit"),
         "deleted_unread": ("group", "topic", "messages", "queues", "at"),
         "incidents": ("what", "count", "first_hour", "last_hour", "unit"),

@@ -22,6 +22,7 @@ from appliance import server_proof
 from appliance.api.api import openapi
 from appliance.commands.remote import client, show
 from appliance.commands.remote.run import VERBS, help_text, options_of, parse
+from appliance.commands.remote.shapes import SHAPES
 from appliance.console.acts.row import Call
 from appliance.console.users.wire_user_views import BUTTONS
 from appliance.engine.errors import StartError
@@ -519,6 +520,49 @@ def test_help_names_every_verb_and_option():
                 assert all(option in text for option in options_of(verb))
 
 
+def test_a_command_takes_the_port_that_the_server_was_given(server):
+    """README says so; only --url did it."""
+    port = server.ready["http"].rpartition(":")[2]
+    place = ["--data-dir", str(server.data_dir), "--bind", "127.0.0.1", "--http-port", port]
+    done = rocketbox(server, "topic", "list", *place, ROCKETBOX_URL="", ROCKETBOX_TOKEN="")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_help_of_one_command_says_what_its_options_take():
+    text = help_text("group", ["reset", "billing", "--help"])
+    assert text.startswith("usage: rocketbox group reset NAME [options]\n")
+    assert "\n  --to earliest|latest|time|offset|shift|skip\n" in text
+    assert "\n  --at TIME\n" in text
+    assert "rocketbox group pause" not in text
+
+
+def _words_of(schema, name, found):
+    """Add what a property of this name may be, anywhere in a schema."""
+    if isinstance(schema, list):
+        for one in schema:
+            _words_of(one, name, found)
+    elif isinstance(schema, dict):
+        own = schema.get("properties", {}).get(name, {})
+        for one in (own, own.get("items", {}), *own.get("anyOf", ())):
+            found |= {*one.get("enum", ()), *([one["const"]] if "const" in one else ())}
+        for one in schema.values():
+            _words_of(one, name, found)
+
+
+def test_words_in_the_help_are_those_that_the_api_takes():
+    document = openapi()
+    schemas = json.loads(json.dumps(document["components"]["schemas"]))
+    seen = 0
+    for verb in VERBS:
+        for _, wire, kind in options_of(verb).values():
+            if "|" in kind:
+                found = set()
+                _words_of(schemas, wire.rpartition(".")[2], found)
+                assert set(kind.split("|")) <= found, f"{verb.name} {wire}"
+                seen += 1
+    assert seen
+
+
 def test_a_command_line_is_read():
     command = parse("message", ["send", "t", "--key=a", "--key", "b", "--at", "2026-11-21T13:34:32Z", "--queue", "3"])
     assert command.body == {"keys": ["a", "b"], "deliver_at_ms": 1795268072000, "queue_id": 3}
@@ -567,6 +611,36 @@ def test_figures_are_shown_as_people_read_them():
     ]  # fmt: skip
 
 
+def test_a_message_says_of_each_group_why_it_has_it_or_not():
+    """Its columns ended before that one."""
+    why = {"code": "not_reached", "text": "3 messages are ahead of it.", "args": {}}
+    group = {"group": "billing", "state": "waiting", "place": "orders/1/7", "committed": 4, "ahead": 3,
+             "deliveries": 2, "delivered_at_ms": 0, "delivered_to": "a@b", "why": why}  # fmt: skip
+    answer = {
+        "topic": "orders", "queue_id": 1, "queue_offset": 7, "offset_id": "AB", "keys": ["order-7"],
+        "story": [
+            {"at_ms": 0, "what": "stored", "detail": {"place": "orders/1/7", "offset_id": "AB"}},
+            {"at_ms": None, "what": "sent_back",
+             "detail": {"group": "billing", "due_ms": 1_795_268_072_000, "place": "%RETRY%b/0/1"}},
+        ],
+        "story_notes": [{"code": "x", "text": "More may have happened.", "args": {}}],
+        "groups": [group],
+    }  # fmt: skip
+    assert show.is_message(answer)
+    assert show.message(answer)[4:] == [
+        "keys: order-7",
+        "story:",
+        "  1970-01-01 00:00:00Z  stored",
+        "  time not known  sent back  group billing, due 2026-11-21 13:34:32Z, place %RETRY%b/0/1",
+        "  More may have happened.",
+        "groups:",
+        "  billing: waiting. 3 messages are ahead of it.",
+        "    given out: 2, last to a@b at 1970-01-01 00:00:00Z",
+        "    more: rocketbox group diagnosis billing",
+    ]
+    assert show.message(answer | {"groups": []})[-1] == "  (none)"
+
+
 def test_options_lead_into_what_is_nested_and_take_numbers():
     assert parse("dlq", ["archive", "g", "--origin-topic", "t", "--retries", "3"]).body == {
         "filter": {"topic": "t", "retries": 3}
@@ -574,6 +648,31 @@ def test_options_lead_into_what_is_nested_and_take_numbers():
     assert parse("alert", ["silence", "--hours", "0.5", "--reason", "x"]).body["hours"] == 0.5
     with pytest.raises(StartError, match="--hours needs a number, not soon"):
         parse("alert", ["silence", "--hours", "soon"])
+
+
+def test_names_and_the_last_column_are_whole_and_what_is_cut_shows_it():
+    name, text = "n" * 200, "some words " * 20
+    assert show.table([{"name": name, "why": text, "sentence": text}], ["name", "why", "sentence"])[1].split("  ") == [
+        name, text[:59] + "…", text.rstrip(),
+    ]  # fmt: skip
+    assert show.table([{"name": "n" * 300, "b": 1}], ["name", "b"])[1].split("  ")[0] == "n" * 254 + "…"
+
+
+def test_a_long_row_of_numbers_is_its_ends():
+    assert show.facts({"lags": [0.5, *range(1, 20)], "few": [1, 2]}) == [
+        "lags: 0.5 … 19 (20 values, all of them with --json)", "few: 1, 2",
+    ]  # fmt: skip
+
+
+def test_a_reset_needs_no_word_for_the_target_that_its_option_names():
+    for words, to in (
+        (["--at", "2026-11-21T13:34:32Z"], "time"), (["--offset", "3"], "offset"), (["--by", "-3"], "shift"),
+        (["--to", "skip", "--offset", "3"], "skip"),
+    ):  # fmt: skip
+        command = parse("group", ["reset", "g", *words])
+        assert SHAPES[command.verb.shape](command.arguments, command.body, command.given)["to"] == to
+    command = parse("group", ["reset", "g", "--offset", "3", "--by", "2"])
+    assert "to" not in SHAPES[command.verb.shape](command.arguments, command.body, command.given)
 
 
 def test_a_column_may_be_of_what_is_nested():

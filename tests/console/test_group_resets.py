@@ -7,6 +7,7 @@ import re
 import pytest
 
 from appliance import runtime
+from appliance.console.groups.reset_notes import _target
 from appliance.console.models import AuditEntry, User
 from tests.support.engine import Peer
 
@@ -225,3 +226,12 @@ def test_a_user_kept_to_some_names_moves_no_others(client_as, people, broker, gr
     User.objects.filter(pk=people["operator"].pk).update(group_pattern="elsewhere-*")
     for rest in ("", "now/", "diagnosis/", "reset/", "resets/", "pause/", "clone/", f"resets/{done.id}/"):
         assert operator.get(f"/groups/{group}/{rest}").status_code == 403, rest
+
+
+@pytest.mark.parametrize(
+    ("asked", "to"),
+    [("time 1795268072000", "time 2026-11-21T13:34:32+00:00"), ("earliest", "earliest"), ("shift -3", "shift -3"),
+     (f"time {1 << 60}", f"time {1 << 60}")],
+)  # fmt: skip
+def test_the_audit_log_has_a_target_in_time_as_people_read_it(asked, to):
+    assert _target(asked) == to

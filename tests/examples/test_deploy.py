@@ -67,7 +67,12 @@ def test_the_container_is_started_as_one_that_clients_reach():
     assert {port.rpartition(":")[2] for port in service["ports"]} == {
         str(port) for port in (config.namesrv_port, config.broker_port, options.http_port)
     }
-    assert (FILES / service["build"] / "Dockerfile").is_file()
+    dockerfile = (FILES / service["build"] / "Dockerfile").read_text(encoding="utf-8")
+    kind, *words = service["healthcheck"].pop("test")
+    options = " ".join(
+        f"--{name.replace('_', '-')}={service['healthcheck'][name]}" for name in ("interval", "timeout", "start_period")
+    )
+    assert f"HEALTHCHECK {options} {kind} {json.dumps(words)}" in dockerfile
 
 
 def test_proxies_let_the_largest_body_through_and_wait_longer_than_the_live_tail_is_silent():

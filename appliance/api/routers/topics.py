@@ -143,11 +143,11 @@ def topic_schema(request: HttpRequest, topic: str) -> Any:
 @router.put("/topics/{topic}/schema", response=Change)
 def set_topic_schema(request: HttpRequest, response: HttpResponse, topic: str, body: SchemaIn, dry_run: DryRun) -> Any:
     """Show the topic's bodies by this schema, which takes the place of the one before. It checks no message, and no
-    client sees it; a slave, or another member of a set, has its own."""
+    client sees it. Slaves and followers take it over."""
     auth.require_topics(request, topic)
     return make_change(
         request, response, "topic.schema", topic,
-        lambda: runtime.window().schemas.put(
+        lambda: runtime.window().schema_commands.put(
             topic, kind=body.kind, data=body.schema_bytes(), message=body.message, dry_run=dry_run, by=by(request)
         ),
     )  # fmt: skip
@@ -159,7 +159,7 @@ def remove_topic_schema(request: HttpRequest, response: HttpResponse, topic: str
     auth.require_topics(request, topic)
     return make_change(
         request, response, "topic.schema", topic,
-        lambda: runtime.window().schemas.remove(topic, dry_run=dry_run, by=by(request)),
+        lambda: runtime.window().schema_commands.remove(topic, dry_run=dry_run, by=by(request)),
     )  # fmt: skip
 
 

@@ -120,6 +120,15 @@ def _json(data: bytes) -> dict[str, Any]:
     return found
 
 
+#: Options of `serve` that say which server of this machine is meant.
+LOCAL = ("--data-dir", "-c", "--bind", "--http-port", "--https-port", "--https-cert")
+
+
+def local_options(given: Mapping[str, str]) -> list[str]:
+    """Return the given options of `serve`."""
+    return [word for name in LOCAL if name in given for word in (name, given[name])]
+
+
 @contextmanager
 def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Server]:
     """Yield the server that options and environment name. Without a token one is made in the console's database, if
@@ -131,7 +140,7 @@ def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Ser
     if url and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
         raise StartError(f"{url} is no address: give one like http://127.0.0.1:8080.")
     token = _token(given, environ)
-    options = [word for name in ("--data-dir", "-c") if name in given for word in (name, given[name])]
+    options = local_options(given)
     if token is not None:
         if url:
             yield Server(url, token)
@@ -139,8 +148,9 @@ def server(given: Mapping[str, str], environ: Mapping[str, str]) -> Iterator[Ser
             yield Server(*_local(options, environ, token))
         return
     # A token of this machine is sent to another one only if the command line names both, never because of a variable.
-    may = is_loopback(urlsplit(url).hostname or "") or bool(options and "--url" in given)
-    if url and not (may and (options or environ.get("ROCKETBOX_DATA_DIR"))):
+    named = bool({"--data-dir", "-c"} & given.keys())
+    may = is_loopback(urlsplit(url).hostname or "") or (named and "--url" in given)
+    if url and not (may and (named or environ.get("ROCKETBOX_DATA_DIR"))):
         raise StartError("Give a token: --token-file FILE, or the variable ROCKETBOX_TOKEN.")
     from .minted import minted
 

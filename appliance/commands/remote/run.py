@@ -23,7 +23,7 @@ from ...engine.errors import StartError
 from ...engine.plain_text import plain
 from ..moment import moment
 from . import show
-from .client import Problem, Server, Unreachable, server
+from .client import LOCAL, Problem, Server, Unreachable, local_options, server
 from .shapes import OPTIONS as SHAPE_OPTIONS
 from .shapes import SHAPES
 
@@ -32,7 +32,7 @@ VERBS = tuple(call for _, call in CALLS if call.words)
 JOB_FAILED, WRONG, NOT_FOUND, NOT_ALLOWED, CONFLICT, REFUSED, UNREACHABLE = range(1, 8)
 _STATUS = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 412: CONFLICT, 503: UNREACHABLE}
 
-_SERVER = ("--url", "--token", "--token-file", "--data-dir", "-c")
+_SERVER = ("--url", "--token", "--token-file", *LOCAL)
 _FLAGS = ("--json", "--dry-run", "--force", "--yes", "--all", "--wait")
 LOOK_S = 0.25
 ENDED = ("done", "failed", "cancelled", "interrupted")
@@ -42,7 +42,8 @@ Everywhere:
   --json             the API's own answer
   --url URL          the console's address (ROCKETBOX_URL; http://127.0.0.1:8080)
   --token-file FILE  a file with an API token (ROCKETBOX_TOKEN_FILE), --token or ROCKETBOX_TOKEN: the token itself.
-                     Without any, on the server's machine, --data-dir DIR is enough: a token is made for the command.
+                     Without any, on the server's machine, a token is made for the command: then give --data-dir, -c,
+                     --bind and --http-port (or --https-port) as to `rocketbox serve`.
 Where something changes:
   --dry-run          only print what would change
   --force            do it despite what is in the way        --yes  do not ask
@@ -247,9 +248,19 @@ def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str 
             target[name] = text
 
 
+#: The placeholder for a value of a type.
+_VALUES = {"text": "TEXT", "int": "N", "ints": "N", "list": "TEXT", "number": "NUMBER", "time": "TIME"}
+_VALUES |= {"pairs": "KEY=VALUE", "int_pairs": "KEY=N", "bool": ""}
+_REPEATED = ("list", "ints", "pairs", "int_pairs")
+
+
 def help_text(noun: str, words: Sequence[str]) -> str:
-    """Return the commands of a noun and their options."""
-    lines = [f"usage: rocketbox {noun} VERB [options]", ""]
+    """Return the commands of a noun and their options, or one command and its options if the words name it."""
+    try:
+        return _help_of(_verb_of(noun, [word for word in words if not word.startswith("-")]))
+    except StartError:
+        pass
+    lines = [f"usage: rocketbox {noun} VERB [options]; rocketbox {noun} VERB --help: what the options take", ""]
     for verb in VERBS:
         if verb.noun == noun:
             lines.append(f"  rocketbox {verb.words}")
@@ -257,6 +268,16 @@ def help_text(noun: str, words: Sequence[str]) -> str:
             options = [*SHAPE_OPTIONS.get(verb.shape, ()), *options_of(verb)]
             if options:
                 lines.append(f"      {' '.join(options)}")
+    return "\n".join([*lines, "", SHARED])
+
+
+def _help_of(verb: Call) -> str:
+    lines = [f"usage: rocketbox {verb.words} [options]", "", verb.says, ""]
+    lines += [f"  {option} TEXT" for option in SHAPE_OPTIONS.get(verb.shape, ())]
+    for option, (_, _, kind) in options_of(verb).items():
+        negative = f", --no-{option[2:]}" if kind == "bool" else ""
+        again = "  (again for more)" if kind in _REPEATED else ""
+        lines.append(f"  {option}{negative} {_VALUES.get(kind, kind)}".rstrip() + again)
     return "\n".join([*lines, "", SHARED])
 
 
@@ -360,6 +381,8 @@ def _print_people(command: Command, answer: dict[str, Any]) -> None:
         lines = show.change(answer)
     elif show.is_diagnosis(answer):
         lines = show.diagnosis(answer)
+    elif show.is_message(answer):
+        lines = show.message(answer)
     elif show.is_series(answer):
         lines = show.series(answer)
     elif answer.keys() == {"text"}:
@@ -398,15 +421,11 @@ _NEEDS_CONSOLE = (
 )
 
 
-def _local_options(command: Command) -> list[str]:
-    return [word for name in ("--data-dir", "-c") if name in command.given for word in (name, command.given[name])]
-
-
 def _has_console(command: Command) -> bool:
     from ..set_status import has_console
 
     try:
-        return has_console(_local_options(command))
+        return has_console(local_options(command.given))
     except StartError:
         return True
 
@@ -416,7 +435,7 @@ def _set_status(command: Command) -> int:
     machine's files."""
     from ..set_status import has_console, set_status
 
-    options = _local_options(command)
+    options = local_options(command.given)
     why = "it has none, or none that was set up"
     if has_console(options):
         try:
@@ -461,7 +480,7 @@ def _has_token(command: Command) -> bool:
 def _token_for_keeps(command: Command) -> int:
     from .minted import create_for_keeps
 
-    options = [word for name in ("--data-dir", "-c") if name in command.given for word in (name, command.given[name])]
+    options = local_options(command.given)
     fields = {name: value for name, value in command.body.items() if name != "name"}
     _print(command, create_for_keeps(options, command.arguments["name"], fields))
     return 0

@@ -24,6 +24,7 @@ OPTIONS = {
     "lines": ("--file",),
     "json": ("--file",),
     "schema": ("--file",),
+    "reset": (),
     "secret": ("--secret-file",),
 }
 
@@ -50,6 +51,12 @@ def json_given(arguments: Arguments, fields: Fields, given: dict[str, str]) -> F
     if not isinstance(found, dict):
         raise StartError(f"{given.get('--file', 'Standard input')} is no JSON object.")
     return found
+
+
+def reset(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """Say where to, if the options are those of one target only, as `--at` alone is."""
+    targets = [to for name, to in (("at_ms", "time"), ("offset", "offset"), ("by", "shift")) if name in fields]
+    return fields if "to" in fields or len(targets) != 1 else {"to": targets[0], **fields}
 
 
 def schema(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
@@ -122,5 +129,5 @@ def _unique_id(given: dict[str, str]) -> Fields:
 
 SHAPES: dict[str, Callable[[Arguments, Fields, dict[str, str]], Fields | bytes]] = {
     "message": message, "waiting": waiting, "half": half, "option": option, "definitions": definitions,
-    "lines": lines, "json": json_given, "schema": schema, "secret": secret,
+    "lines": lines, "json": json_given, "schema": schema, "reset": reset, "secret": secret,
 }  # fmt: skip

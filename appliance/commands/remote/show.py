@@ -11,7 +11,11 @@ from typing import Any
 
 from ...engine.plain_text import plain, size_text, span_text
 
-LONGEST_CELL = 60
+#: Most characters of a value in a table. Names, keys and ids, which have no blanks, are typed again: these have
+#: NAME_CELL. The last column has no bound.
+LONGEST_CELL, NAME_CELL = 60, 255
+#: Values of a list of numbers that are shown.
+_MOST_NUMBERS = 12
 #: Three years: a longer span is shown as a moment.
 _NO_SPAN_MS = 100_000_000_000
 #: Headings that are clearer than the API's names.
@@ -26,7 +30,8 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
     shown = [name.removesuffix("?") for name in columns if name[-1] != "?" or name[:-1] in rows[0]]
     names = shown or list(dict.fromkeys(name for row in rows for name in row))[:8]
     found = [[_value(row, name) for name in names] for row in rows]
-    cells = [[cell(name, value)[:LONGEST_CELL] for name, value in zip(names, row, strict=True)] for row in found]
+    cells = [[cell(name, value) for name, value in zip(names, row, strict=True)] for row in found]
+    cells = [[*map(_cut, row[:-1]), row[-1]] for row in cells]
     heads = [_HEADS.get(head := _label(name.rpartition(".")[2], names), head) for name in names]
     widths = [max(len(row[at]) for row in [heads, *cells]) for at in range(len(names))]
     right = [all(isinstance(row[at], int | float | None) for row in found) and not _is_time(name)
@@ -36,6 +41,11 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
                   for text, width, side in zip(row, widths, right, strict=True)).rstrip()
         for row in [heads, *cells]
     ]  # fmt: skip
+
+
+def _cut(text: str) -> str:
+    most = LONGEST_CELL if " " in text else NAME_CELL
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _value(row: dict[str, Any], name: str) -> Any:
@@ -109,6 +119,39 @@ def diagnosis(answer: dict[str, Any]) -> list[str]:
     return lines if answer["findings"] else ["Nothing wrong was found.", *lines]
 
 
+def is_message(answer: dict[str, Any]) -> bool:
+    return {"story", "story_notes", "groups", "offset_id"} <= answer.keys()
+
+
+def message(answer: dict[str, Any]) -> list[str]:
+    """Return lines with a message, what happened to it, and why each group has it or not."""
+    apart = ("story", "story_notes", "groups")
+    lines = facts({name: value for name, value in answer.items() if name not in apart})
+    own = f"{answer['topic']}/{answer['queue_id']}/{answer['queue_offset']}"
+    lines.append("story:")
+    for event in answer["story"]:
+        told = [
+            f"{_label(name, event['detail'])} {cell(name, value)}"
+            for name, value in event["detail"].items()
+            if value not in (None, "")
+            and value is not True
+            and not name.endswith("offset_id")
+            and (name, value) not in (("place", own), ("count", 1), ("times", 0))
+        ]
+        at = "time not known" if event["at_ms"] is None else _time(event["at_ms"])
+        lines.append("  " + "  ".join((at, event["what"].replace("_", " "), ", ".join(told))).rstrip())
+    lines += [f"  {cell('', note)}" for note in answer["story_notes"]]
+    lines.append("groups:")
+    for one in answer["groups"]:
+        lines.append(f"  {plain(one['group'])}: {one['state']}. {cell('', one['why'])}")
+        if one["deliveries"]:
+            last = f"{cell('', one['delivered_to'])} at {cell('at_ms', one['delivered_at_ms'])}"
+            lines.append(f"    given out: {one['deliveries']}, last to {last}")
+        if one["state"] in ("waiting", "delivered"):
+            lines.append(f"    more: rocketbox group diagnosis {_word(one['group'])}")
+    return lines if answer["groups"] else [*lines, "  (none)"]
+
+
 def _reset_options(skip: dict[str, Any]) -> str:
     places = [f"--topic {_word(topic)}" for topic in skip["topics"]] + [f"--queue {queue}" for queue in skip["queues"]]
     return " ".join([*places, f"--to {skip['to']} --offset {skip['offset']}"])
@@ -133,6 +176,8 @@ def cell(name: str, value: Any) -> str:
             return plain(f"{value['topic']}/{value.get('queue_id')}/{value.get('queue_offset', '')}".rstrip("/"))
         return plain(json.dumps(value, ensure_ascii=False))
     if isinstance(value, list):
+        if len(value) > _MOST_NUMBERS and all(isinstance(one, int | float | None) for one in value):
+            return f"{cell(name, value[0])} … {cell(name, value[-1])} ({len(value)} values, all of them with --json)"
         return ", ".join(cell(name, one) for one in value) or "-"
     if isinstance(value, float):
         return f"{value:.1f}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..users.roles import ADMIN, OPERATOR, VIEWER
 from .row import FORM, GROUP, LIST, PAGE, REPLAY, SEND, SETTINGS, TIMES, UPLOAD, WORD, Act, Also, Call
 
-_LETTERS = "filter.topic=origin-topic filter.key=key filter.retries=retries:int filter.replayed=replayed"
+_LETTERS = "filter.topic=origin-topic filter.key=key filter.retries=retries:int filter.replayed=replayed:no|yes|again"
 _READER = VIEWER.with_grants("may_read_bodies")
 _EXPORTER = VIEWER.with_grants("may_read_bodies", "may_export")
 
@@ -40,7 +40,8 @@ ROWS: tuple[Act | Also, ...] = (
     Act("messages.job_views.message_export", "messages/export/", VIEWER, takes=FORM, calls=[
         Call("POST topics/<topic>/exports", "message export TOPIC",
              "Write messages to a file, as a job; --wait, then `job fetch`.", takes=SETTINGS,
-             body="from_ms=from:time to_ms=to:time queue_id=queue:int filter format bodies:bool", waits="job")]),
+             body="from_ms=from:time to_ms=to:time queue_id=queue:int filter format:ndjson|csv bodies:bool",
+             waits="job")]),
     Act("messages.job_views.message_import", "messages/import/", OPERATOR, takes=UPLOAD + FORM, master=True, calls=[
         Call("POST topics/<topic>/imports", "message import TOPIC",
              "Send the messages of an NDJSON file (--file, or standard input), as a job.", takes=UPLOAD,
@@ -62,7 +63,9 @@ ROWS: tuple[Act | Also, ...] = (
     Act("dead_letters.replay_views.replay_create", "dead-letters/<name:name>/replay/", OPERATOR,
         takes=FORM, names=GROUP, master=True, calls=[
         Call("POST groups/<group>/replays", "dlq replay GROUP", "Send dead letters again; they stay where they are.",
-             takes=SEND, body=f"target topic from_ms=from:time to_ms=to:time {_LETTERS} rate:int max_replays:int",
+             takes=SEND,
+             body=f"target:group|original|topic topic from_ms=from:time to_ms=to:time {_LETTERS} rate:int "
+                  "max_replays:int",
              dry_run=True, ask_first=True, waits="replay")]),
     Also("dead_letters", [
         Call("GET groups/<group>/dead-letters/summary", "dlq summary GROUP", "Where and when they died.")]),
@@ -71,7 +74,7 @@ ROWS: tuple[Act | Also, ...] = (
     Act("dead_letters.archive_views.archive_create", "dead-letters/<name:name>/archive/", _EXPORTER, takes=FORM, calls=[
         Call("POST groups/<group>/dead-letters/archives", "dlq archive GROUP",
              "Write dead letters to a file, as a job; --wait, then `job fetch`.", takes=SEND,
-             body=f"from_ms=from:time to_ms=to:time {_LETTERS} format", waits="job")]),
+             body=f"from_ms=from:time to_ms=to:time {_LETTERS} format:ndjson|csv", waits="job")]),
     Also("dead_letter_groups", [
         Call("GET replays", "dlq replays", "Replays, newest first.", query="group",
              columns="id group state replayed total by created_at_ms")]),

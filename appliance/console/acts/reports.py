@@ -78,6 +78,6 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET reports/settings", "report settings", "How reports are made.")]),
     Act("reports.setting_views.report_settings_change", "reports/settings/change/", ADMIN, takes=FORM, calls=[
         Call("PATCH reports/settings", "report settings set", "Change how reports are made.", takes=FORM,
-             body="on:bool at zone engine master driver_mib:int memory_mib:int timeout_min:int keep_days:int "
-                  "limit_minutes:int limits:int_pairs digest_channels=digest_channel:list")]),
+             body="on:bool at zone engine:auto|spark|python master driver_mib:int memory_mib:int timeout_min:int "
+                  "keep_days:int limit_minutes:int limits:int_pairs digest_channels=digest_channel:list")]),
 )  # fmt: skip

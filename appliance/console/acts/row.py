@@ -2,8 +2,8 @@
 
 The fields of a command (`query`, `body`) are `name`, `name:type` or `name=option:type`: `name` is the API's, the option
 is `--name` with dashes unless another one is given. Types: text (without one), int, bool (`--x`, `--no-x`), time, list
-(may be repeated), ints, pairs (`--x key=value`), int_pairs (`--x key=12`), number. A dot in a name leads into a nested
-object.
+(may be repeated), ints, pairs (`--x key=value`), int_pairs (`--x key=12`), number, or the words that a text may be, as
+`ndjson|csv`. A dot in a name leads into a nested object.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ ROWS: tuple[Act | Also, ...] = (
     # --- what needs attention
     Act("health.need_views.needs", "needs/", VIEWER, calls=[
         Call("GET needs", "need list", "What needs somebody, the worst first.",
-             columns="level kind name sentence key muted"),
+             columns="level kind name muted key sentence"),
         Call("GET needs/mutes", "need mutes", "What is muted, until when.", columns="id until_ms by reason sentence")]),
     Act("health.need_views.needs_panel", "needs/panel/", VIEWER),
     Act("health.need_views.need_mute", "needs/mute/", OPERATOR, takes=FORM, calls=[
@@ -29,11 +29,13 @@ ROWS: tuple[Act | Also, ...] = (
         Call("DELETE needs/mutes/<int:mute_id>", "need unmute ID", "End a mute.", takes=WORD)]),
     # --- the set of brokers
     Act("system.replication_views.replication", "replication/", VIEWER, calls=[
-        Call("GET replication", "ha replication", "Masters and slaves, and how far each is.")]),
+        Call("GET replication", "ha replication", "Masters and slaves, and how far each is.",
+             columns="address behind_bytes behind_ms in_sync bytes_per_s connected_ms heard_ms member")]),
     Act("system.replication_views.replication_now", "replication/now/", VIEWER),
     Act("system.replication_views.quarantine", "replication/quarantine/<str:name>/", VIEWER, calls=[
         Call("GET replication/quarantine/<name>", "ha quarantine NAME", "Messages that a switch cut off.",
-             query="offset:int limit:int")]),
+             query="offset:int limit:int",
+             columns="offset topic queue_id queue_offset tags keys unique_key size store_time_ms")]),
     Act("system.replication_views.quarantine_send", "replication/quarantine/<str:name>/send/",
         OPERATOR, takes=FORM, calls=[
         Call("POST replication/quarantine/<name>/sends", "ha quarantine-send NAME", "Send them again, as a job.",
@@ -98,7 +100,7 @@ ROWS: tuple[Act | Also, ...] = (
              dry_run=True, shape="option")]),
     Act("system.definition_views.definitions_file", "system/definitions/file/", ADMIN, curl=None, calls=[
         Call("GET system/definitions/file", "config definitions export",
-             "Topics, groups, users and alert rules as YAML, on standard output.", raw=True)]),
+             "Topics, schemas, groups, users and alert rules as YAML, on standard output.", raw=True)]),
     Act("system.definition_views.definitions", "system/definitions/", ADMIN, takes=DEFINITIONS, calls=[
         Call("POST system/definitions", "config definitions import FILE",
              "Make what is missing and change what differs; - for standard input.", takes=DEFINITIONS, dry_run=True,

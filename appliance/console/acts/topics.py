@@ -12,7 +12,10 @@ _TYPES = {bool: ":bool", int: ":int", str: ""}
 
 
 def _options(settings: Iterable[Setting]) -> str:
-    return " ".join(f"{one.name}{_TYPES[type(one.default)]}" for one in settings)
+    return " ".join(
+        f"{one.name}:{'|'.join(one.choices)}" if one.choices else f"{one.name}{_TYPES[type(one.default)]}"
+        for one in settings
+    )
 
 
 _TOPIC, _NEW_TOPIC, _GROUP = map(_options, (TOPIC_SETTINGS, NEW_TOPIC_SETTINGS, GROUP_SETTINGS))
@@ -40,7 +43,8 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST topics/<topic>/purge", "topic purge NAME",
              "Show its messages no longer: all so far, or those stored before a time.", takes=WORD,
              body="before_ms=before:time", dry_run=True, force=True, ask_first=True)]),
-    Act("topics.schema_views.topic_schema", "topics/<name:name>/schema/", OPERATOR, takes=SCHEMA, names=TOPIC, calls=[
+    Act("topics.schema_views.topic_schema", "topics/<name:name>/schema/", OPERATOR, takes=SCHEMA, names=TOPIC,
+        master=True, calls=[
         Call("PUT topics/<topic>/schema", "topic schema set NAME",
              "Show its bodies by this schema, from --file or standard input.", takes=SCHEMA,
              body="kind message", dry_run=True, shape="schema"),
@@ -92,8 +96,10 @@ ROWS: tuple[Act | Also, ...] = (
         OPERATOR, takes=FORM, names=GROUP, master=True, calls=[
         Call("POST groups/<group>/offset-resets", "group reset NAME",
              "Move its offsets: to earliest, latest, a time, an offset, by a number of messages, or behind one "
-             "(skip).", takes=FORM, body="to topics=topic:list queues=queue:ints at_ms=at:time offset:int by:int",
-             columns=_MOVES, dry_run=True, ask_first=True)]),
+             "(skip).", takes=FORM,
+             body="to:earliest|latest|time|offset|shift|skip topics=topic:list queues=queue:ints at_ms=at:time "
+                  "offset:int by:int",
+             columns=_MOVES, dry_run=True, ask_first=True, shape="reset")]),
     Also("group", [
         Call("GET groups/<group>/queues", "group queues NAME",
              "Who holds each queue, what waits, what is with the client.", query=f"topic q sort {PAGE}",
@@ -111,7 +117,8 @@ ROWS: tuple[Act | Also, ...] = (
              body="offsets:bool settings:bool topic", fixed="target={target}", dry_run=True)]),
     Act("groups.client_views.client_ask", "clients/<name:client_id>/ask/", OPERATOR, takes=FORM, calls=[
         Call("POST groups/<group>/clients/<path:client_id>/running-info", "group ask NAME CLIENT",
-             "What a member says of itself; --stack: and where its threads are.", takes=WORD, query="stack:bool")]),
+             "What a member says of itself; --stack: and where its threads are.", takes=WORD, query="stack:bool",
+             columns="topic queue_id committed cached locked dropped last_pull_at_ms last_consume_at_ms")]),
     Act("groups.reset_views.group_reset_done", "groups/<name:name>/resets/<int:number>/", VIEWER, names=GROUP, calls=[
         Call("GET groups/<group>/offset-resets/<int:reset_id>", "group reset-show NAME ID",
              "One reset, queue by queue.", columns=_MOVES)]),
@@ -130,5 +137,7 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET clients", "client list", "Who is connected.", query=f"q role group sort {PAGE}",
              columns="client_id address language version producer_groups consumer_groups connected_ms", lists=True)]),
     Act("groups.client_views.client", "clients/<name:client_id>/", VIEWER, calls=[
-        Call("GET clients/<path:client_id>", "client show CLIENT", "One client: its groups and queues.")]),
+        Call("GET clients/<path:client_id>", "client show CLIENT", "One client: its groups and queues.",
+             columns="client_id address language version producer_groups consumer_groups connected_ms heartbeat_at_ms "
+                     "parked_pulls")]),
 )  # fmt: skip

@@ -23,8 +23,8 @@ def page(found: Shown, title: str, first: Sequence[str], notes: Iterable[str], l
     """Return the page. first: notes before the figures; notes: the others. link: of the report, "" for none."""
     rows = ((tile.title, tile.value, _bars(tile), behind(tile.where, tile.before)) for tile in found.tiles)
     tables = [one.table for one in found.sections if one.table is not None and one.table.rows]
-    # The worst comes first: what was lost, what happened, and then what got worse.
-    tables.sort(key=lambda table: table.key == "worsened")
+    # The worst comes first: what was lost, what happened, and then which groups were bad and got worse.
+    tables.sort(key=lambda table: table.key in ("worst", "worsened"))
     body = [
         format_html('<h2 style="font-size: 18px">{}</h2>', title),
         format_html_join("", '<p style="color: #a00000"><b>{}</b></p>', ((one,) for one in first)),

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 EVENT = "digest"
 #: Notes that come before the figures.
 FIRST = ("deleted_unread", "incidents")
-#: Most rows of the table "worsened" in a notice.
+#: Most rows of each of the tables "worst" and "worsened" in a notice.
 NAMED = 5
 
 
@@ -89,10 +89,10 @@ def notice_of(document: dict[str, Any], language: str, *, as_page: bool = False)
         count = sum(1 for _one in takewhile(lambda one: one["key"] in FIRST, document["notes"]))
         first, notes = notes[:count], notes[count:]
         lines = [*first, *[""] * bool(first), *(_line(tile) for tile in found.tiles)]
-        worsened = next((one.table for one in found.sections if one.table and one.table.key == "worsened"), None)
-        if worsened is not None and worsened.rows:
-            lines += ["", f"{worsened.title}:"]
-            lines += [_row(row) for row in worsened.rows[:NAMED]]
+        for table in (one.table for one in found.sections if one.table and one.table.key in ("worst", "worsened")):
+            if table.rows:
+                lines += ["", f"{table.title}:"]
+                lines += [_row(row, compared=table.key == "worsened") for row in table.rows[:NAMED]]
         if notes:
             lines += ["", *notes]
         link = told.base + reverse("report", args=[found.day, "digest"]) if told.base else ""
@@ -110,8 +110,8 @@ def _line(tile: shown.Tile) -> str:
     return f"{tile.title}: {tile.value}" + (f" ({behind})" if behind else "")
 
 
-def _row(row: shown.Row) -> str:
-    """Return a row as a line: "- shipping, time over its limit: 0 → 82 min"."""
-    texts = [mail.plain(cell.text) for cell in row.cells]
-    *names, before, now = texts
-    return f"- {', '.join(one for one in names if one not in ('', '—'))}: {before} → {now}"
+def _row(row: shown.Row, compared: bool) -> str:
+    """Return a row as a line: "- shipping, time over its limit: 0 → 82 min". compared: with the day before."""
+    *names, now = [mail.plain(cell.text) for cell in row.cells]
+    before = f"{names.pop()} → " if compared else ""
+    return f"- {', '.join(one for one in names if one not in ('', '—'))}: {before}{now}"

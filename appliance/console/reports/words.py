@@ -90,6 +90,7 @@ PLOTS: Words = {
     "keys": _("Most frequent keys"),
 }
 TABLES: Words = {
+    "worst": _("What was worst"),
     "worsened": _("What got worse most"),
     "deleted_unread": _("Deleted before it was read"),
     "incidents": _("What happened to the broker"),
@@ -239,9 +240,8 @@ MAY_BE_EMPTY = frozenset(
 VALUES: Words = {
     "behind": _("time behind"),
     "over_limit": _("time over its limit"),
-    "dead_letters": _("more dead letters"),
-    "retries": _("more retries"),
-    "failures.retries": _("retries"),
+    "dead_letters": _("dead letters"),
+    "retries": _("retries"),
     "fewer_messages": _("fewer messages"),
     "refused_sends": _("sends that were refused"),
     "forced_deletions": _("log files deleted before their retention was over"),

@@ -357,7 +357,7 @@ _SCHEMA_FIELDS = ("kind", "message", "encoding", "schema")
 
 def _plan_schema(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
     """Plan the schema of a topic, which an import may make just before."""
-    schemas, by = runtime.window().schemas, request.user.label
+    schemas, by = runtime.window().schema_commands, request.user.label
     _known(fields, _SCHEMA_FIELDS)
     pieces = fields.get("schema", [])
     text = "".join(pieces) if isinstance(pieces, list) else str(pieces)

@@ -63,10 +63,9 @@ class SchemaForm(Form):
 @asks_the_engine
 def topic_schema(request: HttpRequest, name: str) -> HttpResponse:
     """Show the topic's schema and a form for another one; a POST with step=remove removes it."""
-    schemas = runtime.window().schemas
     if request.method == "POST" and request.POST.get("step") == "remove":
         with failure_audited(request, "topic.schema", name):
-            change = schemas.remove(name, by=request.user.label)
+            change = runtime.window().schema_commands.remove(name, by=request.user.label)
         audit(request, "topic.schema", name, before_and_after(change)[0], None)
         messages.success(request, _("The schema of %(name)s was removed.") % {"name": name})
         return redirect("topic", name)
@@ -77,7 +76,7 @@ def topic_schema(request: HttpRequest, name: str) -> HttpResponse:
         data = given["schema"].read() if given["schema"] else b""
         try:
             with failure_audited(request, "topic.schema", name):
-                change = schemas.put(
+                change = runtime.window().schema_commands.put(
                     name, kind=given["kind"], data=data, message=given["message"].strip(),
                     by=request.user.label,
                 )  # fmt: skip

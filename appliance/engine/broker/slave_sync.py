@@ -1,4 +1,5 @@
-"""Copies of a master's tables on a slave: topics, groups, offsets, progress of delays and timers (21, 201, 43, 45, 60).
+"""Copies of a master's tables on a slave: topics, groups, offsets, progress of delays and timers (21, 201, 43, 45, 60),
+and the schemas of topics.
 
 The slave asks again and again, and the master's tables replace those here. Follows RocketMQ `SlaveSynchronize`, which
 keeps offsets that the master does not have: a group that was deleted and made again would skip messages.
@@ -35,6 +36,8 @@ from .delays.settled import SettledDelays
 from .offsets import LATELY_MOVED, QueueOffsets, is_brokers_own
 from .processors.slave_tables import CLOCK_MS
 from .role import NO_TIES, Ties
+from .schema_copies import FILE as SCHEMAS_FILE
+from .schema_copies import SchemaCopy
 from .tables import Tables
 from .timers.apache_files import checkpoint_path, copied_checkpoint, done_of_fields
 from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
@@ -110,6 +113,7 @@ class SlaveSync(ServiceThread):
         self._connect = ties.guard.connect
         self._users = ties.copy_users() if ties.copy_users is not None and self._greeting is not None else None
         self._saved: dict[Path, bytes] = {}
+        self._schemas = SchemaCopy(store.paths.own / SCHEMAS_FILE, store.disk)
         # Number of this master's notes of deletions that are known, -1: none. _ends: where its log ended, and the ends
         # of queues that have no message here; None before they were asked for.
         self._seen = -1
@@ -160,6 +164,7 @@ class SlaveSync(ServiceThread):
             self._take_offsets,
             self._take_delays,
             self._take_timers,
+            self._take_schemas,
         )
 
     def work(self, address: str) -> None:
@@ -485,6 +490,10 @@ class SlaveSync(ServiceThread):
         if self._saved.get(path) != news and self._is_ripe(address):
             self._disk.replace(path, copied_checkpoint(body, done))
             self._saved[path] = news
+
+    def _take_schemas(self, address: str) -> None:
+        if self._schemas.take(lambda request: self._invoke(address, request)):
+            logger.info("replication: schemas of topics taken over from the master")
 
     def _ask_timers(self, address: str) -> RemotingCommand:
         return self._ask_whole(address, RequestCode.GET_TIMER_CHECK_POINT)

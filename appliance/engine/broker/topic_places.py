@@ -12,6 +12,8 @@ queues go on, and which delayed messages were handled before they were due.
     answer    the fields `settled` and `end`, and records as `delays/settled.py` has them; more of them until there is
               none
 
+    request   field `schemas`, answered as `schema_copies.py` says
+
 changes: number of changes by administrators that the answer contains. seen: number of notes of deletions that it
 contains, counted from a random one at each start: who asks what was there before does not step over notes of this one.
 deleted: as `store/retention/deleted_topics.py`
@@ -84,8 +86,11 @@ class TopicPlacesProcessor:
         dispatcher.add(RequestCode.ROCKETBOX_TOPIC_PLACES, self.handle, POOL)
 
     def handle(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        if SETTLED in (request.ext_fields or {}):
+        fields = request.ext_fields or {}
+        if SETTLED in fields:
             return self._records(request)
+        if "schemas" in fields:
+            return self._schemas(fields["schemas"])
         body = self._ends(_names_in(request.body)) if request.body else self._places(request)
         return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
@@ -100,6 +105,15 @@ class TopicPlacesProcessor:
         # The end is read last: what was stored in the place of these messages lies before it.
         fields = {SETTLED: "{}:{}".format(*place), END: str(self._store.log.written)}
         return RemotingCommand.response(ResponseCode.SUCCESS, None, fields, body=records)
+
+    def _schemas(self, known: str) -> RemotingCommand:
+        from .schema_copies import FILE, SCHEMAS, piece  # a broker without slaves is not asked
+
+        try:
+            told, body = piece(self._store.paths.own / FILE, self._store.disk, known)
+        except OSError as error:
+            raise RefusedRequest(ResponseCode.SYSTEM_BUSY, str(error)) from None
+        return RemotingCommand.response(ResponseCode.SUCCESS, None, {SCHEMAS: told}, body=body)
 
     def _places(self, request: RemotingCommand) -> bytes:
         deleted, log = self._store.files.deleted_topics, self._store.log

@@ -120,7 +120,7 @@ class BrokerParts:
             broker.delays.settled.holds,
             transactions,
         )
-        schemas = TopicSchemas(topics, store, pool, options.config.broker)
+        schemas = TopicSchemas(topics, store, pool, options.config.broker, follows=not broker.role.appends)
         broker.topic_service.forget_more = schemas.forget
         messages = MessageViews(sources, stories, schemas.reader)
         dead_letters = DeadLetterViews(sources, messages, broker.replays, options)

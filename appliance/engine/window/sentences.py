@@ -6,11 +6,12 @@ each template into the console's catalogue.
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, field
 
 from ..hotpath.choice import REASONS
-from ..plain_text import span_text
+from ..plain_text import size_text, span_text
 from ..translatable import Plural, english, ngettext_lazy
 from ..translatable import gettext_noop as _
 
@@ -24,7 +25,7 @@ TEMPLATES: dict[str, str | Plural] = {
     "queues_written": _("Queue files are being written."),
     "queues_failing": _("Queue files cannot be written; trying again: %(reason)s."),
     "index_current": _("The key index is up to date."),
-    "index_behind": _("The key index is %(size)d bytes behind the log; queries by key miss the newest messages."),
+    "index_behind": _("The key index is %(size_bytes)d bytes behind the log; queries by key miss the newest messages."),
     "index_failing": _("The key index cannot be written; trying again: %(reason)s."),
     "index_off": _("messageIndexEnable is off: messages cannot be found by key."),
     "tables_saved": _("Topics, groups and offsets are saved."),
@@ -69,10 +70,10 @@ TEMPLATES: dict[str, str | Plural] = {
     "slave_changes_at": _(
         "This broker is a slave: what it has comes from its master at %(address)s, and is changed there."
     ),
-    "slave_lags": _("The slave at %(address)s is %(late_span)s (%(size)d bytes) behind."),
-    "slave_lags_far": _("The slave at %(address)s is %(size)d bytes behind: it does not count as in sync."),
+    "slave_lags": _("The slave at %(address)s is %(late_span)s (%(size_bytes)d bytes) behind."),
+    "slave_lags_far": _("The slave at %(address)s is %(size_bytes)d bytes behind: it does not count as in sync."),
     "slave_gone": _("The slave at %(address)s is gone since %(since_at_ms)s."),
-    "slave_behind": _("This slave is %(late_span)s (%(size)d bytes) behind its master at %(address)s."),
+    "slave_behind": _("This slave is %(late_span)s (%(size_bytes)d bytes) behind its master at %(address)s."),
     "slaves_missing": ngettext_lazy(
         "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for %(needed)d slaves, and "
         "only %(count)d is connected.",
@@ -700,14 +701,20 @@ class Sentence:
         return TEMPLATES[self.code]
 
     def __str__(self) -> str:
-        text = english(self.template, self.args)
+        text = _SIZE.sub(r"%(\1)s", english(self.template, self.args))
         return text % {name: _in_words(name, value) for name, value in self.args.items()}
 
 
+#: A size, which is shown in a unit that suits it, in place of the word as well.
+_SIZE = re.compile(r"%\((\w+_bytes)\)d bytes")
+
+
 def _in_words(name: str, value: object) -> object:
-    """Format spans and times, which are in milliseconds, for people; return other values as they are."""
+    """Format spans and times, which are in milliseconds, and sizes for people; return other values as they are."""
     if name.endswith("_span") and isinstance(value, (int, float)):
         return span_text(value)
+    if name.endswith("_bytes") and isinstance(value, (int, float)):
+        return size_text(value)
     if name.endswith("_at_ms") and isinstance(value, (int, float)):
         return time.strftime("%Y-%m-%dT%H:%MZ", time.gmtime(value / 1000))
     return value

@@ -184,6 +184,7 @@ class Window:
     topic_commands = Command(lambda parts: parts.topic_commands)
     topic_purges = Command(lambda parts: parts.topic_purges)
     schemas = Question(lambda parts: parts.schemas)
+    schema_commands = Command(lambda parts: parts.schemas)
     groups = Question(lambda parts: parts.groups)
     group_now = Question(lambda parts: parts.group_now)
     group_commands = Command(lambda parts: parts.group_commands)

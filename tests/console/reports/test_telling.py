@@ -17,7 +17,8 @@ from appliance.console.reports import records
 from appliance.console.reports.report_settings import ReportSettings
 from appliance.console.reports.telling import notice_of, tell
 from appliance.engine.errors import InvalidInput, NotFound
-from spark_reports.reports.document import Note
+from spark_reports.reports.digest import COLUMNS, WORST_COLUMNS
+from spark_reports.reports.document import Note, Table
 from tests.console.conftest import pretend_running
 from tests.support.receivers import http_receiver, mail_server
 from tests.support.report_days import DAY, documents
@@ -66,6 +67,15 @@ def test_a_webhook_gets_text_and_figures_once_a_day(told):
     assert tell(DAY) == 0, "it was sent"
     send_all()
     assert len(told.received) == 1
+
+
+def test_what_was_worst_is_told_beside_what_got_worse(broker, people):
+    document = next(one for one in documents() if one.report == "digest")
+    worst = Table("worst", WORST_COLUMNS, (("shipping", "dead_letters", 652, "messages"),), (("open-group",),))
+    worse = Table("worsened", COLUMNS, (("mail", None, "retries", 4, 300, "messages"),), (("open-group",),))
+    text = notice_of(json.loads(dataclasses.replace(document, tables=(worst, worse)).to_json()), "en").text
+    assert "What was worst:\n- shipping, dead letters: 652\n" in text
+    assert "What got worse most:\n- mail, retries: 4 → 300\n" in text
 
 
 def test_links_lead_where_people_reach_the_console(told):

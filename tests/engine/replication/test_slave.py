@@ -9,6 +9,7 @@ from contextlib import closing
 
 import pytest
 
+from appliance.engine.broker import schema_copies
 from appliance.engine.broker.offset_resets.targets import Exactly
 from appliance.engine.broker.offsets import LATELY_MOVED
 from appliance.engine.errors import Unavailable
@@ -343,6 +344,32 @@ def test_a_purge_comes_to_the_slave_and_stays_there_without_its_master(pair):
     content = read_everything(master.engine.broker_address, topics)
     assert len(content.records) == 4
     assert read_everything(slave.engine.broker_address, topics) == content
+
+
+def test_bodies_are_shown_there_by_the_masters_schemas(pair, monkeypatch):
+    """They were not: each slave had to be given the schemas by hand."""
+    monkeypatch.setattr(schema_copies, "_PIECE", 50)
+    master = pair[0]()
+    fill(master, 4)
+    master.put("Orders", b"\x54", queue=0)
+    master.window.schemas.put("Orders", kind="avro", data=b'"long"', by="anna")
+    slave = pair[1](master)
+    wait_same(master, slave)
+
+    def decoded():
+        return slave.window.messages.body("Orders/0/1").decoded
+
+    wait_for(lambda: decoded() == "42", "the schema")
+    assert slave.window.schemas.get("Orders").by == "anna"
+    master.window.schemas.put("Orders", kind="avro", data=b'{"type": "array", "items": "null"}')
+    wait_for(lambda: decoded() != "42", "the other schema")
+    master.window.schemas.put("Orders", kind="avro", data=b'"int"')
+    wait_for(lambda: decoded() == "42", "the third schema")
+    with pytest.raises(Unavailable, match="is a slave"):
+        slave.window.schema_commands.put("Orders", kind="avro", data=b'"long"')
+    master.window.schemas.remove("Orders")
+    wait_for(lambda: slave.window.schemas.find("Orders") is None, "its end")
+    assert decoded() is None
 
 
 def test_delayed_messages_are_delivered_by_the_master_alone(pair):

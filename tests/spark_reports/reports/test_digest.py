@@ -24,7 +24,7 @@ def digest(facts, before=None, **values):
 
 
 def worsened(facts, before, **values):
-    return digest(facts, before, **values).tables[0].rows
+    return digest(facts, before, **values).tables[1].rows
 
 
 def lag(group: str, worst_ms: int, over_ms: int = 0):
@@ -71,6 +71,11 @@ def test_the_whole_document():
         ],
         "tables": [
             {
+                "key": "worst", "left_out": 0, "rows": [["g", "behind", 540_000, "ms"]],
+                "acts": [["open-group", "set-alert"]],
+                "columns": [["group", "group"], ["what", "word"], ["now", "in_unit"], ["unit", "unit"]],
+            },
+            {
                 "key": "worsened", "left_out": 0, "rows": [], "acts": [],
                 "columns": [["group", "group"], ["topic", "topic"], ["what", "word"], ["before", "in_unit"],
                             ["now", "in_unit"], ["unit", "unit"]],
@@ -97,7 +102,26 @@ def test_a_quiet_day_is_noughts_and_what_was_not_measured_is_not_nought():
     document = digest({}, {})
     assert [tile.value for tile in document.tiles] == [0, 0, None, None, 0, 0]
     assert [note.key for note in document.notes] == ["lag_not_measured"]
-    assert document.tables[0].rows == ()
+    assert document.tables[0].rows == document.tables[1].rows == ()
+
+
+def test_the_worst_of_the_day_is_told_without_a_day_before():
+    facts = {
+        "dead_letters": [("shipping", "orders", BEGIN, 122, 300), ("mail", "t", BEGIN, 9, 9)],
+        "lag": [
+            lag("abandoned", 60 * MINUTE, 50 * MINUTE), lag("ledger", 20 * MINUTE, 15 * MINUTE), lag("quick", 30_000),
+        ],
+        "groups": [(group, group != "abandoned", 7, BEGIN, 300_000) for group in ("abandoned", "ledger", "shipping")],
+    }  # fmt: skip
+    document = digest(facts, None)
+    check(document)
+    assert document.tables[0].rows == (
+        ("ledger", "behind", 20 * MINUTE, "ms"),
+        ("shipping", "dead_letters", 122, "messages"),
+        ("abandoned", "behind", 60 * MINUTE, "ms"),
+    )
+    tile = document.tiles[2]
+    assert (tile.value, tile.where[0]) == (20 * MINUTE, ("group", "ledger")), "not the one that nobody runs"
 
 
 def test_what_was_deleted_unread_is_said_first():
@@ -111,7 +135,7 @@ def test_what_was_deleted_unread_is_said_first():
         "deleted_unread", (("messages", 113), ("pairs", 2), ("group", "clicks"), ("topic", "events"), ("most", 110))
     )
     assert [note.key for note in document.notes[1:]] == ["gap", "lag_not_measured"]
-    assert document.tables[1].rows == (
+    assert document.tables[2].rows == (
         ("clicks", "events", 110, "0, 1", BEGIN + HOUR_MS), ("a", "t", 3, "0", BEGIN),
     )  # fmt: skip
 
@@ -128,7 +152,7 @@ def test_what_happened_to_the_broker_comes_next():
     assert [note.key for note in document.notes] == ["deleted_unread", "incidents", "lag_not_measured"]
     assert document.notes[1] == Note("incidents", values)
     assert document.figures.items() >= dict(values).items()
-    assert document.tables[2].rows == (
+    assert document.tables[3].rows == (
         ("refused_sends", 12, BEGIN, BEGIN + 2 * HOUR_MS, "messages"),
         ("starts", 1, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "count"),
         ("down", 600_000, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "ms"),
@@ -138,7 +162,7 @@ def test_what_happened_to_the_broker_comes_next():
 def test_a_day_on_which_nothing_happened_to_the_broker_says_nothing_of_it():
     document = digest({"incidents": [("measured", BEGIN, 3_600_000)]}, {})
     assert "incidents" not in {note.key for note in document.notes}
-    assert len(document.tables) == 1
+    assert len(document.tables) == 2
     assert (document.figures["refused_sends"], document.figures["down"]) == (0, 0)
 
 
@@ -190,7 +214,7 @@ def test_what_did_not(now, before):
 
 def test_fewer_messages_are_not_told_of_a_day_that_is_not_over():
     document = digest({}, {"traffic": [("t", 0, BEGIN, 5000, 1, 1)]}, to_ms=BEGIN + HOUR_MS, t0_ms=BEGIN + HOUR_MS)
-    assert document.tables[0].rows == ()
+    assert document.tables[0].rows == document.tables[1].rows == ()
     assert document.notes[0].key == "unfinished_day"
     assert document.notes[0].values == (("until", BEGIN + HOUR_MS),)
 
@@ -213,7 +237,7 @@ def test_each_row_has_what_can_be_done_about_it():
         "retries": [("r", "t", 1, BEGIN, 900, 0)],
         "lag": [lag("b", 600_000)],
     }
-    table = digest(now, {"lag": [lag("b", 0)], "traffic": [("t", 0, BEGIN, 5000, 1, 1)]}).tables[0]
+    table = digest(now, {"lag": [lag("b", 0)], "traffic": [("t", 0, BEGIN, 5000, 1, 1)]}).tables[1]
     acts = {row[0] or row[1]: acts for row, acts in zip(table.rows, table.acts, strict=True)}
     assert acts == {
         "g": ("open-group", "dead-letters"), "r": ("open-group", "retries"), "b": ("open-group", "set-alert"),

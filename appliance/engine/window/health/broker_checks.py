@@ -124,7 +124,7 @@ class BrokerChecks:
         if not index.enabled:
             return fine("index", say("index_off"))
         if index.behind > limits.INDEX_BEHIND_BYTES:
-            return degraded("index", say("index_behind", size=index.behind), "watch")
+            return degraded("index", say("index_behind", size_bytes=index.behind), "watch")
         return fine("index", say("index_current"))
 
     def _recording(self) -> Finding:

@@ -225,7 +225,8 @@ class _Look:
             late_ms, _ = self._lag_times.of(group, backlog, self._reader, self._budget)
             code = "nobody_consumes" if late_ms is None else "nobody_consumes_late"
             text = say(code, group=group, lag=backlog.lag, late_span=late_ms or 0)
-            yield _need("watch", "group", group, text, late_ms or 0)
+            # By messages times time: one message that was left behind long ago comes after a thousand.
+            yield _need("watch", "group", group, text, backlog.lag * (late_ms or 1))
         else:
             yield from self._late(group, backlog)
 

@@ -123,7 +123,7 @@ class MessageCopies:
             notes.append(say("index_off"))
         else:
             if not self._query.catch_up(CATCH_UP_S):
-                notes.append(say("index_behind", size=self._store.index.behind))
+                notes.append(say("index_behind", size_bytes=self._store.index.behind))
             for topic in self._in_order(me, groups):
                 if self._monotonic() > deadline:
                     notes.append(say("copies_cut"))

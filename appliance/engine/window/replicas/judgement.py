@@ -78,7 +78,7 @@ def _of_member(member: MemberView) -> Iterator[Finding]:
         elif time.time() * 1000 - heard_ms >= limits.GONE_MS:
             yield Finding(say("set_member_lost_since", address=name, since_at_ms=heard_ms), level="act", name=name)
     elif (member.lag_ms or 0) >= limits.LAG_MS:
-        text = say("slave_lags", address=name, size=member.lag_bytes or 0, late_span=member.lag_ms or 0)
+        text = say("slave_lags", address=name, size_bytes=member.lag_bytes or 0, late_span=member.lag_ms or 0)
         yield Finding(text, level="watch", name=name)
 
 

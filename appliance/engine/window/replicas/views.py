@@ -205,7 +205,7 @@ class ReplicationView:
         if found is None or not found.following or (found.behind_ms or 0) < limits.LAG_MS:
             return
         address = found.ha_address or ""
-        text = say("slave_behind", address=address, size=found.behind_bytes or 0, late_span=found.behind_ms or 0)
+        text = say("slave_behind", address=address, size_bytes=found.behind_bytes or 0, late_span=found.behind_ms or 0)
         yield Finding(text, level="watch", name=address)
 
     # --- figures
@@ -244,7 +244,7 @@ class ReplicationView:
 
 
 def _lag(code: str, row: r.SlaveRow) -> Sentence:
-    return say(code, address=row.address, size=row.behind_bytes or 0, late_span=row.behind_ms or 0)
+    return say(code, address=row.address, size_bytes=row.behind_bytes or 0, late_span=row.behind_ms or 0)
 
 
 def _ms(seconds: float | None) -> int | None:

@@ -1,7 +1,7 @@
 """The schemas of topics, by which the bodies of their messages are shown: kept, given and removed.
 
-They are kept in `rocketbox/schemas.json`, which the first question loads, and belong to this process: a slave or
-another member of a set has its own. No client sees them, and no message is checked by them.
+They are kept in `rocketbox/schemas.json`, which the first question loads; a slave or a follower takes its master's file
+(`broker/schema_copies.py`). No client sees them, and no message is checked by them.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ...broker.schema_copies import FILE
 from ...broker.topics import TopicConfigManager
 from ...clock import SYSTEM
 from ...config import BrokerConfig
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-FILE = "schemas.json"
 #: The kind of a topic whose bodies name their schemas by id.
 REGISTRY = "registry"
 #: Bounds of the file, which is written as a whole at each change: topics, and bytes of all schemas.
@@ -81,8 +81,11 @@ class TopicSchema:
 class TopicSchemas:
     """Any thread."""
 
-    def __init__(self, topics: TopicConfigManager, store: MessageStore, pool: AdminPool, config: BrokerConfig) -> None:
-        """config: has the address of the schema registry."""
+    def __init__(
+        self, topics: TopicConfigManager, store: MessageStore, pool: AdminPool, config: BrokerConfig, follows: bool
+    ) -> None:
+        """config: has the address of the schema registry. follows: the file is a copy of a master's, which another
+        thread may replace."""
         # Constant after construction.
         self._topics = topics
         self._log = store.log
@@ -91,9 +94,11 @@ class TopicSchemas:
         self._path = store.paths.own / FILE
         self._pool = pool
         self._config = config
+        self._follows = follows
         self._lock = threading.Lock()
         # Guarded by _lock. None before the first question. A change replaces the table.
         self._kept: dict[str, _Kept] | None = None
+        self._loaded_from: object = None
         self._read: dict[str, tuple[_Kept, BodyReader | None]] = {}
         self._registry: Registry | None = None
 
@@ -248,14 +253,22 @@ class TopicSchemas:
             return self._loaded()
 
     def _loaded(self) -> dict[str, _Kept]:
-        if self._kept is None:
+        file = self._present_file() if self._follows else None
+        if self._kept is None or file != self._loaded_from:
             try:
                 document = load_json_with_backup(self._path, self._disk, "schemas")
                 self._kept = msgspec.convert({} if document is None else document["schemas"], dict[str, _Kept])
+                self._loaded_from = file
             except (CorruptFile, OSError, msgspec.ValidationError) as error:
                 why = str(error) if str(self._path) in str(error) else f"{self._path}: {error}"
                 raise Unavailable(say("schemas_unreadable", reason=why)) from None
         return self._kept
+
+    def _present_file(self) -> object:
+        try:
+            return self._disk.identity(self._path)
+        except OSError:
+            return None
 
     def _save(self, topic: str, kept: _Kept | None) -> None:
         with self._lock:
