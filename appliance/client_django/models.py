@@ -74,7 +74,7 @@ class OutboxLane(models.Model):
 
     lane = models.PositiveSmallIntegerField(primary_key=True)
     relay = models.CharField(max_length=64, blank=True, default="")
-    #: Time until which no other relay takes the lane, by the database's clock.
+    #: Until when it is taken, by the database's clock: for people, and another at each renewal. None: it was let go.
     until = models.DateTimeField(null=True, blank=True)
 
     class Meta:

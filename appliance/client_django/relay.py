@@ -1,11 +1,12 @@
 """Sends what the outbox holds. Any number of relays may work at once.
 
-A relay takes one lane after the other, for a time: it writes its name and the end of that time into the lane's row.
-One that is there renews that long before, so a lane whose row stands still for this time is free, too: the database's
-clock was set back. It sends before it deletes, so a message is sent again if the relay dies in between, and its row
-waits for the lane's time to end. Of one key there is one message on its way, and the next one follows when that is
-confirmed; so the order remains when a send fails. A message that cannot be sent is tried for ever, later and later,
-and holds up its own key only.
+A relay takes one lane after the other, for a time: it writes its name and the end of that time into the lane's row,
+and renews that long before. Others take the lane when it was let go, or when they have seen its row stand still for
+this time, by steady clocks of their own. The database's clock only makes each renewal another: set forward it would let
+two relays into a lane, set back none. A relay sends before it deletes, so a message is sent again if the relay dies in
+between, and its row waits for the lane's time to end. Of one key there is one message on its way, and the next one
+follows when that is confirmed; so the order remains when a send fails. A message that cannot be sent is tried for
+ever, later and later, and holds up its own key only.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ class Relay:
         return OutboxLane.objects.using(self._database).filter(pk=lane)
 
     def _take(self, lane: int) -> bool:
-        free = self._lane(lane).filter(Q(until=None) | Q(until__lt=Now()))
+        free = self._lane(lane).filter(until=None)
         if connections[self._database].features.has_select_for_update_skip_locked:
             with transaction.atomic(using=self._database):
                 # If another relay is at the row, this one goes to the next lane and does not wait.
@@ -116,9 +117,7 @@ class Relay:
 
     def _check_lease(self, lane: int) -> None:
         """Renew the lease when a third of it has passed. Raises LaneLost."""
-        if self._monotonic() >= self._renew_at and not self._hold(
-            self._lane(lane).filter(relay=self.name, until__gt=Now())
-        ):
+        if self._monotonic() >= self._renew_at and not self._hold(self._lane(lane).filter(relay=self.name)):
             raise LaneLost
 
     def _let_go(self, lane: int) -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import socket
+import stat
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from ..command_line import ServeOptions
@@ -201,7 +204,8 @@ def look_at_ports(found: Diagnosis, config: EngineConfig, options: ServeOptions,
 def listening_ports(pid: int) -> set[int] | None:
     """Return the TCP ports on which a process listens; None if that is not known. Source: proc(5)."""
     try:
-        of_process = {os.stat(one.path).st_ino for one in os.scandir(f"/proc/{pid}/fd")}
+        # A file may have the number of another process's socket.
+        of_process = {status.st_ino for status in _open_files(pid) if stat.S_ISSOCK(status.st_mode)}
         found = set()
         for name in ("tcp", "tcp6"):
             for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]:
@@ -211,6 +215,12 @@ def listening_ports(pid: int) -> set[int] | None:
     except (OSError, ValueError, IndexError):
         return None
     return found
+
+
+def _open_files(pid: int) -> Iterator[os.stat_result]:
+    for one in os.scandir(f"/proc/{pid}/fd"):
+        with suppress(FileNotFoundError):  # closed meanwhile
+            yield os.stat(one.path)
 
 
 def _answers(found: Diagnosis, name: str, bind: str, port: int) -> None:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .clock import Clock
+from .config_file import parse_properties
 from .errors import RefusedRequest
 from .protocol.codes import ResponseCode
 from .protocol.command import RemotingCommand, Witness
@@ -41,6 +42,8 @@ MAX_TARGET = 512
 MAX_STATE_CHARS = 4096
 #: A longer body of a refused request is not looked into.
 SMALL_BODY_BYTES = 4096
+#: No handler takes a longer properties text (25, 318).
+MAX_PROPERTIES_BYTES = 256 * 1024
 
 
 def is_loopback(born_host: bytes) -> bool:
@@ -202,6 +205,13 @@ def _names(act: Act, request: RemotingCommand) -> Names:
         return act.names(request)
     except (RefusedRequest, ValueError):
         return ()
+
+
+def option_names(request: RemotingCommand) -> Names:
+    """Return the keys of a properties text; none of one that is too long for its handler."""
+    if len(request.body) > MAX_PROPERTIES_BYTES:
+        return ()
+    return tuple(name for name, _ in parse_properties(request.body.decode()))
 
 
 def _few_names(act: Act, request: RemotingCommand) -> Names:

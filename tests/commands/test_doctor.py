@@ -142,6 +142,17 @@ def test_the_port_of_another_process_is_not_taken_for_the_brokers(ours):
         store.stop()
 
 
+def test_a_file_with_the_number_of_anothers_socket_is_no_socket(tmp_path, monkeypatch):
+    """Sockets have numbers of their own, so a file of a store may have the same one."""
+    with socket.create_server(("127.0.0.1", 0)) as other, (tmp_path / "file").open("w") as file:
+        status = os.stat(file.fileno())
+        same = os.stat_result((status.st_mode, os.stat(other.fileno()).st_ino, *status[2:]))
+        port = other.getsockname()[1]
+        assert port in place.listening_ports(os.getpid())
+        monkeypatch.setattr(place, "_open_files", lambda pid: [same])
+        assert place.listening_ports(os.getpid()) == set()
+
+
 def test_a_taken_port_is_named(ours):
     _, options = ours
     port = int(options[options.index("--broker-port") + 1])

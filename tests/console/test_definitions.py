@@ -13,6 +13,7 @@ from appliance.console.system.definitions import parse, take_at_start
 from appliance.engine.errors import InvalidInput, StartError
 from tests.console.conftest import age_login
 
+NO_BASE64 = b'{"kind": "avro", "data": "A", "message": "", "name": "", "set_at_ms": 1, "by": ""}'
 SECRET = "hunter2-in-a-place-where-it-must-not-show"
 
 
@@ -77,6 +78,27 @@ def test_a_schema_without_room_is_left_out_and_named(admin, broker, topic, monke
     text = text_of(admin)
     assert f"the schema of {topic}" in text
     assert topic not in parse(text)["schemas"]
+
+
+def test_a_file_of_schemas_that_cannot_be_read_is_named_and_all_else_comes_out(admin, broker, topic, monkeypatch):
+    schemas = broker.schemas
+    schemas.put(topic, kind="avro", data=b'{"type": "string"}')
+    file = schemas._path
+    good = file.read_bytes()
+    try:
+        for damaged in (b'{"schemas": {"T": 1}}', b'{"schemas": {"%b": %b}}' % (topic.encode(), NO_BASE64)):
+            file.write_bytes(damaged)
+            monkeypatch.setattr(schemas, "_kept", None)
+            text = text_of(admin)
+            found = yaml.safe_load(text)
+            assert found["topics"][topic]["read_queues"] == 4
+            assert found["schemas"] == {}
+            [remark] = [line for line in text.splitlines() if "left out" in line]
+            assert "cannot be read" in remark
+            assert (str(file) in remark) is (NO_BASE64 not in damaged)
+    finally:
+        file.write_bytes(good)
+        monkeypatch.setattr(schemas, "_kept", None)
 
 
 def _figure() -> str:

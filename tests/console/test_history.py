@@ -197,6 +197,32 @@ def test_a_clock_that_was_wrong_drops_nothing_that_was_measured(kept):
     assert kept.of("lag", back_ms=3 * HOUR_MS, step_ms=HOUR_MS).averages == (5, 5, 9)
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_was_set_back_for_a_while_drops_nothing_that_was_measured(kept, is_restarted):
+    """A machine may boot in 1970, before its clock is set."""
+    for n in range(10):  # coarse days, of which the first have no hours any more
+        kept.broker.figures = {("lag", ""): n}
+        kept.pass_time(DAY_MS, HOUR_MS)
+    kept.recorder.write()
+    file = kept.recorder._file
+    file.drop("fine", [hour for hour in file.span_numbers("fine") if hour < MONDAY // HOUR_MS + 5 * 24])
+    then = kept.clock.wall_ms()
+    days = file.span_numbers("coarse")
+    assert len(days) == 9
+    back_ms = kept.clock.wall_ms() - MONDAY
+    before = series.series("lag", "", MONDAY, then, step_ms=DAY_MS)
+    kept.clock.jump(-400 * DAY_MS)
+    if is_restarted:
+        kept.restart()
+    kept.pass_time(50 * 60_000)
+    kept.clock.jump(400 * DAY_MS)
+    kept.pass_time(2 * HOUR_MS)
+    kept.recorder._tidied = None
+    kept.recorder.write()
+    assert set(days) <= set(kept.recorder._file.span_numbers("coarse"))
+    assert series.series("lag", "", MONDAY, MONDAY + back_ms, step_ms=DAY_MS) == before
+
+
 def test_days_that_are_over_are_kept_as_quarters_of_an_hour_when_their_seconds_are_gone(kept):
     for n in range(2 * 24 * 4):  # a sample a quarter
         kept.broker.figures = {("lag", ""): n % 8, ("retries", ""): 0}

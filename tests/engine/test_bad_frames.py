@@ -8,7 +8,7 @@ import pytest
 from appliance.engine import fastjson
 from appliance.engine.protocol.command import RemotingCommand, encode_command
 from tests.support.directories import shared_directory
-from tests.support.engine import Peer, pull_fields, send_fields, start_engine
+from tests.support.engine import Peer, RunningEngine, pull_fields, send_fields, start_engine
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +113,29 @@ def test_a_text_that_is_not_utf8_is_refused_with_its_reason(engine, code, field,
     peer.send_bytes(frame_of(1, binary(code, fields, flag=2), body))
     assert peer.ask(310, sound, b"x").code == 0, "a one-way request is not answered"
     peer.close()
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_an_answer_with_a_text_that_is_not_utf8_reaches_the_requester_at_once(engine, codec):
+    """An old C++ consumer says in GBK why it refuses; mqadmin waited for 10 s, and heard nothing of it."""
+    running = RunningEngine.of(engine)
+    client = f"10.0.0.1@{codec}"
+    member, tool = running.join(client, "CPP"), running.peer()
+    tool.send(307, {"consumerGroup": "CPP", "clientId": client, "jstackEnable": "false"})
+    while (question := member.receive()).code != 307:
+        pass
+    if codec:
+        remark = len(GBK).to_bytes(4, "big") + GBK
+        header = struct.pack(">hbhii", 1, 1, 63, question.opaque, 1) + remark + bytes(4)
+    else:
+        header = b'{"code":1,"flag":1,"language":"CPP","opaque":%d,"remark":"%b","version":63}' % (question.opaque, GBK)
+    member.send_bytes(frame_of(codec, header))
+    answer = tool.receive(5)
+    assert answer.code == 1
+    assert "the client's answer cannot be read: a text in the header is not UTF-8" in answer.remark
+    assert member.ask(31, {"topic": "TBW102", "queueId": 0}).code == 0
+    member.close()
+    tool.close()
 
 
 @pytest.mark.parametrize(

@@ -671,6 +671,33 @@ FAULTS: list[Fault] = [
         "self._add_runs([Run(file, lane, begin, *rest)",
         (T + "broker/timers/test_lanes.py",),
     ),
+    Fault(
+        "timers",
+        "an administrator's mark takes out all messages of one key",
+        ENGINE + "broker/timers/records.py",
+        "takes_out = -1 if named is None else _number(named)",
+        "takes_out = -1",
+        (T + "broker/timers/test_twins.py::test_a_timer_with_the_key_of_another_comes_when_that_is_handled_early",),
+    ),
+    Fault(
+        "timers",
+        "what delivery has taken is stored again",
+        ENGINE + "broker/timers/rolling.py",
+        "        if standing.is_taken:\n            return None",
+        "        if standing.is_taken:\n            return True",
+        (T + "broker/timers/test_delivery.py::test_what_delivery_has_taken_is_not_stored_once_more",),
+    ),
+    Fault(
+        "timers",
+        "a full disk refuses the copy that lets a file go",
+        ENGINE + "broker/sending/own_appends.py",
+        "with self._store.log.freeing() if batch.frees else nullcontext():",
+        "with nullcontext():",
+        (
+            T + "broker/timers/test_delivery.py"
+            "::test_a_timer_in_a_file_that_has_to_go_is_stored_once_more_though_the_disk_is_full",
+        ),
+    ),
     # --- transactions
     Fault(
         "transactions",
@@ -753,6 +780,14 @@ FAULTS: list[Fault] = [
         "if low > begin:",
         "if low > end:",
         (T + "broker/replay/test_proof.py",),
+    ),
+    Fault(
+        "replay",
+        "a resumed job believes the number that a stranger wrote",
+        ENGINE + "broker/replay/provenance.py",
+        "return sequence if hmac.compare_digest(proof, proof_of(secret, sequence).encode()) else None",
+        "return sequence",
+        (T + "broker/replay/test_provenance.py",),
     ),
     Fault(
         "replay",
@@ -891,6 +926,47 @@ FAULTS: list[Fault] = [
         "            return min(end, starts[one.epoch][1])",
         "            return max(end, starts[one.epoch][1])",
         (T + "failover/test_consistent_point.py",),
+    ),
+    Fault(
+        "fail-over",
+        "a follower does not hear of deletions",
+        ENGINE + "broker/slave_sync.py",
+        "        if news:\n            if not self._comes_to",
+        "        if False:\n            if not self._comes_to",
+        (
+            T + "failover/test_topics_over_failovers.py"
+            "::test_a_topic_made_again_with_more_queues_is_the_same_at_the_next_leader",
+        ),
+    ),
+    Fault(
+        "fail-over",
+        "a deletion is answered before members in sync have it",
+        ENGINE + "broker/topic_service.py",
+        "while not self.all_have(changes):",
+        "while False:",
+        (
+            T + "failover/test_topics_over_failovers.py"
+            "::test_a_change_that_a_member_in_sync_does_not_hear_of_is_not_acknowledged",
+        ),
+    ),
+    Fault(
+        "fail-over",
+        "a queue that ran empty begins at 0 at a member that came later",
+        ENGINE + "broker/slave_sync.py",
+        "        if still:\n            store.take_deletions",
+        "        if False:\n            store.take_deletions",
+        (
+            T
+            + "failover/test_topics_over_failovers.py::test_a_queue_that_ran_empty_goes_on_at_a_member_that_came_later",
+        ),
+    ),
+    Fault(
+        "fail-over",
+        "queues that were added just before are not there at the next leader",
+        ENGINE + "broker/promotion.py",
+        "if known is None or queue.queue_id >= min(known.read_queue_nums, known.write_queue_nums):",
+        "if known is None:",
+        (T + "failover/test_topics_over_failovers.py::test_queues_added_just_before_are_there_with_their_messages",),
     ),
     Fault(
         "fail-over",

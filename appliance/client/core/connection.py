@@ -211,4 +211,5 @@ class Connection(Generic[Waiting]):
         self._flying = 0
         self._deadlines.clear()
         self._output.clear()
+        self._output_bytes = 0
         return waiting

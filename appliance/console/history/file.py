@@ -203,17 +203,22 @@ class HistoryFile:
         days = {hour // HOURS_OF_A_DAY for hour in hours}
         return sorted(day for day in days if day < before_day and day not in made)
 
-    def make_room(self, hour: int, keep_until: int) -> list[str]:
+    def make_room(self, hour: int, keep_until: int, is_believed: bool = True) -> list[str]:
         """Drop spans that have expired, and the oldest ones while the file is too large. Return what was dropped, in
         words for the log.
 
         hour: the present one. Fine hours from keep_until on do not expire: no coarse day was made of them yet.
+        is_believed: False while the clock may be wrong. Spans ahead of it stay then, except coarse days that can be
+        made again.
         """
         dropped = []
         for table, kept, now in (("fine", HOURS_KEPT, hour), ("coarse", DAYS_KEPT, hour // HOURS_OF_A_DAY)):
             numbers = self.span_numbers(table)
             # Spans ahead of the present one: the clock was wrong. A coarse day is made only when the day is over.
             ahead = [span for span in numbers if span > now + 1 or (table == "coarse" and span >= now)]
+            if not is_believed:
+                of_hours = {fine // HOURS_OF_A_DAY for fine in self.span_numbers("fine")} if ahead else set()
+                ahead = [span for span in ahead if table == "coarse" and span in of_hours]
             old = [span for span in numbers[:-kept] if table == "coarse" or span < keep_until]
             if ahead or old:
                 self.drop(table, [*ahead, *old])

@@ -42,6 +42,8 @@ logger = logging.getLogger(__name__)
 
 #: Seconds between two writes of the hour under way; a kill loses at most the figures of this time.
 WRITE_EVERY_S = 300.0
+#: A clock that was set, or that a start finds, is believed after this long; a smaller step is none.
+BELIEVED_AFTER_S, _STEP_MS = 3600.0, 600_000
 #: Seconds of rest between lists of figures, and between pieces of a write, so that other threads can run.
 REST_S = 0.005
 #: Rows made, or read, in one piece.
@@ -136,6 +138,9 @@ class Recorder(ServiceThread):
         self._last_id = 0
         self._tidied: int | None = None
         self._wrote_at = 0.0
+        # The last reading of the clocks (wall ms, steady), and when a step was seen.
+        self._read = clock.wall_ms(), clock.steady()
+        self._set_at = clock.steady()
         # flush() waits for the hour under way to be written.
         self._wanted = False
         self._written = threading.Event()
@@ -173,7 +178,7 @@ class Recorder(ServiceThread):
         try:
             if self._file is None:
                 self._try_to_open()
-            self.sample(self.clock.wall_ms())
+            self.sample(self._look_at_clock())
             if self.clock.monotonic() - self._wrote_at >= WRITE_EVERY_S:
                 self.write()
         except (AdminError, runtime.EngineNotRunning):
@@ -182,6 +187,14 @@ class Recorder(ServiceThread):
             self._fail(error)
         except Exception:
             logger.exception("history: a sample failed")
+
+    def _look_at_clock(self) -> int:
+        wall_ms, steady = self.clock.wall_ms(), self.clock.steady()
+        before_ms, before = self._read
+        if abs(wall_ms - before_ms - (steady - before) * 1000) > _STEP_MS:
+            self._set_at = steady
+        self._read = wall_ms, steady
+        return wall_ms
 
     def _try_to_open(self) -> None:
         """Open the file. If that fails, samples are still taken: alerts are judged by them."""
@@ -334,7 +347,8 @@ class Recorder(ServiceThread):
             self._make_coarse(file, day)
             if self.stopped:
                 return
-        dropped = file.make_room(hour, today * HOURS_OF_A_DAY)
+        is_believed = self.clock.steady() - self._set_at >= BELIEVED_AFTER_S
+        dropped = file.make_room(hour, today * HOURS_OF_A_DAY, is_believed)
         if dropped:
             logger.info("history: dropped %s", "; ".join(dropped))
         if len(file.all_series()) > MOST_SERIES:

@@ -24,7 +24,7 @@ from django.utils.translation import gettext as _
 
 from ... import runtime
 from ...engine.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS
-from ...engine.errors import AdminError, InvalidInput, NotFound, StartError
+from ...engine.errors import AdminError, InvalidInput, NotFound, StartError, Unavailable
 from ...engine.plain_text import plain
 from ..alerts.acts import save_rule
 from ..alerts.forms import RuleForm
@@ -88,7 +88,7 @@ def export() -> str:
     }
     sections["schemas"], left_out = _schemas(sorted(sections["topics"]))
     lines = [f"# RocketBox {runtime.window().system().version}", f"rocketbox: {VERSION}"]
-    lines += [f"# left out, for the size of all schemas: the schema of {_key(name)}" for name in left_out]
+    lines += left_out
     for section, things in sections.items():
         lines.append(f"{section}:" if things else f"{section}: {{}}")
         for name in sorted(things):
@@ -122,12 +122,17 @@ def _topics() -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _schemas(topics: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """Return (topic -> schema, topics whose schema has no room)."""
+    """Return (topic -> schema, remarks on schemas that are left out)."""
     schemas, room = runtime.window().schemas, _SCHEMA_CHARS
     found: dict[str, dict[str, Any]] = {}
     left_out = []
     for topic in topics:
-        schema = schemas.find(topic)
+        try:
+            schema = schemas.find(topic)
+        except Unavailable as error:
+            remark = f"# left out: schemas. {_value(str(error))}"
+            left_out += [remark] if remark not in left_out else []
+            continue
         if schema is None:
             continue
         text = schema.data.decode() if schema.is_text else base64.b64encode(schema.data).decode()
@@ -140,7 +145,7 @@ def _schemas(topics: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
             facts["schema"] = [text[at : at + _PIECE_CHARS] for at in range(0, len(text), _PIECE_CHARS)]
         size = len(_value(facts.get("schema")))
         if size > room:
-            left_out.append(topic)
+            left_out.append(f"# left out, for the size of all schemas: the schema of {_key(topic)}")
         else:
             found[topic] = facts
             room -= size

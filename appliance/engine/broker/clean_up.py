@@ -277,6 +277,7 @@ class CleanUpService:
         try:
             for deletion in deletions:
                 self._store.wait_deleted(deletion)
+                self._topic_service.forget_more(deletion.topic)
         except OSError as error:
             raise _incomplete(error) from None
         if deletions:

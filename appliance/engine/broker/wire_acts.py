@@ -7,11 +7,10 @@ from typing import Any
 
 import msgspec
 
-from ..config_file import parse_properties
 from ..protocol.codes import RequestCode
 from ..protocol.command import RemotingCommand
 from ..protocol.names import permission_text
-from ..wire_gate import MAX_NAMES, Act, Names, State
+from ..wire_gate import MAX_NAMES, Act, Names, State, option_names
 from .group_config import SubscriptionGroupConfig
 from .groups import SubscriptionGroupManager
 from .heartbeat import MAX_POOL_BODY_BYTES, decode_body
@@ -39,11 +38,6 @@ def _group_described(request: RemotingCommand) -> Names:
 def _groups_listed(request: RemotingCommand) -> Names:
     listed = decode_body(request.body, GroupList, MAX_POOL_BODY_BYTES).group_config_list
     return tuple(config.group_name for config in listed)
-
-
-def option_names(request: RemotingCommand) -> Names:
-    """Return the keys of a properties text."""
-    return tuple(name for name, _ in parse_properties(request.body.decode()))
 
 
 def broker_acts(

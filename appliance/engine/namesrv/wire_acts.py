@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ..config_file import parse_properties
 from ..protocol.codes import RequestCode
 from ..protocol.command import RemotingCommand
-from ..wire_gate import Act, Names, State
+from ..wire_gate import Act, Names, State, option_names
 from .kv_config import KVConfigManager
 from .route_info import RouteInfoManager
 from .settings import NamesrvSettings
@@ -15,10 +14,6 @@ from .settings import NamesrvSettings
 
 def _field(*names: str) -> Callable[[RemotingCommand], Names]:
     return lambda request: tuple(request.ext_fields[name] for name in names if request.ext_fields.get(name))
-
-
-def _option_names(request: RemotingCommand) -> Names:
-    return tuple(name for name, _ in parse_properties(request.body.decode()))
 
 
 def namesrv_acts(routes: RouteInfoManager, kv: KVConfigManager, settings: NamesrvSettings) -> dict[int, Act]:
@@ -42,5 +37,5 @@ def namesrv_acts(routes: RouteInfoManager, kv: KVConfigManager, settings: Namesr
         code.WIPE_WRITE_PERM_OF_BROKER: Act("broker.wipe_write", _field("brokerName"), answered=("wipeTopicCount",)),
         code.ADD_WRITE_PERM_OF_BROKER: Act("broker.add_write", _field("brokerName"), answered=("addTopicCount",)),
         code.DELETE_TOPIC_IN_NAMESRV: Act("route.delete", _field("topic"), brokers_now, told=("clusterName",)),
-        code.UPDATE_NAMESRV_CONFIG: Act("namesrv.change", _option_names, settings_now),
+        code.UPDATE_NAMESRV_CONFIG: Act("namesrv.change", option_names, settings_now),
     }

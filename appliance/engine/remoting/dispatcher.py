@@ -435,12 +435,16 @@ class Dispatcher:
         if found is None:
             raise FrameError(why or f"header of {size} bytes in a frame of {end - header + 8}")
         logger.info("dispatcher: header of %d bytes refused code=%d from=%s", size, found.code, conn.remote_host)
-        if found.flag & (FLAG_ONEWAY | FLAG_RESPONSE):
-            return
-        code = ResponseCode.MESSAGE_ILLEGAL if found.code in SEND_CODES else ResponseCode.SYSTEM_ERROR
         limit = f"{MAX_HEADER_BYTES} bytes" if size > MAX_HEADER_BYTES else f"{_MANY_FIELDS} fields"
         text = why or f"the header is too long: it has {size} bytes, at most {limit} are taken"
-        conn.answer(found.opaque, RemotingCommand.response(code, text))
+        if found.flag & FLAG_RESPONSE:
+            # The requester hears of it now, not after its time-out.
+            answer = RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"the client's answer cannot be read: {text}")
+            answer.opaque = found.opaque
+            conn.on_response(answer)
+        elif not found.flag & FLAG_ONEWAY:
+            code = ResponseCode.MESSAGE_ILLEGAL if found.code in SEND_CODES else ResponseCode.SYSTEM_ERROR
+            conn.answer(found.opaque, RemotingCommand.response(code, text))
 
     def is_send(self, view: memoryview, header: int, end: int, meta: int, whole: bool) -> bool:
         """True if a frame stores messages, as far as `view[header:end]` shows; False for a bad frame."""

@@ -121,6 +121,14 @@ def test_an_answer_tells_the_queue_and_that_of_another_call_goes_there():
     assert place_of(landed, answered).queue == MessageQueue("orders", "broker-a", 5)
 
 
+def test_bytes_that_a_lost_connection_dropped_do_not_count_for_the_next_ones():
+    connection, flight = Connection(), flight_of(Fleet())
+    stop = Stop("billing", flight.queue, "host:1", False)
+    first = connection.launch(flight, stop, 5)
+    connection.lost()
+    assert connection.launch(flight, stop, 5) == first
+
+
 def test_a_form_that_changes_is_learned_again():
     fleet, connection, _ = launched()
     stop = Stop("billing", flight_of(fleet).queue, "host:1", False)

@@ -7,6 +7,7 @@ import types
 
 import pytest
 from django.db import connection, transaction
+from django.db.models import F
 from django.test import TestCase
 from shop.models import Order
 
@@ -190,12 +191,15 @@ def test_a_message_that_is_refused_holds_up_its_own_shard_only(relay, consumed, 
     assert consumed(rocketmq_topic, 1)[0].text == "behind it"
 
 
-def test_a_lane_has_one_relay_until_its_time_is_over(relay, rocketmq_topic):
+def test_a_lane_has_one_relay_until_its_row_stands_still(relay, rocketmq_topic):
     row = send_by_outbox(rocketmq_topic, "x", shard="a")
-    other = Relay("default", producer(), time.monotonic)
+    now = [0.0]
+    other = Relay("default", producer(), lambda: now[0])
     assert relay._take(row.lane)
     assert other.send_all() == 0
-    OutboxLane.objects.filter(pk=row.lane).update(until=datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC))
+    now[0] = 59.0
+    assert other.send_all() == 0
+    now[0] = 60.0
     assert other._take(row.lane)
     relay._renew_at = 0.0
     with pytest.raises(LaneLost):
@@ -206,6 +210,23 @@ def test_a_lane_has_one_relay_until_its_time_is_over(relay, rocketmq_topic):
     other._check_lease(row.lane)
     other._let_go(row.lane)
     assert relay.send_all() == 1
+
+
+@pytest.mark.parametrize("days", [-1, 1])
+def test_a_database_whose_clock_is_set_lets_no_second_relay_into_a_lane(relay, rocketmq_topic, days):
+    row = send_by_outbox(rocketmq_topic, "x", shard="a")
+    now = [0.0]
+    other = Relay("default", producer(), lambda: now[0])
+    assert relay._take(row.lane)
+    OutboxLane.objects.filter(pk=row.lane).update(until=F("until") - datetime.timedelta(days=days))
+    assert not other._take(row.lane)
+    for _ in range(4):
+        now[0] += 30.0
+        relay._renew_at = 0.0
+        relay._check_lease(row.lane)
+        assert not other._take(row.lane), "it is renewed"
+    now[0] += 60.0
+    assert other._take(row.lane), "it is not any more"
 
 
 def test_a_round_that_takes_long_ends_when_its_lease_is_to_be_renewed(rocketmq_topic):

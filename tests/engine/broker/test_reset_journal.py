@@ -61,6 +61,33 @@ def test_of_each_queue_the_last_act_waits_until_it_is_over(tmp_path: Path, seed:
         assert all(journal._open.values()), "an act without a waiting caller takes no room"
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_is_set_forward_for_a_while_ends_no_act(tmp_path: Path, is_restarted: bool) -> None:
+    """Else it could not be taken back, and a member that had not heard of it would commit it away."""
+    path, clock = tmp_path / "offset-resets.journal", FakeClock()
+    journal = ResetJournal(path, clock)
+    journal.append(record(clock, 1, "G", [("T", 0)]))
+    clock.jump(3 * KEPT_MS)
+    if is_restarted:
+        journal.close()
+        journal = ResetJournal(path, clock)
+    journal.note([(1, "T", 9)])
+    assert [one.id for one in journal.of_group("G")] == [1]
+    assert waiting(journal) == {("G", "T", 0): 1}
+    clock.jump(-3 * KEPT_MS)
+    journal.append(record(clock, 2, "G", [("U", 0)]))
+    assert [one.id for one in journal.of_group("G")] == [2, 1]
+    clock.jump(3 * KEPT_MS)
+    assert [one.id for one in journal.of_group("G")] == [2, 1]
+    for _ in range(13):  # it stays so for more than an hour
+        clock.advance(300_000)
+        journal.oldest_ms()
+    journal.note([(1, "T", 9)])
+    assert journal.of_group("G") == []
+    assert journal.get(1) is None
+    journal.close()
+
+
 def test_acts_of_many_groups_are_read_in_proportion(tmp_path: Path) -> None:
     """Comparing each act with all earlier ones took 8 s of CPU for 20,000 acts and 800 s for 200,000."""
     clock, path = FakeClock(), tmp_path / "offset-resets.journal"

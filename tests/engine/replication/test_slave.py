@@ -256,6 +256,24 @@ def test_a_queue_of_a_topic_made_again_as_it_was_begins_where_the_masters_does(p
         wait_for(lambda offset=offset: pulled(slave, offset) == pulled(master, offset), "the same answer")
 
 
+def test_a_topic_made_again_has_no_schema_of_the_one_before_where_its_deletion_is_only_heard_of(pair):
+    """A slave keeps schemas of its own, and may lead one day."""
+    master = pair[0]()
+    fill(master, 8)
+    slave = pair[1](master)
+    wait_same(master, slave)
+    wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the topic")
+    slave.window.schemas.put("Orders", kind="avro", data=b'{"type": "string"}')
+    fill(master, 1, topic="Other")
+    with closing(master.peer()) as peer:
+        assert peer.ask(DELETE_TOPIC, {"topic": "Orders"}).code == 0
+        make(peer, "Orders", 4)
+    wait_for(lambda: slave.engine.broker.store.queues.begins_of("Orders"), "the deletion")
+    assert slave.window.schemas.find("Orders") is None
+    slave.window.schemas.put("Orders", kind="avro", data=b'{"type": "long"}')
+    assert slave.window.schemas.find("Orders").name == "long"
+
+
 def test_a_queue_of_a_topic_made_again_begins_there_after_a_round_that_failed(pair):
     master = pair[0]()
     fill(master, 8)

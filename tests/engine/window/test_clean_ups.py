@@ -70,6 +70,14 @@ def test_what_was_heard_of_lately_stays(running):
     assert names(clean(running, "topics")) == [(None, "new")]
 
 
+def test_a_topic_that_goes_takes_its_schema_along(running):
+    running.window.topic_commands.create("Unused")
+    running.window.schemas.put("Unused", kind="avro", data=b'{"type": "string"}')
+    assert clean(running, "topics").count == 1
+    running.window.topic_commands.create("Unused")
+    assert running.window.schemas.find("Unused") is None
+
+
 def test_a_topic_with_messages_readers_or_subscribers_stays(running):
     for name in ("read", "subscribed", "unused"):
         running.window.topic_commands.create(name)

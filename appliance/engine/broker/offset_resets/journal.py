@@ -20,6 +20,7 @@ import msgspec
 from ...clock import Clock
 from ...disk import Disk
 from ...journal_file import JournalFile
+from ...store.retention.clean_rules import AgeClock
 from .records import Line, Move, ResetRecord, decode_line, encode_line
 
 logger = logging.getLogger(__name__)
@@ -56,6 +57,8 @@ class ResetJournal:
         self._file = JournalFile("offset resets", path, most_bytes, self._content, disk)
         self._file.load(self._take_raw)
         self._size_last_time = self._file.size
+        #: Guarded by _lock. A clock that is set forward makes no act a day old at once.
+        self._ages = AgeClock(clock, max((record.at_ms for record in self._records.values()), default=0))
 
     @property
     def failure(self) -> str | None:
@@ -119,7 +122,7 @@ class ResetJournal:
 
     def of_group(self, group: str) -> list[ResetRecord]:
         """Return the group's acts that can still be taken back or were, the newest first."""
-        oldest = self._clock.wall_ms() - KEPT_MS
+        oldest = self.oldest_ms()
         with self._lock:
             found = [r for r in self._records.values() if r.group == group and r.at_ms > oldest]
         return sorted(found, key=lambda record: -record.id)
@@ -135,7 +138,12 @@ class ResetJournal:
             return set(self._gone.get(number, ()))
 
     def is_too_old(self, record: ResetRecord) -> bool:
-        return record.at_ms <= self._clock.wall_ms() - KEPT_MS
+        return record.at_ms <= self.oldest_ms()
+
+    def oldest_ms(self) -> int:
+        """Return the time before which acts are too old; wall ms."""
+        with self._lock:
+            return self._ages.now_ms() - KEPT_MS
 
     def waiting(self, number: int) -> int:
         """Return the number of queues that no member has taken over yet, or for which that is not written down yet."""
@@ -207,13 +215,14 @@ class ResetJournal:
         if not full and self._file.size - self._size_last_time < _ANEW_BYTES:
             old = next(iter(self._records.values()), None)
             # The acts of a quiet day are dropped, too, though at most once an hour.
-            if old is None or self._clock.wall_ms() - old.at_ms < KEPT_MS + 3_600_000:
+            if old is None or old.at_ms > self.oldest_ms() - 3_600_000:
                 return
         size = self._file.size
+        oldest = self.oldest_ms()
         with self._lock:
             for number in sorted(self._records):
                 record = self._records[number]
-                if not self.is_too_old(record) and (not full or size <= self._most_bytes // 4):
+                if record.at_ms > oldest and (not full or size <= self._most_bytes // 4):
                     break
                 size -= len(encode_line(Line(reset=record)))
                 for place in self._open.get(number, ()):

@@ -28,7 +28,7 @@ from ..heartbeat import BROADCASTING
 from ..long_polling import LongPolling
 from ..offsets import check_movable, is_brokers_own
 from ..tables import Tables
-from .journal import KEPT_MS, ResetJournal
+from .journal import ResetJournal
 from .pending import MOST_PENDING, GroupMove, Key, Pending
 from .records import NONE, Move, ResetRecord
 from .targets import AtTime, Earliest, Exactly, Latest, PlannedMove, Target, within
@@ -315,7 +315,7 @@ class OffsetResets:
 
     def _end_old_ones(self) -> None:
         """End moves that no member took over for a day: the offset is in the file, and a later member begins there."""
-        oldest = self._clock.wall_ms() - KEPT_MS
+        oldest = self.journal.oldest_ms()
         pending = self._offsets.pending
         for key, found in list(pending.table.items()):
             if found.reset_id < oldest and found.tellings >= 0 and self.journal.get(found.reset_id) is None:

@@ -163,6 +163,8 @@ class Decisions:
         if config is None:
             return False
         text = with_checks(half.record.properties, checks)
+        if self._is_of_deleted(half):
+            text = with_mark(text)
         with self._store.log.freeing():
             done = self._stage(half, Place(DISCARDED_TOPIC, 0), text, half.record.sys_flag, reply_to)
         if done:

@@ -39,6 +39,7 @@ from ...protocol.properties import (
 from ...protocol.record import SYS_TRANSACTION_MASK, Record, encode_record, hosts
 from ...store.record_reader import StoredRecord
 from ..delays.levels import Place
+from ..timers.waiting import ADDED_BYTES, has_time
 
 #: The queue of half messages, and that of op messages, which list the decided ones.
 HALF_QUEUE = 0
@@ -51,6 +52,8 @@ CHECKS_ROOM_BYTES = 96
 #: Property of a half that RocketBox put back at the end of its queue: the offset where it lay first. It is not Apache's
 #: TRAN_PREPARED_QUEUE_OFFSET, since an op message for that offset says that its copies are decided.
 FIRST_HALF = "ROCKETBOX_FIRST_HALF"
+#: Property of a half that a discarded one was resumed as: the physical offset of that one.
+RESUMED_OF = "ROCKETBOX_RESUMED_OF"
 
 _SECONDS = re.compile(r"[+-]?[0-9]{1,18}\Z", re.ASCII)
 _QUEUE_ID = re.compile(r"[0-9]{1,9}\Z", re.ASCII)
@@ -74,7 +77,7 @@ class Half(NamedTuple):
 def make_half(properties: dict[str, str], target: Place) -> None:
     """Write into a message's properties that it is a half message, to go to `target`. Properties that brokers add to
     halves are removed: a producer may send what it once received (from TRANS_CHECK_MAX_TIME_TOPIC, say)."""
-    for name in (TRANSACTION_CHECK_TIMES, PREPARED_QUEUE_OFFSET, FIRST_HALF, OF_DELETED):
+    for name in (TRANSACTION_CHECK_TIMES, PREPARED_QUEUE_OFFSET, FIRST_HALF, OF_DELETED, RESUMED_OF):
         properties.pop(name, None)
     properties[TRANSACTION_ID] = properties[UNIQUE_KEY]
     properties[REAL_TOPIC] = target.topic
@@ -145,6 +148,26 @@ def with_checks(properties: str, checks: int) -> str:
     found[TRANSACTION_CHECK_TIMES] = str(checks)
     text = encode_properties(found)
     return text if len(text.encode()) <= MAX_PROPERTIES_BYTES else properties
+
+
+def resumed_text(discarded: Record) -> str:
+    """Return the properties of the half that a discarded one is resumed as. They name it if there is room, beside what
+    every half leaves free."""
+    text = with_checks(discarded.properties, 0)
+    found = decode_properties(text)
+    found.pop(RESUMED_OF, None)
+    named = encode_properties(found | {RESUMED_OF: str(discarded.physical_offset)})
+    return named if _fits(named) else encode_properties(found)
+
+
+def has_room(half: Record) -> bool:
+    """True if a half's properties leave as much free as those of every client's half."""
+    return _fits(half.properties)
+
+
+def _fits(properties: str) -> bool:
+    added = ADDED_BYTES if has_time(decode_properties(properties)) else 0
+    return len(properties.encode()) <= MAX_PROPERTIES_BYTES - CHECKS_ROOM_BYTES - added
 
 
 def as_checked(half: Half, checks: int) -> bytes:

@@ -17,15 +17,15 @@ from msgspec.structs import replace
 from ...errors import Conflict, InvalidInput, NotFound, Unavailable
 from ...named_tuple import NamedTuple
 from ...protocol.names import HALF_TOPIC
-from ...protocol.properties import UNIQUE_KEY, find_property
-from ...protocol.record import SYS_TRANSACTION_MASK, hosts
+from ...protocol.properties import REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQUE_KEY, find_property
+from ...protocol.record import SYS_TRANSACTION_MASK, Record, hosts
 from ...store.index.index_query import IndexQuery
 from ...store.message_store import MessageStore
 from ...store.record_reader import Missing, StoredRecord
-from ..delays.levels import Place
+from ..delays.levels import Place, is_of_deleted
 from ..sending.outcome import PutOutcome
 from ..sending.own_appends import copy_of
-from .half import DISCARDED_TOPIC, HALF_QUEUE, half_like, with_checks
+from .half import DISCARDED_TOPIC, HALF_QUEUE, RESUMED_OF, half_like, has_room, offset_in, resumed_text, with_mark
 from .half_appends import HalfAppends
 
 logger = logging.getLogger(__name__)
@@ -108,19 +108,21 @@ class ResumeDiscarded:
         if not key or not self._store.index.enabled:
             return None
         for one in self._index.find(HALF_TOPIC, key, _LOOKED_AT, 0, (1 << 63) - 1).records:
-            later = one.record.physical_offset > record.physical_offset
-            if later and find_property(one.record.properties, UNIQUE_KEY) == key and _is_copy(one, discarded):
+            if find_property(one.record.properties, UNIQUE_KEY) == key and _is_made_of(one.record, record):
                 return one.record.physical_offset
         return None
 
     def _store_again(self, found: StoredRecord) -> PutOutcome:
         record = found.record
-        properties = with_checks(record.properties, 0)
+        text = resumed_text(record)
+        topic = find_property(record.properties, REAL_TOPIC) or ""
+        if is_of_deleted(record, topic, self._store.files.deleted_topics):
+            text = with_mark(text)  # it can be rolled back only, as before
         message = copy_of(
             record,
             hosts(found.data)[0],
             Place(HALF_TOPIC, HALF_QUEUE),
-            properties,
+            text,
             find_property(record.properties, UNIQUE_KEY) or "",
             record.reconsume_times,
         )
@@ -131,6 +133,11 @@ class ResumeDiscarded:
         return outcome
 
 
-def _is_copy(half: StoredRecord, discarded: StoredRecord) -> bool:
-    born = (half.record.born_time_ms, half.record.born_host)
-    return born == (discarded.record.born_time_ms, discarded.record.born_host)
+def _is_made_of(half: Record, discarded: Record) -> bool:
+    """True if a half is what the discarded one was resumed as. Halves of older versions, and those without room, do not
+    name it; a client's half has room, and no number of checks."""
+    named = offset_in(half.properties, RESUMED_OF)
+    if named is not None:
+        return named == discarded.physical_offset
+    later = half.physical_offset > discarded.physical_offset and half.was_born_with(discarded)
+    return later and (find_property(half.properties, TRANSACTION_CHECK_TIMES) is not None or not has_room(half))

@@ -44,7 +44,7 @@ _LONGEST_MESSAGE = 1000
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """A schema in the file. data: base64."""
+    """A schema in the file. data: base64. at: end of the log when it was set, 0 from older versions."""
 
     kind: str
     data: str
@@ -52,6 +52,7 @@ class _Kept(msgspec.Struct, frozen=True):
     name: str
     set_at_ms: int
     by: str
+    at: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +84,8 @@ class TopicSchemas:
         """config: has the address of the schema registry."""
         # Constant after construction.
         self._topics = topics
+        self._log = store.log
+        self._deleted = store.files.deleted_topics
         self._disk = store.disk
         self._path = store.paths.own / FILE
         self._pool = pool
@@ -95,8 +98,8 @@ class TopicSchemas:
 
     def find(self, topic: str) -> TopicSchema | None:
         """Return a topic's schema, None if it has none. Unavailable if the file cannot be read."""
-        kept = self._table().get(topic)
-        if kept is None or self._topics.get(topic) is None:
+        kept = self._of(topic)
+        if kept is None:
             return None
         try:
             data = base64.b64decode(kept.data)
@@ -127,10 +130,10 @@ class TopicSchemas:
         """Return what decodes the bodies of a topic; None without a schema, or if that cannot be read. Raises
         nothing: a body is shown without it, too."""
         try:
-            kept = self._table().get(topic)
+            kept = self._of(topic)
         except Unavailable:
             return None
-        if kept is None or self._topics.get(topic) is None:
+        if kept is None:
             return None
         with self._lock:
             read = self._read.get(topic)
@@ -174,8 +177,9 @@ class TopicSchemas:
         """
         self._check_topic(topic)
         name = self.name_of(kind, data, message)
-        kept = _Kept(kind, base64.b64encode(data).decode(), message, name, SYSTEM.wall_ms(), by[:200])
-        change = preview(topic, _fields(self._table().get(topic)), _fields(kept))
+        text = base64.b64encode(data).decode()
+        kept = _Kept(kind, text, message, name, SYSTEM.wall_ms(), by[:200], self._log.written)
+        change = preview(topic, _fields(self._of(topic)), _fields(kept))
         if dry_run:
             return change
         self._pool.run(lambda: self._save(topic, kept))
@@ -204,7 +208,7 @@ class TopicSchemas:
     def remove(self, topic: str, *, dry_run: bool = False, by: str = "") -> s.Change:
         """Remove a topic's schema. NotFound, Unavailable."""
         self._check_topic(topic)
-        kept = self._table().get(topic)
+        kept = self._of(topic)
         if kept is None:
             raise NotFound("schema", topic)
         change = preview(topic, _fields(kept), {})
@@ -231,6 +235,14 @@ class TopicSchemas:
 
     # --- the file
 
+    def _of(self, topic: str) -> _Kept | None:
+        """Return the schema of a topic, None for one that was set for a deleted topic of its name: a follower hears of
+        a deletion without this class."""
+        kept = self._table().get(topic)
+        if kept is None or self._topics.get(topic) is None:
+            return None
+        return None if kept.at and kept.at < self._deleted.below(topic) else kept
+
     def _table(self) -> dict[str, _Kept]:
         with self._lock:
             return self._loaded()
@@ -241,7 +253,8 @@ class TopicSchemas:
                 document = load_json_with_backup(self._path, self._disk, "schemas")
                 self._kept = msgspec.convert({} if document is None else document["schemas"], dict[str, _Kept])
             except (CorruptFile, OSError, msgspec.ValidationError) as error:
-                raise Unavailable(say("schemas_unreadable", reason=str(error))) from None
+                why = str(error) if str(self._path) in str(error) else f"{self._path}: {error}"
+                raise Unavailable(say("schemas_unreadable", reason=why)) from None
         return self._kept
 
     def _save(self, topic: str, kept: _Kept | None) -> None:

@@ -590,6 +590,25 @@ def test_what_falls_due_while_its_copy_is_on_its_way_comes_once(timers, clock, u
     assert timers.arrived() == [b"x"]
 
 
+def test_what_delivery_has_taken_is_not_stored_once_more(timers, clock, under_test):
+    """Its file has to go while its copy is on its way to its topic: a second copy would be delivered, too."""
+    timers.wait(b"x", 20_000)
+    timers.rounds()
+    timers.roll.keep(under_test.store.log.written)
+    timers.hold = True
+    timers.pass_time(25_000)
+    assert len(timers.calls) == 1, "delivery has handed it over, and it is not stored yet"
+    timers.roll_on(10)
+    assert len(timers.calls) == 1
+    timers.hold = False
+    timers.run_calls()
+    for _ in range(30):
+        timers.roll_on(1)
+        timers.pass_time(1000, 500)
+    assert timers.roll.rolled == 0
+    assert timers.arrived() == [b"x"]
+
+
 def copying_slave(root, disk, log, tell):
     """Return a plain slave's copying. Its master's log ends at 1000, and `tell` answers 60."""
 

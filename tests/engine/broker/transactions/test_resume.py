@@ -71,6 +71,47 @@ def test_it_is_resumed_once(running, restart):
     assert len(stored(running.peer(), HALF)) == 2
 
 
+@pytest.mark.parametrize("restart", [False, True])
+def test_both_of_one_key_are_resumed_and_each_once(running, restart):
+    """A `Message` that was sent twice: the halves have one key and one birth."""
+    producer = running.produce_as("p1", GROUP)
+    send_half(producer, "K")
+    [first] = wait_for(lambda: stored(running._ours(), ASIDE), "the first discarded one")
+    send_half(producer, "K")
+    both = wait_for(lambda: len(found := stored(running._ours(), ASIDE)) == 2 and found, "the second one")
+    for aside in (first, both[1]):
+        running.engine.broker.transactions.resume.resume(aside.physical_offset)
+        if restart:
+            running.restart()
+    assert len(stored(running.peer(), HALF)) == 4
+    for aside in both:
+        with pytest.raises(Conflict, match="resumed before"):
+            running.engine.broker.transactions.resume.resume(aside.physical_offset)
+
+
+@pytest.mark.parametrize("deleted_first", [False, True])
+def test_one_of_a_deleted_topic_is_not_committed_into_the_next_one(running, deleted_first):
+    """Whether it was set aside before its topic was deleted, or after that."""
+    peer, producer = running.peer(), running.produce_as("p1", GROUP)
+    running.put(TOPIC, b"old")
+    half = send_half(producer, "K")
+
+    def delete():
+        assert peer.ask(215, {"topic": TOPIC}).code == 0
+        running.put(TOPIC, b"new")
+
+    if deleted_first:
+        delete()
+    [aside] = wait_for(lambda: stored(peer, ASIDE), "the discarded one")
+    if not deleted_first:
+        delete()
+    done = running.engine.broker.transactions.resume.resume(aside.physical_offset)
+    new = half | {"tranStateTableOffset": str(done.half_offset), "commitLogOffset": str(done.physical_offset)}
+    answer = end(producer, new, COMMIT)
+    assert (answer.code, "was deleted after the half message was sent" in answer.remark) == (1, True)
+    assert stored(peer, TOPIC, 2) == []
+
+
 def test_what_is_no_discarded_one(running):
     half = send_half(running.peer(), "K")
     resume = running.engine.broker.transactions.resume
