@@ -18,7 +18,7 @@ LATER = {
     "xml.etree.ElementTree", "spark_reports.reports.capacity",
     "numpy", "pandas", "pyarrow", "pyspark", "py4j",
 }  # fmt: skip
-#: What the console does only for those who asked for it: makes reports, sends notices.
+#: Modules that the console loads on demand: to make reports, to send notices.
 ON_DEMAND = {
     "spark_reports", "appliance.console.reports.runner", "appliance.console.reports.published",
     "appliance.console.alerts.sending",

@@ -1,4 +1,4 @@
-"""What a notice is sent to, with its secrets."""
+"""The receivers of notices, with their secrets."""
 
 from __future__ import annotations
 

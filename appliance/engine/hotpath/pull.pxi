@@ -785,7 +785,7 @@ cdef class PullRuns:
         """Read the records into the shared buffer, in one piece, and turn each run's offset into its place there.
 
         False if they are not in the page cache, or lie so far apart that reading the gaps would cost more than one call
-        for each run. As CommitLog.read_nowait, what was written last comes from the stage.
+        for each run. As in CommitLog.read_nowait, the records written last come from the stage.
         """
         cdef PullRun* runs = self._runs
         cdef StageState stage = self._stage

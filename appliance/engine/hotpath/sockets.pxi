@@ -13,7 +13,7 @@ cdef enum:
 
 
 cdef class Reading:
-    """What all readers of a port share. runner: its FrameRunner."""
+    """Values that all readers of a port share. runner: its FrameRunner."""
     cdef FrameRunner runner
     cdef LoopState loop
     cdef ServerState server

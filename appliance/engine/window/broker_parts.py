@@ -1,6 +1,6 @@
 """Builds the parts of the window that need a running broker. Only this module of the window receives the broker.
 
-What samples, checks and live frames need is made with the broker. Every other subject is made, and its code loaded,
+Parts that samples, checks and live frames need are made with the broker. Every other subject is made, and its code loaded,
 when it is first asked for: no request, no memory.
 """
 
@@ -77,7 +77,7 @@ Part = TypeVar("Part", covariant=True)
 
 
 class first_asked(Generic[Part]):
-    """A part that is made once, by the first thread that asks for it."""
+    """A part that is made once, by the first thread that reads it."""
 
     def __init__(self, make: Callable[[Any], Part]) -> None:
         self._make = make

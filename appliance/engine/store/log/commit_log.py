@@ -443,7 +443,7 @@ class CommitLog(StageState):
     def read_nowait(self, offset: int, buffer: memoryview) -> bool:
         """Fill `buffer` from the page cache; False if that would have to wait or no file holds it. On remoting-io.
 
-        What was written last comes from the stage, as long as it holds that: the pulls that a record wakes want it.
+        The records written last come from the stage, as long as it holds them: pulls that they wake want them.
         Where the file system cannot say what is cached, the log's last RECENT_BYTES count as cached (D2).
         """
         if self.kept <= offset and offset + len(buffer) <= self.kept_end and not self.staged:
