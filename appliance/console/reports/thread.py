@@ -1,4 +1,4 @@
-"""The thread `reports`. Until reports are made each night, or were asked for once, their code is not loaded: 2 MB."""
+"""The thread `reports`. Until reports are made each night, or a run was started, their code is not loaded: 2 MB."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Builds the parts of the window that need a running broker. Only this module of the window receives the broker.
 
-Parts that samples, checks and live frames need are made with the broker. Every other subject is made, and its code loaded,
-when it is first asked for: no request, no memory.
+Parts that samples, checks and live frames need are made with the broker. Every other subject is made, and its code
+loaded, when it is first used: no request, no memory.
 """
 
 from __future__ import annotations

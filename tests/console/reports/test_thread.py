@@ -36,7 +36,7 @@ def test_a_schedule_that_is_switched_on_begins_at_the_next_look(running, threads
     assert ran == [made.runner()]
 
 
-def test_a_run_that_somebody_starts_begins_at_once(running, threads, request_of):
+def test_a_run_that_is_started_begins_at_once(running, threads, request_of):
     made, ran = threads
     acts.start(request_of("admin"))
     assert made.wait(0), "it sleeps until its next look"
