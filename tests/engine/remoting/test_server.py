@@ -48,7 +48,7 @@ def test_ten_thousand_idle_connections_take_seven_megabytes(rig):
         tracemalloc.stop()
         for peer in peers:
             peer.close()
-    assert sum(one.size for one in taken.traces) < 200 * 640 + places, "\n".join(map(str, taken.statistics("lineno")))
+    assert sum(one.size for one in taken.traces) < 200 * 720 + places, "\n".join(map(str, taken.statistics("lineno")))
 
 
 def test_many_frames_in_one_segment_are_all_answered_in_order(rig):
