@@ -5,6 +5,7 @@ from __future__ import annotations
 import ssl
 
 from .engine.errors import StartError
+from .engine.regular_file import open_regular
 from .engine.tls import certificate
 
 
@@ -16,8 +17,8 @@ def trusting(certificate_file: str) -> ssl.SSLContext:
     server. Nor is its end, or an expired certificate would have containers restart a broker that serves.
     """
     try:
-        with open(certificate_file, encoding="ascii", errors="replace") as file:
-            first = certificate.FIRST_CERTIFICATE.search(file.read(1 << 20))
+        with open_regular(certificate_file) as file:
+            first = certificate.FIRST_CERTIFICATE.search(file.read(1 << 20).decode("ascii", "replace"))
         if first is None:
             raise StartError(f"{certificate_file} has no certificate in PEM form.")
         return certificate.trusting(first.group())

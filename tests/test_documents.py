@@ -30,3 +30,9 @@ def test_each_link_leads_to_a_file_and_a_heading(page):
 
 def test_the_first_page_stays_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 200
+
+
+def test_the_reference_of_the_client_is_that_of_its_docstrings():
+    from client_wheel import reference
+
+    assert reference.PAGE.read_text() == reference.page(), "python -m client_wheel.reference"

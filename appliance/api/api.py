@@ -44,7 +44,7 @@ from .routers import (
     waiting,
     wire_users,
 )
-from .schemas import MEDIA_TYPE, ProblemOut
+from .schemas import MEDIA_TYPE, Asked, ProblemOut
 
 ROOT = "api/v1/"
 DESCRIPTION = """\
@@ -159,6 +159,8 @@ def openapi() -> dict[str, Any]:
     components = schema["components"]
     problem = ProblemOut.model_json_schema(ref_template="#/components/schemas/{model}")
     components["schemas"] |= problem.pop("$defs", {}) | {"Problem": problem}
+    for parameters in Asked.__subclasses__():
+        components["schemas"].pop(parameters.__name__)
     for one in components["schemas"].values():
         if "description" in one:
             one["description"] = _PYTHONS.sub(lambda word: _IN_JSON[word[0]], one["description"])

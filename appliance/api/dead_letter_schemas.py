@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from ninja import Query
 from pydantic import Field, model_validator
 
 from ..engine.window.dead_letters.snapshots import DeadLetterGroup, DeadLetterRow, ReplayResult, UnreadableReplay
-from .schemas import In, OfTuple, Out, PageOut, SentenceOut, Text
+from .schemas import Asked, In, OfTuple, Out, PageOut, SentenceOut, Text
 from .times import Moment
 
 Result = Literal[
@@ -21,6 +22,17 @@ MOST_OFFSETS = 10_000
 class DeadLetterGroupPage(PageOut):
     items: list[DeadLetterGroup]
     total: int
+
+
+class DeadLetterFilter(Asked):
+    """Selects a group's dead letters."""
+
+    origin_topic: str | None = Query(
+        None, max_length=255, description="Only those first sent to it; empty for those that do not say."
+    )
+    retries: int | None = Query(None, ge=0, lt=1 << 31, description="Only those with exactly so many.")
+    key: str | None = Query(None, min_length=1, max_length=1024, description="A key, unique id or origin's offset id.")
+    replayed: Replayed | None = Query(None, description="Not from here yet, already, or the copy of a replay.")
 
 
 class DeadLetterPageOut(PageOut):

@@ -6,10 +6,12 @@ import base64
 import binascii
 from typing import Annotated, Any, Literal
 
+from ninja import Query
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from ..engine.window.messages.snapshots import MessageLine, MessageRow, SearchHit
-from .schemas import In, OfTuple, Out, PageOut, SentenceOut, Text
+from .paging import Cursor, From, Limit, To
+from .schemas import Asked, In, OfTuple, Out, PageOut, SentenceOut, Text
 from .times import Moment
 
 
@@ -23,6 +25,42 @@ class ScannedOut(Out):
     total_bytes: int
     bytes: int
     ms: float
+
+
+class MessageQuestion(Asked):
+    """Selects messages of a topic."""
+
+    limit: Limit
+    from_ms: From
+    to_ms: To
+    queue_id: int | None = Query(None, ge=0, le=(1 << 31) - 1)
+    newest_first: bool = True
+    filter: str | None = Query(
+        None,
+        max_length=4096,
+        description=(
+            "Only what this expression finds, for example: tag = 'paid' AND body('$.amount') > 100. SQL92 over "
+            "properties, and tag, key, body, property('a name'), LIKE, REGEXP. Send it with the cursor, too. One that "
+            "looks into bodies needs the right to read them."
+        ),
+    )
+    cursor: str | None = Query(
+        None, max_length=65_536, description="The next_cursor of the previous page; it includes queue, times and order."
+    )
+
+
+class SearchQuestion(Asked):
+    """What is looked for, and where."""
+
+    limit: Limit
+    from_ms: From
+    to_ms: To
+    cursor: Cursor
+    text: str = Query(..., alias="q", max_length=1024, description="A name, id, key or place (topic/queue/offset).")
+    topic: str | None = Query(None, max_length=255, description="Only keys of this topic.")
+    copies: bool = Query(
+        False, description="Each record is an item: also the copies in retry, dead letter and system topics."
+    )
 
 
 class MessagePageOut(PageOut):

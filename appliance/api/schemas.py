@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from ninja import Query, Schema
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import core_schema
 
@@ -41,6 +42,10 @@ class OfTuple(Out):
     @classmethod
     def _of_tuple(cls, value: Any) -> Any:
         return dict(zip(cls.model_fields, value, strict=True)) if isinstance(value, tuple) else value
+
+
+class Asked(Schema):
+    """Query parameters that belong together. An address has them one by one, and so has the description."""
 
 
 class In(BaseModel):
@@ -298,6 +303,20 @@ class AuditOut(Out):
     result: str
     request_id: str
     digest: str
+
+
+class AuditFilter(Asked):
+    """Selects entries of the audit log."""
+
+    action: str | None = Query(None, max_length=64, description="Only this action, for example topic.create.")
+    actor: str | None = Query(None, max_length=80)
+    target: str | None = Query(None, max_length=512, description="Only this topic, group, option, ...")
+    kind: str | None = Query(
+        None,
+        max_length=12,
+        description="Only this kind of actor: user, token, ..., or wire (tools over RocketMQ's ports).",
+    )
+    result: str | None = Query(None, max_length=10)
 
 
 class AuditPage(PageOut):

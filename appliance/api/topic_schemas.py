@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from ninja import Query
 from pydantic import Field, create_model
 
 from ..engine.admin_settings import GROUP_SETTINGS, NEW_TOPIC_SETTINGS, TOPIC_SETTINGS, Setting
@@ -23,12 +24,21 @@ from ..engine.window.snapshots import (
 )
 from .message_schemas import Base64BodyIn, TextBodyIn
 from .offset_schemas import OffsetResetOut
-from .schemas import In, OfTuple, Out, PageOut, SentenceOut, Text, not_given
+from .schemas import Asked, In, OfTuple, Out, PageOut, SentenceOut, Text, not_given
 from .times import Moment
 
 Kind = Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "UNSPECIFIED"]
 
 # --- topics
+
+
+class TopicFilter(Asked):
+    """Selects topics."""
+
+    q: Text = Query("", max_length=255, description="Part of the name.")
+    kind: Kind | None = Query(None, description="Only this kind.")
+    system: bool = Query(False, description="Include system, retry and dead letter topics.")
+    category: Literal["user", "system", "retry", "dlq"] | None = Query(None, description="Only this category.")
 
 
 class TopicPage(PageOut):

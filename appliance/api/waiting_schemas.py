@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from ninja import Query
 from pydantic import Field
 
 from ..engine.window.transactions.snapshots import DiscardedTransaction, OpenTransaction, ResolvedTransaction
 from ..engine.window.waiting.snapshots import WaitingRow
-from .schemas import In, OfTuple, Out, PageOut, Text
+from .schemas import Asked, In, OfTuple, Out, PageOut, Text
 from .times import Moment
 
 _LAST = 1 << 63
@@ -45,6 +46,17 @@ class WaitingFilterIn(In):
     retries: bool | None = None
 
 
+class WaitingFilter(Asked):
+    """Selects waiting messages in an address."""
+
+    topic: str | None = Query(None, max_length=255, description="Only those that go there.")
+    group: str | None = Query(None, max_length=255, description="Only retries of this consumer group.")
+    level: int | None = Query(
+        None, ge=0, lt=1 << 31, description="Only of this delay level; 0: for a time of their own."
+    )
+    retries: bool | None = Query(None, description="true: only retries; false: only others.")
+
+
 class WaitingActIn(In):
     """An act on messages before they are due, by their places or on the first `limit` ones of a filter; while there are
     more, ask again with next_cursor. drop: they never arrive."""
@@ -57,6 +69,14 @@ class WaitingActIn(In):
 
 
 # --- transactions
+
+
+class TransactionFilter(Asked):
+    """Selects transactions in an address."""
+
+    topic: str | None = Query(None, max_length=255, description="Only those that go there.")
+    group: str | None = Query(None, max_length=255, description="Only of this producer group.")
+    key: str | None = Query(None, max_length=1024, description="Only with this key or unique id.")
 
 
 class OpenTransactionPageOut(PageOut):

@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from ..console.system.plain_yaml import LONGEST_BYTES
 from ..engine.window.access.snapshots import (
     MOST_QUOTA_BYTES,
     MOST_QUOTA_CONNECTIONS,
@@ -18,6 +19,7 @@ from ..engine.window.access.snapshots import (
 from .schemas import In, Out, PageOut
 
 Policy = Literal["Custom", "Default"]
+Secret = Annotated[str, Field(min_length=1, max_length=256)]
 
 
 class EntryList(Out):
@@ -32,10 +34,23 @@ class WireUserPage(PageOut):
 
 
 class WireUserIn(In):
-    """A new user of the wire. RocketBox makes its secret."""
+    """A new user of the wire. secret: of your own; without it RocketBox makes one."""
 
     name: str = Field(min_length=1, max_length=64)
     user_type: Literal["Super", "Normal"] = "Normal"
+    secret: Secret | None = Field(default=None, repr=False)
+
+
+class SecretIn(In):
+    """secret: of your own, for `rotate`; without it RocketBox makes one."""
+
+    secret: Secret | None = Field(default=None, repr=False)
+
+
+class ImportIn(In):
+    """text: of plain_acl.yml, or of a file in conf/acl."""
+
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_BYTES)]
 
 
 class EntryIn(In):

@@ -5,6 +5,7 @@ with it.
         client.producer().send("orders", "paid")
 """
 
+from . import allocation
 from .client import Client
 from .core.pulling import Pulled
 from .core.transactions import Decision
@@ -92,5 +93,6 @@ __all__ = [
     "Transaction",
     "TransactionalProducer",
     "Unsupported",
+    "allocation",
     "once",
 ]

@@ -126,7 +126,7 @@ class Admin(AdminActs):
 
     def lag(self, group: str) -> Lag:
         """Return how far a group is: `lag.total` messages behind, `lag.queues` one by one. Raises AdminError if no
-        broker knows the group."""
+        broker has the group."""
         return finish(self._asking_lag(group))
 
     def reset(self, group: str, topic: str, to: str | datetime) -> dict[MessageQueue, int]:

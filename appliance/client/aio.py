@@ -25,6 +25,7 @@ from .core.pulling import Pulled
 from .core.transactions import Decision
 from .errors import ClientError, InvalidOption
 from .message import CloseReport, Message, MessageQueue, ReceivedMessage, SendResult
+from .options import ProducerOptions
 from .packing import SendOptions, taken_apart
 from .producer import ProducerActs
 from .pull_consumer import POLL_MOST, PullActs
@@ -159,10 +160,13 @@ class Producer(ProducerActs):
             async for message in _each(messages):
                 pending.append(await finish_awaiting(self._attempting(message)))
                 if len(pending) >= window:
+                    self._close_parcels()
                     yield await _outcome(pending.popleft())
+            self._close_parcels()
             while pending:
                 yield await _outcome(pending.popleft())
         finally:
+            self._close_parcels()
             for one in pending:
                 await _outcome(one)
 
@@ -424,8 +428,8 @@ class Client(ClientActs[Producer, TransactionalProducer, PullConsumer, PushConsu
     def _make_session(self, *arguments: Any) -> _Session:
         return _Session(*arguments)
 
-    def _make_producer(self, group: str, **options: Any) -> Producer:
-        return Producer(self._session, group, **options)
+    def _make_producer(self, group: str, options: ProducerOptions) -> Producer:
+        return Producer(self._session, group, options)
 
     def _make_transactional(self, group: str, check: Callable[[ReceivedMessage], object]) -> TransactionalProducer:
         return TransactionalProducer(self._session, group, check)

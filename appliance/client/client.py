@@ -10,12 +10,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .acts import Acts, finish
+from .allocation import Allocation, average
 from .credentials import Credentials
 from .discovery import Discovery
 from .errors import InvalidOption
 from .hooks import Hook, check_hooks
 from .message import CloseReport
-from .session import Session, ThreadSession
+from .options import Compression, ProducerOptions
+from .session import Names, NameServers, Session, ThreadSession
 from .shells.shell import Security, TlsSettings
 from .wire import RemotingCommand, is_legal_group, parse_host_port
 
@@ -84,9 +86,8 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
 
             self._tracer = Tracer(trace)
         given_hooks = check_hooks(hooks) if self._tracer is None else (*check_hooks(hooks), self._tracer)
-        self._session = self._make_session(
-            _addresses(given), timeout, client_ip, instance_name, begun, security, given_hooks, fetch, namespace
-        )
+        servers, names = NameServers(_addresses(given), fetch), Names(client_ip, instance_name, namespace)
+        self._session = self._make_session(servers, timeout, names, begun, security, given_hooks)
         self._session.core.directory.verifies = verify
         if self._tracer is not None:
             self._tracer.bind(self._session)
@@ -102,7 +103,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
     def _make_session(self, *arguments: Any) -> Session:
         raise NotImplementedError
 
-    def _make_producer(self, group: str, **options: Any) -> ProducerT:
+    def _make_producer(self, group: str, options: ProducerOptions) -> ProducerT:
         raise NotImplementedError
 
     def _make_transactional(self, group: str, check: Callable[[ReceivedMessage], object]) -> TransactionalT:
@@ -143,12 +144,21 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         retries: int = 2,
         max_in_flight: int = 10_000,
         max_in_flight_bytes: int = 64 << 20,
+        linger: float = 0.0,
+        compress: Compression | None = "zlib",
         compress_over: int = 4096,
+        avoid_slow_brokers: bool = True,
+        accept_unconfirmed: bool = False,
     ) -> ProducerT:
         """Return the producer of a group; a second call returns the same one, with the options of the first.
 
         retries: attempts after the first. max_in_flight, max_in_flight_bytes: unconfirmed messages and their bodies;
-        more wait. compress_over: bodies of this many bytes or more are compressed, if that makes them smaller.
+        more wait. linger: seconds that a message without delay or queue may wait for others of its topic, to be sent
+        with them as a batch, as soon as 32 KiB are there. compress: how bodies of compress_over bytes or more are
+        compressed, if that makes them smaller: "zlib", which all clients read; "lz4" or "zstd" (packages lz4 and
+        zstandard), which Java's read from 5.0 on; None: not at all. avoid_slow_brokers: False has brokers that were
+        slow or failed take their turn as others. accept_unconfirmed: True has "stored, but not on disk" and "not at a
+        slave" be results with `unconfirmed`, not errors. Raises InvalidOption.
         """
         self._session.check_usable()
         group = self._session.named(group)
@@ -156,13 +166,17 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         with self._session.lock:
             found = self._producers.get(group)
             if found is None:
-                found = self._producers[group] = self._make_producer(
-                    group,
+                options = ProducerOptions(
                     retries=retries,
                     max_in_flight=max_in_flight,
                     max_in_flight_bytes=max_in_flight_bytes,
+                    linger=linger,
+                    compress=compress,
                     compress_over=compress_over,
+                    avoid_slow_brokers=avoid_slow_brokers,
+                    accept_unconfirmed=accept_unconfirmed,
                 )
+                found = self._producers[group] = self._make_producer(group, options)
             return found
 
     def _transactional(self, group: str, check: Callable[[ReceivedMessage], object]) -> TransactionalT:
@@ -189,12 +203,14 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         auto_commit: float | None = 5.0,
         start: Begin = "last",
         cache_messages: int = 1000,
+        allocation: Allocation = average,
     ) -> PullT:
         """Make a member of a consumer group, from which messages are taken by iteration or `poll`.
 
         auto_commit: seconds between commits of messages that the user is done with; None: only `commit` commits. start:
         where a queue begins for which the group has no offset yet: "last" - with messages sent from now on, "first", or
-        a time. cache_messages: number of messages fetched ahead, for each queue.
+        a time. cache_messages: number of messages fetched ahead, for each queue. allocation: how the group's members
+        share queues, the same rule in all of them: see `allocation`.
         """
         self._session.check_usable()
         group = self._session.named(group)
@@ -202,7 +218,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         with self._session.lock:
             self._check_new(group)
             consumer = self._consumers[group] = self._make_pull(
-                group, auto_commit=auto_commit, start=start, cache=cache_messages
+                group, auto_commit=auto_commit, start=start, cache=cache_messages, allocation=allocation
             )
             return consumer
 
@@ -219,6 +235,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         handler_timeout: float = 900.0,
         cache_messages: int = 1000,
         cache_bytes: int = 100 << 20,
+        allocation: Allocation = average,
     ) -> PushT:
         """Make a member of a consumer group whose messages are handed to functions, in threads.
 
@@ -228,6 +245,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         of up to so many messages. max_attempts: deliveries until a message becomes a dead letter; None: 17, and no end
         if ordered. handler_timeout: seconds until a message comes again though its handler has not ended.
         cache_messages: number of messages fetched ahead, for each queue; cache_bytes: their bodies, of all queues.
+        allocation: as of `pull_consumer`.
         """
         self._session.check_usable()
         group = self._session.named(group)
@@ -245,6 +263,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
                 handler_timeout=handler_timeout,
                 cache=cache_messages,
                 cache_bytes=cache_bytes,
+                allocation=allocation,
             )
             return consumer
 
@@ -330,10 +349,10 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
     def _make_session(self, *arguments: Any) -> ThreadSession:
         return ThreadSession(*arguments)
 
-    def _make_producer(self, group: str, **options: Any) -> Producer:
+    def _make_producer(self, group: str, options: ProducerOptions) -> Producer:
         from .producer import Producer
 
-        return Producer(self._session, group, **options)
+        return Producer(self._session, group, options)
 
     def _make_transactional(self, group: str, check: Callable[[ReceivedMessage], object]) -> TransactionalProducer:
         from .transactional import TransactionalProducer

@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @contextlib.contextmanager
-def ended_by(ended: queue.SimpleQueue[None], signals: Iterable[signal.Signals] = SIGNALS) -> Iterator[None]:
+def ended_by(ended: queue.SimpleQueue[Any], signals: Iterable[signal.Signals] = SIGNALS) -> Iterator[None]:
     """Within the block, put an entry to `ended` at the first of the signals; a second one does what it did before the
     block. Signals are only for the main thread: in others this does nothing."""
     before: dict[signal.Signals, Any] = {}

@@ -66,7 +66,8 @@ class Message:
 class SendResult:
     """The place of a stored message. message_id: its unique key. offset_id: names broker and place in its log.
     recall_handle: of a message with a `delay` or `at`, for `Producer.recall`. is_traced: False if the broker wants no
-    trace of it."""
+    trace of it. unconfirmed: why it is not as safe as the broker should keep it, of a producer that accepts that
+    (`accept_unconfirmed`)."""
 
     message_id: str
     offset_id: str
@@ -76,6 +77,7 @@ class SendResult:
     recall_handle: str | None = None
     region: str = "DefaultRegion"
     is_traced: bool = True
+    unconfirmed: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

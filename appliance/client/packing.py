@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -12,6 +11,7 @@ from .core.requests import TIMERS_SINCE
 from .core.send_plan import Envelope
 from .errors import InvalidMessage
 from .message import Message, MessageQueue
+from .options import PACKERS, ProducerOptions
 from .wire import (
     DELAY_TIME_LEVEL,
     KEYS,
@@ -34,9 +34,6 @@ from .wire import (
 
 #: Largest message of brokers by default. Brokers refuse larger ones themselves; Java's client does, too.
 MAX_MESSAGE_BYTES = 4 << 20
-_COMPRESS_LEVEL = 5
-#: System flag for compressed by zlib: the type bits are 5.x's, and older readers use the first bit only.
-_ZLIB = SYS_COMPRESSED | 0x300
 
 #: Names of properties that clients and brokers use themselves: 5.3.3's `MessageConst.STRING_HASH_SET`.
 RESERVED = frozenset(
@@ -103,25 +100,31 @@ def envelope_of(
     message: Message,
     message_id: str,
     queue: MessageQueue | None,
-    compress_over: int,
+    options: ProducerOptions,
     half: bool = False,
     own: Mapping[str, str] | None = None,
     code: int = RequestCode.SEND_MESSAGE_V2,
 ) -> Envelope:
-    """Check and pack a message. compress_over: as of `Client.producer`. half: True for the half message of a
+    """Check and pack a message. options: the producer's. half: True for the half message of a
     transaction. own: RocketMQ's properties of a request or a reply. Raises InvalidMessage."""
     topic = message.topic
     body = body_of(message)
     if queue is not None and queue.topic != topic:
         raise InvalidMessage(f"The queue {queue} is of another topic than the message, {topic}.")
     sys_flag = SYS_PREPARED if half else 0
-    if len(body) >= compress_over > 0:
-        packed = zlib.compress(body, _COMPRESS_LEVEL)
+    if options.compress is not None and len(body) >= options.compress_over > 0:
+        pack, type_bits = PACKERS[options.compress]
+        packed = pack(body)
         if len(packed) < len(body):
-            body, sys_flag = packed, sys_flag | _ZLIB
+            body, sys_flag = packed, sys_flag | SYS_COMPRESSED | type_bits
     text = text_of((dict(own) if own else {}) | properties_of(message, message_id, group if half else None))
     since = TIMERS_SINCE if message.delay is not None or message.at is not None else 0
     return Envelope(group, topic, body, text, sys_flag, message_id, message.shard, queue, since, code)
+
+
+def check_message(message: Message, queue: MessageQueue | None = None) -> None:
+    """Raise InvalidMessage if no broker would take the message."""
+    envelope_of("", message, "0" * 32, queue, ProducerOptions(compress=None))
 
 
 def body_of(message: Message) -> bytes:

@@ -12,8 +12,10 @@ from typing import Any, Unpack
 from .acts import Acts, finish
 from .core.batches import by_size, encode_member, places
 from .core.names import INSTANCE_ID
+from .core.parcels import FULL_BYTES, Member, Parcels
 from .core.quick import Fleet, Flight, plain_text
 from .core.request_reply import Question, of_request, reply_to
+from .core.selection import NoFaults
 from .core.send_plan import Envelope, Sending, attempt_deadline
 from .core.steps import CallFailed
 from .errors import (
@@ -28,6 +30,7 @@ from .errors import (
 )
 from .hooks import SendCall, after_send, before_send
 from .message import Message, MessageQueue, ReceivedMessage, SendResult, TopicStats
+from .options import ProducerOptions
 from .packing import (
     MAX_MESSAGE_BYTES,
     SendOptions,
@@ -53,26 +56,28 @@ _BATCH = RequestCode.SEND_BATCH_MESSAGE
 class ProducerActs:
     """A producer but for its calls: what it does, for threads and for asyncio."""
 
-    def __init__(
-        self,
-        session: Session,
-        group: str,
-        *,
-        retries: int,
-        max_in_flight: int,
-        max_in_flight_bytes: int,
-        compress_over: int,
-    ) -> None:
-        if retries < 0 or max_in_flight < 1 or max_in_flight_bytes < 1 or compress_over < 0:
-            raise InvalidOption("retries and compress_over are 0 or more, max_in_flight and its bytes 1 or more.")
+    def __init__(self, session: Session, group: str, options: ProducerOptions) -> None:
         # Constant after construction.
         self.group = group
         self._session = session
-        self._most = max_in_flight
-        self._most_bytes = max_in_flight_bytes
-        self._compress_over = compress_over
+        self._options = options
         core = session.core
-        self._sending = Sending(core.directory, session.clock, core.faults, id(self) >> 4, retries, core.beat)
+        faults = core.faults if options.avoid_slow_brokers else NoFaults()
+        self._sending = Sending(
+            core.directory,
+            session.clock,
+            faults,
+            id(self) >> 4,
+            options.retries,
+            core.beat,
+            options.accept_unconfirmed,
+        )
+        #: None if messages do not wait for others.
+        self._parcels: Parcels | None = None
+        if options.linger > 0:
+            self._parcels = Parcels(
+                group, self._sending, session.clock, options.linger, session.shell.run, self._key, self._have_arrived
+            )
         #: None if something else looks at each message, or at each request.
         self._fleet: Fleet | None = None
         if not session.hooks and not session.namespace and session.security.sign is None:
@@ -108,12 +113,17 @@ class ProducerActs:
         body = message.body
         if type(body) is str:
             body = body.encode() if body.isascii() else body_of(message)
-        if fleet is None or type(body) is not bytes or message.delay is not None or message.at is not None:
+        if type(body) is not bytes or message.delay is not None or message.at is not None:
             return None
         size = len(body)
-        if not 0 < size <= MAX_MESSAGE_BYTES or size >= self._compress_over > 0:
+        options = self._options
+        if not 0 < size <= MAX_MESSAGE_BYTES or (options.compresses and size >= options.compress_over):
             return None
         session.check_usable()
+        if self._parcels is not None:
+            return self._into_parcel(self._parcels, message, body, seconds)
+        if fleet is None:
+            return None
         clock, shell = session.clock, session.shell
         now, born_ms = clock.monotonic(), clock.wall_ms()
         shard = message.shard
@@ -125,14 +135,7 @@ class ProducerActs:
         link = shell.open_link(stop.address)
         if link is None:
             return None
-        tail = self._tails.get(message.tags)
-        is_plain = tail is not None and not message.keys and not message.properties and message.delay_level is None
-        if is_plain and shard is None:
-            text = plain_text(key, tail or "")
-        else:
-            text = text_of(properties_of(message, key))
-            if tail is None and len(self._tails) < _MOST_TAGS:
-                self._tails[message.tags] = text_of({TAGS: message.tags or ""})
+        text = self._text_of(message, key)
         with self._room.lock:
             if not self._enters(size):
                 return None
@@ -145,6 +148,62 @@ class ProducerActs:
             return promised
         self._landed(size)
         return None
+
+    def _text_of(self, message: Message, key: str) -> str:
+        """Return the text of a message's properties. Raises InvalidMessage."""
+        tail = self._tails.get(message.tags)
+        is_plain = tail is not None and not message.keys and not message.properties and message.delay_level is None
+        if is_plain and message.shard is None:
+            return plain_text(key, tail or "")
+        text = text_of(properties_of(message, key))
+        if tail is None and len(self._tails) < _MOST_TAGS:
+            self._tails[message.tags] = text_of({TAGS: message.tags or ""})
+        return text
+
+    def _into_parcel(self, parcels: Parcels, message: Message, body: bytes, seconds: float) -> Any:
+        """As `quickly`, for a message that may wait for others. A topic's first one takes the long way."""
+        session, topic, size = self._session, message.topic, len(body)
+        if session.hooks or session.namespace or message.delay_level is not None or size >= FULL_BYTES:
+            return None
+        if topic not in self._counts:
+            return None
+        deadline = session.clock.monotonic() + seconds
+        with self._room.lock:
+            if not self._enters(size):
+                return None
+        promised, complete = session.promise()
+        try:
+            with session.shell.lock:
+                key = self._key()
+                text = self._text_of(message, key)
+                begins = parcels.put(topic, message.shard, Member(key, body, text, complete, True), deadline)
+        except BaseException:
+            self._landed(size)
+            raise
+        for begin in begins:
+            begin()
+        return promised
+
+    def _have_arrived(self, topic: str, members: list[Member], failed: int) -> None:
+        with self._room.lock:
+            counts = self._counts.setdefault(topic, [0, 0])
+            counts[0] += len(members) - failed
+            counts[1] += failed
+            if members:
+                self._leave(len(members), sum([len(one.body) for one in members]))
+
+    def _close_parcels(self) -> None:
+        """Have messages that wait for others go now."""
+        if self._parcels is not None:
+            with self._session.shell.lock:
+                begins = self._parcels.close_all()
+            for begin in begins:
+                begin()
+
+    def _write_now(self) -> None:
+        """Have all leave that waits for more."""
+        self._close_parcels()
+        self._session.shell.write_now()
 
     def _have_landed(self, flights: list[Flight], places: list[SendResult]) -> None:
         # First, or a caller that sees its results would send more beside these.
@@ -197,8 +256,9 @@ class ProducerActs:
             if self._session.namespace:
                 message, where, packing = self._in_namespace(message, where, **packing)
             queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
-            envelope = envelope_of(self.group, message, key, queue, self._compress_over, **packing)
-            return (yield from self._launching(envelope, seconds, deadline, callback, call))
+            lingers = self._parcels is not None and not packing and queue is None and message.delay_level is None
+            envelope = envelope_of(self.group, message, key, queue, self._options, **packing)
+            return (yield from self._launching(envelope, seconds, deadline, callback, call, lingers=lingers))
         except BaseException as error:
             self._has_ended(call, None, error)
             raise
@@ -232,7 +292,9 @@ class ProducerActs:
         callback: Callable[[SendResult | ClientError], None] | None = None,
         call: SendCall | None = None,
         messages: int = 1,
+        lingers: bool = False,
     ) -> Acts[Any]:
+        """Begin a send; return the promise of its result. lingers: True if the message may wait for others."""
         size = len(envelope.body)
         enters = partial(self._enters, size)
         with self._room.lock:
@@ -268,7 +330,15 @@ class ProducerActs:
         except BaseException:
             landed()
             raise
-        self._session.shell.run(self._sending.send(envelope, deadline), done)
+        parcels = self._parcels
+        if parcels is None or not lingers or envelope.sys_flag or envelope.since or size >= FULL_BYTES:
+            self._session.shell.run(self._sending.send(envelope, deadline), done)
+            return promised
+        member = Member(envelope.message_id, envelope.body, envelope.properties, done, False)
+        with self._session.shell.lock:
+            begins = parcels.put(envelope.topic, envelope.shard, member, deadline)
+        for begin in begins:
+            begin()
         return promised
 
     def _count(self, topic: str, messages: int, error: BaseException | None) -> None:
@@ -281,7 +351,9 @@ class ProducerActs:
 
     def _enters(self, size: int) -> bool:
         """Count a message as in flight if there is room for it. Called with the bell's lock."""
-        if self._in_flight and (self._in_flight >= self._most or self._in_flight_bytes + size > self._most_bytes):
+        options = self._options
+        is_full = self._in_flight >= options.max_in_flight
+        if self._in_flight and (is_full or self._in_flight_bytes + size > options.max_in_flight_bytes):
             return False
         self._in_flight += 1
         self._in_flight_bytes += size
@@ -401,7 +473,7 @@ class ProducerActs:
             if self._session.namespace:
                 message, where, packing = self._in_namespace(message, where)
             queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
-            envelope = envelope_of(self.group, message, key, queue, self._compress_over, **packing)
+            envelope = envelope_of(self.group, message, key, queue, self._options, **packing)
             self._register()
             yield self._session.wait(self._sending.tell(envelope, deadline))
         except BaseException as error:
@@ -470,12 +542,17 @@ class ProducerActs:
 
     def _new_key(self) -> str:
         with self._session.shell.lock:
-            return self._session.keys.next(self._session.clock.wall_ms())
+            return self._key()
+
+    def _key(self) -> str:
+        """Return a new unique key. Called with the client's lock."""
+        return self._session.keys.next(self._session.clock.wall_ms())
 
     # --- the end
 
     def _flushing(self, timeout: float | None) -> Acts[int]:
         self._session.check_process()
+        self._close_parcels()
         yield self._nothing_left.wait_for(lambda: not self._in_flight, timeout)
         return self._in_flight
 
@@ -544,7 +621,7 @@ class Producer(ProducerActs):
 
     def _send_many(self, messages: Iterable[Message], window: int) -> Iterator[SendResult | ClientError]:
         pending: deque[Pending[SendResult] | ClientError] = deque()
-        seconds, write_now = self._session.timeout, self._session.shell.write_now
+        seconds, write_now = self._session.timeout, self._write_now
         quickly, attempting = self.quickly, self._attempting
         try:
             for message in messages:

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Self
 
 from .acts import Acts, finish
+from .allocation import Allocation
 from .core.group import Begin, check_begin
 from .core.pull_group import PullGroup
 from .errors import ClientError, Closed, InvalidOption
@@ -30,7 +31,16 @@ _LEAST_COMMIT_S = 0.1
 class PullActs:
     """A pull consumer but for its calls."""
 
-    def __init__(self, session: Session, group: str, *, auto_commit: float | None, start: Begin, cache: int) -> None:
+    def __init__(
+        self,
+        session: Session,
+        group: str,
+        *,
+        auto_commit: float | None,
+        start: Begin,
+        cache: int,
+        allocation: Allocation,
+    ) -> None:
         if auto_commit is not None and auto_commit < _LEAST_COMMIT_S:
             raise InvalidOption(f"auto_commit is None or {_LEAST_COMMIT_S} seconds or more, not {auto_commit!r}.")
         check_begin(start)
@@ -42,7 +52,14 @@ class PullActs:
         self._auto_commit = auto_commit
         #: Notified, with the client's lock, when there are messages, an error, or the end.
         self._ready = session.bell(session.shell.lock)
-        self._core = PullGroup(group, session.core.surroundings, begin=start, wake=self._ready.ring, cache=cache)
+        self._core = PullGroup(
+            group,
+            session.core.surroundings,
+            begin=start,
+            wake=self._ready.ring,
+            cache=cache,
+            allocation=allocation,
+        )
         #: Rings when it has left its group.
         self._gone = session.bell(session.shell.lock)
         #: Number of queues that were not committed, once it has left. Guarded by the client's lock.

@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from .acts import Acts, finish, is_async
+from .allocation import Allocation
 from .core.group import Begin, check_begin
 from .core.handling import DONE, Outcome, outcome_of
 from .core.inspection import directly
 from .core.ordered_group import OrderedGroup
-from .core.push_group import Batch, Direct, PushGroup, PushHeld
+from .core.push_group import Batch, Direct, Handling, PushGroup, PushHeld
 from .ending import SIGNALS, ended_by
 from .errors import Closed, InvalidOption, Reject, Retry, Suspend
 from .hooks import ConsumeCall, after_consume, before_consume
@@ -58,6 +59,7 @@ class PushActs:
         handler_timeout: float,
         cache: int,
         cache_bytes: int,
+        allocation: Allocation,
     ) -> None:
         check_begin(start)
         if not 1 <= workers <= 1000 or not 1 <= batch <= 1024 or cache < 1 or cache_bytes < 1:
@@ -82,13 +84,10 @@ class PushActs:
             session.core.surroundings,
             begin=start,
             wake=self._idle.ring,
-            cache=cache,
-            cache_bytes=cache_bytes,
-            batch=batch,
-            most_retries=retries,
-            handler_timeout=handler_timeout,
+            handling=Handling(cache, cache_bytes, batch, retries, handler_timeout),
             offsets=offsets,
             dispatch=self._workers.put,
+            allocation=allocation,
         )
         self._is_ordered = ordered
         self._core.settings |= {
@@ -153,6 +152,11 @@ class PushActs:
             self._core.subscriptions[topic] = subscription
         self._handlers[topic] = handler
         return handler
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The topics that have a handler, as brokers name them."""
+        return tuple(self._handlers)
 
     def assignment(self) -> list[Any]:
         """The queues that this member reads now; those with messages that come again are among them."""

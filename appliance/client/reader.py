@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from .acts import Acts, finish
-from .core.pulling import Pulled, ask_committed, ask_offset, pull
+from .core.pulling import Pulled, PullFrom, ask_committed, ask_offset, pull
 from .errors import InvalidOption
 from .message import MessageQueue
 from .session import Session
@@ -31,7 +31,7 @@ class ReaderActs:
         session = self._session
         queue = session.placed(queue)
         yield from self._reading_queues(queue.topic)
-        steps = pull(session.core.directory, session.clock, _GROUP, queue, offset, most=most, wait=wait)
+        steps = pull(session.core.directory, session.clock, PullFrom(_GROUP, queue, offset, most, wait))
         pulled = yield session.wait(steps)
         session.shown(pulled.messages)
         return pulled

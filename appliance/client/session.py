@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from .acts import Acts, finish
 from .core.client_core import ClientCore
@@ -35,6 +35,21 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 
+class NameServers(NamedTuple):
+    """The name servers that are known at the beginning. fetch: as of `Directory`."""
+
+    addresses: Sequence[str]
+    fetch: Callable[[], tuple[tuple[str, ...], str]] | None
+
+
+class Names(NamedTuple):
+    """The parts of a client's id, and the namespace of its topics and groups."""
+
+    client_ip: str | None
+    instance_name: str | None
+    namespace: str
+
+
 class Session:
     """Made by a client. Nothing starts before the first procedure."""
 
@@ -44,17 +59,15 @@ class Session:
 
     def __init__(
         self,
-        servers: Sequence[str],
+        servers: NameServers,
         timeout: float,
-        client_ip: str | None,
-        instance_name: str | None,
+        names: Names,
         begun: Callable[[], None],
         security: Security,
         hooks: tuple[Hook, ...],
-        fetch: Callable[[], tuple[tuple[str, ...], str]] | None,
-        namespace: str,
     ) -> None:
-        """begun: called once, before the first procedure. fetch: as of `Directory`."""
+        """begun: called once, before the first procedure."""
+        client_ip, instance_name, namespace = names
         # Constant after construction.
         self.hooks = hooks
         self.namespace = namespace
@@ -68,7 +81,7 @@ class Session:
         #: Name of this client's files, the same after a restart.
         self._files_name = f"{ip}@{instance_name or 'DEFAULT'}"
         self.client_id = f"{ip}@{instance_name or f'{self.pid}#{time.monotonic_ns()}'}"
-        directory = Directory(servers, self.clock, timeout, fetch)
+        directory = Directory(servers.addresses, self.clock, timeout, servers.fetch)
         #: Guarded by the shell's lock.
         self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.keep, self.stacks)
         #: Guarded by the shell's lock.

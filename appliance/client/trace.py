@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from .core import trace
@@ -69,10 +70,10 @@ class Tracer(Hook):
         cost = round((self._session.clock.monotonic() - began) * 1000)
         self._keep(
             [
-                trace.sent(
+                trace.Sent(
                     began_ms, result.region, self._bare(call.group), message.topic, result.message_id,
                     message.tags or "", keys, host, size, cost, kind, result.offset_id, error is None,
-                )
+                ).traced()
             ]
         )  # fmt: skip
 
@@ -80,31 +81,27 @@ class Tracer(Hook):
         with self._session.shell.lock:
             request_id = self._session.keys.next(self._session.clock.wall_ms())
         call.state[self] = (request_id, self._session.clock.monotonic())
-        now, group = self._session.clock.wall_ms(), self._bare(call.group)
+        now = self._session.clock.wall_ms()
         self._keep(
             [
-                trace.handled_from(
-                    now, one.properties.get("MSG_REGION", _REGION), group, one.topic, request_id, one.message_id,
-                    one.attempt - 1, tuple(one.keys),
-                )
-                for one in call.messages
-                if _is_traced(one)
+                handed.before(now, one.properties.get("MSG_REGION", _REGION), one.attempt - 1)
+                for one, handed in self._handed(call, request_id)
             ]
-        )  # fmt: skip
+        )
 
     def after_consume(self, call: ConsumeCall, error: BaseException | None) -> None:
         request_id, began = call.state[self]
         cost = round((self._session.clock.monotonic() - began) * 1000 / len(call.messages))
         again = isinstance(error, Retry | Reject | Suspend)
         code = trace.DONE if error is None else trace.AGAIN if again else trace.RAISED
-        now, group = self._session.clock.wall_ms(), self._bare(call.group)
-        self._keep(
-            [
-                trace.handled_to(request_id, one.topic, one.message_id, cost, tuple(one.keys), code, now, group)
-                for one in call.messages
-                if _is_traced(one)
-            ]
-        )
+        now = self._session.clock.wall_ms()
+        self._keep([handed.after(now, cost, code) for _, handed in self._handed(call, request_id)])
+
+    def _handed(self, call: ConsumeCall, request_id: str) -> Iterator[tuple[ReceivedMessage, trace.Handed]]:
+        group = self._bare(call.group)
+        for one in call.messages:
+            if _is_traced(one):
+                yield one, trace.Handed(request_id, group, one.topic, one.message_id, tuple(one.keys))
 
     def _bare(self, group: str) -> str:
         return without_namespace(self._session.namespace, group)

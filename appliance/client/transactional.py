@@ -12,6 +12,7 @@ from .core.steps import Steps
 from .core.transactions import Decision, Half, end, half_of
 from .errors import ClientError, InvalidOption, StoredUnconfirmed
 from .message import Message, ReceivedMessage, SendResult
+from .options import ProducerOptions
 from .packing import SendOptions, Where, taken_apart
 from .producer import Producer, ProducerActs
 from .session import Session
@@ -30,9 +31,7 @@ class TransactionalActs(ProducerActs):
     """A producer of transactions but for its calls."""
 
     def __init__(self, session: Session, group: str, check: Callable[[ReceivedMessage], object]) -> None:
-        super().__init__(
-            session, group, retries=2, max_in_flight=10_000, max_in_flight_bytes=64 << 20, compress_over=4096
-        )
+        super().__init__(session, group, ProducerOptions())
         # Constant after construction.
         self._check = check
         self._checks = session.worker("rocketbox-checks", _MOST_CHECKS)

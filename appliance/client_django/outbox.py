@@ -6,7 +6,7 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
-from .sdk import InvalidOption, Message, SendOptions, Where, body_of, envelope_of, taken_apart
+from .sdk import InvalidOption, Message, SendOptions, Where, body_of, check_message, taken_apart
 
 if TYPE_CHECKING:
     from .models import OutboxMessage
@@ -29,7 +29,7 @@ def send_by_outbox(
         raise InvalidOption("A message of the outbox is sent later, so queue, select and timeout mean nothing to it.")
     outbox_id = uuid.uuid4().hex
     marked = replace(whole, properties={**whole.properties, OUTBOX_ID: outbox_id})
-    envelope_of("", marked, "0" * 32, None, 0)
+    check_message(marked)
     row = OutboxMessage.of(whole, body_of(whole), outbox_id)
     row.save(using=using)
     return row

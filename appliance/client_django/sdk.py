@@ -17,7 +17,16 @@ from ..client import (
 )
 from ..client.acts import is_async
 from ..client.ending import ended_by
-from ..client.packing import SendOptions, Where, body_of, check_select, envelope_of, properties_of, taken_apart, text_of
+from ..client.packing import (
+    SendOptions,
+    Where,
+    body_of,
+    check_message,
+    check_select,
+    properties_of,
+    taken_apart,
+    text_of,
+)
 from ..client.wire import Record
 
 __all__ = [
@@ -35,9 +44,9 @@ __all__ = [
     "SendOptions",
     "Where",
     "body_of",
+    "check_message",
     "check_select",
     "ended_by",
-    "envelope_of",
     "is_async",
     "properties_of",
     "taken_apart",

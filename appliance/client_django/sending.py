@@ -8,7 +8,7 @@ import threading
 from typing import Unpack
 
 from . import options
-from .sdk import Client, Message, Producer, SendOptions, Where, check_select, envelope_of, taken_apart
+from .sdk import Client, Message, Producer, SendOptions, Where, check_message, check_select, taken_apart
 
 _lock = threading.Lock()
 #: (id of the process that made it, its client). A fork makes another one.
@@ -61,7 +61,7 @@ def send_on_commit(
     from django.db import transaction
 
     whole, where = taken_apart(message, body, given)
-    envelope_of("", whole, "", where.queue, 0)
+    check_message(whole, where.queue)
     if where.select is not None:
         check_select(whole, where)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from .. import __version__
-from ..engine.backup import Spared, check_backup, make_backup
+from ..engine.backup import LogEnd, Spared, check_backup, make_backup
 from ..engine.backup.manifest import SECRETS, Manifest
 from ..engine.plain_text import plain
 from ..engine.store_tools.offline_store import find_store
@@ -59,8 +59,10 @@ def run(arguments: Sequence[str]) -> int:
         store_dir,
         own_dir,
         version=__version__,
-        log_end=lambda: end_of_log(store_dir, own_dir),
-        spared=Spared.by(config.store, 2 * config.store.mapped_file_size_commit_log) if in_use else None,
+        log_end=LogEnd(
+            lambda: end_of_log(store_dir, own_dir),
+            spared=Spared.by(config.store, 2 * config.store.mapped_file_size_commit_log) if in_use else None,
+        ),
         step=Gently(step) if in_use else step,
     )
     say(made.manifest, target, "--json" in flags)

@@ -32,7 +32,7 @@ def run(arguments: Sequence[str]) -> int:
 def _reset(name: str, password: str | None) -> None:
     from django.db import transaction
 
-    from ..console.audit.log import record
+    from ..console.audit.log import Actor, record
     from ..console.models import User
     from ..console.sign_in.password_rules import generate_password, password_problem
     from ..console.sign_in.sessions import end_all
@@ -47,7 +47,7 @@ def _reset(name: str, password: str | None) -> None:
     new = password if password is not None else generate_password()
     user.set_password(new)
     user.must_change_password = password is None
-    note = partial(record, actor=who(), actor_kind="command line")
+    note = partial(record, by=Actor(who(), "command line"))
     with transaction.atomic():
         user.save(update_fields=["password", "must_change_password"])
         note("user.reset_password", user.username)

@@ -43,14 +43,16 @@ _READING = ("GET", "HEAD", "OPTIONS")
 _OF_NOBODY = ("/healthz", "/readyz", "/static/")
 
 
-class Outermost:
-    """Gives each request a number, and each answer its headers."""
-
+class _Middleware:
     sync_capable = True
     async_capable = False
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
         self.get_response = get_response
+
+
+class Outermost(_Middleware):
+    """Gives each request a number, and each answer its headers."""
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.request_id = secrets.token_hex(8)
@@ -85,18 +87,12 @@ class Sessions(SessionMiddleware):
             return response
 
 
-class Identity:
+class Identity(_Middleware):
     """Sets request.user and request.client_address.
 
     If there is an Authorization header, it alone decides: with a bad token the caller is AnonymousUser, even if the
     request has a session. The header is ignored except below /api/ and at /metrics.
     """
-
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.client_address = client_address(request)
@@ -147,15 +143,9 @@ def client_address(request: HttpRequest) -> str:
     return caller_address(str(request.META.get("REMOTE_ADDR") or ""), request.headers.get("x-forwarded-for"))
 
 
-class Language:
+class Language(_Middleware):
     """Sets the language and the time zone: the user's language, else that of the browser's cookie, else the one that
     the browser prefers; the user's time zone, else UTC. Stored values are never translated."""
-
-    sync_capable = True
-    async_capable = False
-
-    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         chosen = request.user.language
@@ -168,14 +158,11 @@ class Language:
         return response
 
 
-class Access:
+class Access(_Middleware):
     """Checks the access table before every view; see `access`."""
 
-    sync_capable = True
-    async_capable = False
-
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
-        self.get_response = get_response
+        super().__init__(get_response)
         self._csrf = CsrfViewMiddleware(get_response)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:

@@ -318,6 +318,8 @@ class BrokerConfig:
     init_authentication_user: Secret = _option("initAuthenticationUser", Secret(), check=check_first_user)
     # Ours: a file with the keys that seal the users' secrets on the disk.
     access_key_file: str = _option("accessKeyFile", "")
+    # Ours: 3004 and 3005 have the secrets of users, for Super users over TLS or on this machine (mqadmin copyUser).
+    auth_give_secrets: bool = _option("authGiveSecrets", False)
     # Ours: the name server sends routes to unsigned requests, too, as Apache's does.
     namesrv_anonymous_routes: bool = _option("namesrvAnonymousRoutes", True)
     # Ours: networks from which other brokers may register without a signature, separated by ';', or "all".
@@ -664,6 +666,7 @@ OF_ACCESS_CONTROL = (
     "accessControl",
     "initAuthenticationUser",
     "accessKeyFile",
+    "authGiveSecrets",
     "namesrvAnonymousRoutes",
     "namesrvBrokerAddresses",
     "userSendBytesPerSecond",

@@ -213,7 +213,7 @@ class ConfigJournal(ServiceThread):
                 return
             try:
                 if self._broken is None:
-                    self._file.clear()
+                    self._file.cut(0)
                 else:  # then no thread syncs the old file
                     self._file.begin(b"")
             except OSError as error:

@@ -11,7 +11,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -130,6 +130,10 @@ class Disk:
             raise
         return fd
 
+    def make_private(self, fd: int) -> None:
+        """Leave a file to this user only, whoever made it."""
+        os.fchmod(fd, FILE_MODE)
+
     def close(self, fd: int) -> None:
         os.close(fd)
 
@@ -151,6 +155,19 @@ class Disk:
 
     def pread(self, fd: int, size: int, position: int) -> bytes:
         return os.pread(fd, size, position)
+
+    def write_new(self, path: Path, pieces: Iterable[bytes]) -> None:
+        """Write a file of these pieces; its bytes are on the disk on return, its name may not be. Raises OSError."""
+        fd = self.open(path, create=True)
+        try:
+            self.truncate(fd, 0)
+            at = 0
+            for piece in pieces:
+                self.write_all(fd, piece, at)
+                at += len(piece)
+            self.fsync(fd)
+        finally:
+            self.close(fd)
 
     def read(self, path: Path, most_bytes: int | None = None) -> bytes:
         """Return the bytes of a file, at most the first `most_bytes`. Raises OSError."""
@@ -341,14 +358,20 @@ class Disk:
         disk when this returns."""
         self.close(self.replace_and_open(path, data, path.with_suffix(".tmp"), durable))
 
-    def replace_and_open(self, path: Path, data: bytes, temporary: Path, durable: bool = True) -> int:
-        """Do what `replace` does, through a file `temporary`; return the new file's descriptor."""
+    def replace_and_open(
+        self, path: Path, data: bytes, temporary: Path, durable: bool = True, aside: Path | None = None
+    ) -> int:
+        """Do what `replace` does, through a file `temporary`; return the new file's descriptor. aside: name that the
+        file before gets, if there is one."""
         fd = self.open(temporary, create=True)
         try:
             self.truncate(fd, 0)
             self.write_all(fd, data, 0)
             if durable:
                 self.fdatasync(fd)
+            if aside is not None and self.exists(path):
+                self.rename(path, aside)
+                self.sync_directory(path.parent)  # a crash must not leave the second rename without the first
             self.rename(temporary, path)
             if durable:
                 self.sync_directory(path.parent)

@@ -286,7 +286,7 @@ class Engine:
         if config.broker.access_control != "off":
             from .access.parts import Access
 
-            self._access = Access(config, advertised, self._clock, self.loop, self.server, secret)
+            self._access = Access(config, advertised, self._clock, self.loop, self.server, self.wire_audit, secret)
             self.options.on_change(self._access.take_options)
             if "broker" in config.roles:
                 self._access.change_at(lambda: self.broker)

@@ -27,29 +27,35 @@ _NUMBER = re.compile(r"[0-9]{10}\Z", re.ASCII)
 class AppendedLines:
     """One thread at a time, but for `sync`."""
 
-    def __init__(self, name: str, path: Path, disk: Disk | None = None) -> None:
-        """Open the file, or make it. name: for the log. disk: None for a private file of its own. Raises OSError."""
+    def __init__(self, name: str, path: Path, disk: Disk | None = None, create: bool = True) -> None:
+        """Open the file, or, with `create`, make it. name: for the log. disk: None for a private file of its own.
+        Raises OSError."""
         # Constant after construction.
         self.name = name
         self.path = path
         self.disk = disk = Disk(path.parent) if disk is None else disk
-        #: Bytes in the file.
-        self.size = 0
-        disk.make_directory(path.parent)
-        new = not disk.exists(path)
+        if create:
+            disk.make_directory(path.parent)
+        new = create and not disk.exists(path)
         #: Descriptor, -1 once it is closed.
-        self.fd = disk.open(path, create=True)
+        self.fd = disk.open(path, create=create)
+        #: Bytes in the file, behind which the next lines go.
+        self.size = disk.size(self.fd)
         if new:
             disk.sync_directory(path.parent)
+
+    def read(self, most_bytes: int) -> bytes:
+        """Return the file as it is on the disk, one byte more than `most_bytes` if it is longer. Raises OSError."""
+        # Lines of a process that died, or of a failed sync, may be in the page cache and not on the disk; from here on
+        # all that is read is relied on.
+        self.sync()
+        self.disk.forget_cached(self.fd)
+        return self.disk.read(self.path, most_bytes + 1)
 
     def load(self, take: Callable[[bytes], bool]) -> bool:
         """Pass each line to `take`, which returns True if the line is whole. Return True if the file has to be written
         anew before anything is appended, because of other lines or a torn last one. Raises OSError."""
-        # Lines of a process that died may be in the page cache and not on the disk; from here on all that is read is
-        # relied on.
-        self.sync()
-        self.disk.forget_cached(self.fd)
-        raw = self.disk.read(self.path, MOST_READ_BYTES + 1)
+        raw = self.read(MOST_READ_BYTES)
         if len(raw) > MOST_READ_BYTES:
             raise OSError(errno.EFBIG, f"it is larger than {MOST_READ_BYTES >> 20} MiB, so not ours")
         lines = raw.split(b"\n")
@@ -85,14 +91,15 @@ class AppendedLines:
         """Make all that was appended durable. Raises OSError."""
         self.disk.fdatasync(self.fd)
 
-    def clear(self) -> None:
-        """Cut the file to nothing. Raises OSError."""
-        self.disk.truncate(self.fd, 0)
-        self.size = 0
+    def cut(self, size: int) -> None:
+        """Cut the file behind its first `size` bytes. Raises OSError."""
+        self.disk.truncate(self.fd, size)
+        self.size = size
 
-    def begin(self, content: bytes) -> None:
-        """Replace the file by a new one; durable on return. Raises OSError."""
-        fd = self.disk.replace_and_open(self.path, content, self.path.with_name(self.path.name + ".new"))
+    def begin(self, content: bytes, aside: Path | None = None) -> None:
+        """Replace the file by a new one; durable on return. aside: name that the file before gets. Raises OSError."""
+        fresh = self.path.with_name(self.path.name + ".new")
+        fd = self.disk.replace_and_open(self.path, content, fresh, aside=aside)
         old, self.fd = self.fd, fd
         self.disk.close(old)
         self.size = len(content)

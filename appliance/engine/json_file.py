@@ -38,24 +38,10 @@ def save_json_atomically(path: Path, content: str | bytes | Iterable[bytes], dis
     if isinstance(content, str):
         content = content.encode()
     temporary = _beside(path, ".tmp")
-    _write(disk, temporary, (content,) if isinstance(content, bytes) else content)
+    disk.write_new(temporary, (content,) if isinstance(content, bytes) else content)
     _keep_backup(path, disk)
     disk.rename(temporary, path)
     disk.sync_directory(path.parent)
-
-
-def _write(disk: Disk, path: Path, pieces: Iterable[bytes]) -> None:
-    """Write a file that is on the disk on return; its name may not be."""
-    fd = disk.open(path, create=True)
-    try:
-        disk.truncate(fd, 0)
-        at = 0
-        for piece in pieces:
-            disk.write_all(fd, piece, at)
-            at += len(piece)
-        disk.fsync(fd)
-    finally:
-        disk.close(fd)
 
 
 def _keep_backup(path: Path, disk: Disk) -> None:
@@ -69,7 +55,7 @@ def _keep_backup(path: Path, disk: Disk) -> None:
         disk.link(path, second_name)
     except OSError:
         # A file system without hard links: make a copy, synced before it takes the name.
-        _write(disk, second_name, (disk.read(path),))
+        disk.write_new(second_name, (disk.read(path),))
     disk.rename(second_name, _beside(path, ".bak"))
     with suppress(FileNotFoundError):
         disk.unlink(second_name)  # still there when both were already names of one file

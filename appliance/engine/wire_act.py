@@ -10,7 +10,6 @@ the window.
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -53,19 +52,15 @@ class FileHead(msgspec.Struct, frozen=True, rename={"first": "from"}):
     first: int
 
 
-def read_acts(path: Path) -> tuple[FileHead | None, list[WireAct], bytes]:
-    """Return (head, acts, bytes) of a file. head: None if the file is missing or empty, or its first line is no head.
-    Torn and damaged lines are left out."""
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        return None, [], b""
+def read_acts(raw: bytes) -> tuple[FileHead | None, list[WireAct]]:
+    """Return (head, acts) of a file's bytes. head: None if there are none, or the first line is no head. Torn and
+    damaged lines are left out."""
     lines = [line for line in raw.splitlines(keepends=True) if line.endswith(b"\n")]
     try:
         head = msgspec.json.decode(lines[0], type=FileHead) if lines else None
     except (msgspec.MsgspecError, UnicodeDecodeError):
         head = None
-    return head, [act for act in map(decode_act, lines[1:]) if act is not None], raw
+    return head, [act for act in map(decode_act, lines[1:]) if act is not None]
 
 
 def decode_act(line: bytes) -> WireAct | None:

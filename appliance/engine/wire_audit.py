@@ -14,8 +14,7 @@ Floods: in each minute a limited number of acts of one address, kind and result 
 counted, and each count becomes one act (`more`) at the end of the minute or at the engine's stop. The last act in full
 notes that counting starts, so a kill within that minute leaves a trace, too.
 
-Apart from the journals of lines (`journal_file.py`): lines have numbers instead of checksums, and files are closed and
-deleted, never written anew.
+Unlike those of the journals, its lines have numbers instead of checksums, and no file is written anew.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ import os
 import re
 import threading
 from collections import deque
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,7 +32,7 @@ import msgspec
 
 from .clock import Clock
 from .disk import Disk
-from .own_files import FILE_MODE
+from .journal_file import AppendedLines
 from .service_thread import ServiceThread
 from .wire_act import DONE, FileHead, WireAct, decode_act, read_acts
 
@@ -90,8 +90,7 @@ class WireAudit(ServiceThread):
         self._refused_seen = 0
         self._sums: dict[tuple[str, str, str], int] = {}
         # Owned by the thread, and by open() and stop() before and after it.
-        self._fd = -1
-        self._end = 0
+        self._file: AppendedLines | None = None
         self._first = 1
         self._unwritten: list[WireAct] = []
         self.failure: str | None = None
@@ -171,16 +170,17 @@ class WireAudit(ServiceThread):
             files = self._files()
             for (_, path), (following, _) in pairwise(files):
                 if following <= n + 1:
-                    path.unlink(missing_ok=True)
+                    self._delete(path)
 
     def _files(self) -> list[tuple[int, Path]]:
         """Return (number of its first act, file), oldest first; the last one is the file that is written to."""
-        found = []
-        for path in self._directory.glob(f"{self._stem}-*.jsonl"):
-            match = self._old.match(path.name)
-            if match:
-                found.append((int(match[1]), path))
+        matches = map(self._old.match, self._disk.file_names(self._directory))
+        found = [(int(match[1]), self._directory / match[0]) for match in matches if match]
         return [*sorted(found), (self._first, self._path)]
+
+    def _delete(self, path: Path) -> None:
+        with suppress(FileNotFoundError):
+            self._disk.unlink(path)
 
     def _read(self, n: int, last: int, limit: int) -> list[WireAct]:
         found: list[WireAct] = []
@@ -189,48 +189,56 @@ class WireAudit(ServiceThread):
             if index + 1 < len(files) and files[index + 1][0] <= n + 1:
                 continue
             known, name, position = self._read_to
-            try:
-                with open(path, "rb") as file:
-                    if known == n + len(found) and name == path.name:
-                        file.seek(position)
-                    else:
-                        file.readline()
-                    while len(found) < limit and (line := file.readline()).endswith(b"\n"):
-                        act = decode_act(line)
-                        if act is None or act.n <= n:
-                            continue
-                        if act.n > last:
-                            return found
-                        found.append(act)
-                        if path == self._path:
-                            self._read_to = (act.n, path.name, file.tell())
-            except FileNotFoundError:
-                continue
+            begin = position if known == n + len(found) and name == path.name else 0
+            raw = self._rest(path, begin)
+            at = 0 if begin else raw.find(b"\n") + 1  # behind the head
+            while len(found) < limit and (end := raw.find(b"\n", at) + 1):
+                act = decode_act(raw[at:end])
+                at = end
+                if act is None or act.n <= n:
+                    continue
+                if act.n > last:
+                    return found
+                found.append(act)
+                if path == self._path:
+                    self._read_to = (act.n, path.name, begin + at)
         return found
+
+    def _rest(self, path: Path, begin: int) -> bytes:
+        """Return a file's bytes from `begin` on; none if it was deleted."""
+        try:
+            fd = self._disk.open(path, read_only=True)
+        except FileNotFoundError:
+            return b""
+        try:
+            return self._disk.pread(fd, self._disk.size(fd) - begin, begin)
+        finally:
+            self._disk.close(fd)
 
     # --- before the thread
 
     def open(self) -> None:
         """Open the file and continue behind its last whole line. Raises OSError."""
-        self._directory.mkdir(parents=True, exist_ok=True)
-        head, lines, raw = read_acts(self._path)
+        self._disk.make_directory(self._directory)
+        raw = self._disk.read_if_any(self._path) or b""
+        head, lines = read_acts(raw)
         if head is None and raw:
             aside = self._path.with_name(f"{self._stem}.damaged")
             logger.error("wire audit: the file has no valid head, setting it aside path=%s", aside)
             self._disk.rename(self._path, aside)
         is_new = head is None
+        file = self._file = AppendedLines("wire audit", self._path, self._disk)
         if head is None:
             head = self._following_old() or FileHead(os.urandom(8).hex(), 1)
-            self._begin_file(head)
+            file.begin(_head_line(head))
             lines = []
         else:
-            self._fd = self._disk.open(self._path)
-            os.fchmod(self._fd, FILE_MODE)
-            self._end = sum(len(line) for line in raw.splitlines(keepends=True) if line.endswith(b"\n"))
-            if self._end < len(raw):
-                logger.warning("wire audit: cut a torn last line bytes=%d", len(raw) - self._end)
-                self._disk.truncate(self._fd, self._end)
-            self._disk.fdatasync(self._fd)
+            self._disk.make_private(file.fd)
+            torn = len(raw) - raw.rfind(b"\n") - 1
+            if torn:
+                logger.warning("wire audit: cut a torn last line bytes=%d", torn)
+                file.cut(len(raw) - torn)
+            file.sync()
         self.series = head.series
         self._first = head.first
         # A damaged line had a number, too, which the next act must not get.
@@ -244,28 +252,8 @@ class WireAudit(ServiceThread):
         files = self._files()[:-1]
         if not files:
             return None
-        head, acts, _ = read_acts(files[-1][1])
+        head, acts = read_acts(self._disk.read(files[-1][1]))
         return head and FileHead(head.series, max((act.n for act in acts), default=head.first - 1) + 1)
-
-    def _begin_file(self, head: FileHead) -> None:
-        """Make a new file to write to. Close the previous one by renaming it, unless that has been done."""
-        fresh = self._path.with_name(f"{self._path.name}.new")
-        fd = self._disk.open(fresh, create=True)
-        try:
-            line = msgspec.json.encode(head) + b"\n"
-            self._disk.truncate(fd, 0)
-            self._disk.write_all(fd, line, 0)
-            self._disk.fdatasync(fd)
-            if self._fd >= 0 and self._disk.exists(self._path):
-                self._disk.rename(self._path, self._directory / f"{self._stem}-{self._first:020d}.jsonl")
-            self._disk.rename(fresh, self._path)
-            self._disk.sync_directory(self._directory)
-        except OSError:
-            self._disk.close(fd)
-            raise
-        if self._fd >= 0:
-            self._disk.close(self._fd)
-        self._fd, self._end, self._first = fd, len(line), head.first
 
     # --- the thread
 
@@ -288,38 +276,38 @@ class WireAudit(ServiceThread):
             return
         acts = [msgspec.structs.replace(act, n=self.last + 1 + k) for k, act in enumerate(self._unwritten)]
         data = b"".join(msgspec.json.encode(act) + b"\n" for act in acts)
+        assert self._file is not None, "`open` comes first"
         try:
-            if self._end > MAX_FILE_BYTES:
-                self._roll()
-            self._disk.write_all(self._fd, data, self._end)
-            self._disk.fdatasync(self._fd)
+            if self._file.size > MAX_FILE_BYTES:
+                self._roll(self._file)
+            self._file.append(data)  # what fails stays in memory, and is written again
         except OSError as error:
             if self.failure is None:
                 logger.error("wire audit: cannot be written, trying again path=%s: %s", self._path, error)
             self.failure = error.strerror or str(error)
-            try:  # the acts are still in memory and are written again
-                self._disk.truncate(self._fd, self._end)
-            except OSError as second:
-                logger.error("wire audit: cannot be cut path=%s: %s", self._path, second)
             return
-        self._end += len(data)
         self._unwritten = []
         self.failure = None
         self.last = acts[-1].n
         for act in acts:
             _log(act)
 
-    def _roll(self) -> None:
+    def _roll(self, file: AppendedLines) -> None:
         """Close this file and begin the next one. Beyond MAX_OLD_FILES delete the oldest, and record that as an act."""
         with self._files_lock:
-            self._begin_file(FileHead(self.series, self.last + 1))
+            file.begin(
+                _head_line(FileHead(self.series, self.last + 1)),
+                aside=self._directory / f"{self._stem}-{self._first:020d}.jsonl",
+            )
+            self._first = self.last + 1
+            self._read_to = (0, "", 0)  # a place in the file that was closed
             files = self._files()
             surplus = files[: max(0, len(files) - 1 - MAX_OLD_FILES)]
             lost = 0
             for k, (first, path) in enumerate(surplus):
                 end = files[k + 1][0]
                 lost += max(0, end - max(first, self._taken + 1))
-                path.unlink(missing_ok=True)
+                self._delete(path)
         if lost:
             logger.warning("wire audit: deleted the oldest acts, no console took them over count=%d", lost)
             note = WireAct(at_ms=self._clock.wall_ms(), host="", action="wire_audit.drop", after={"entries": lost})
@@ -334,12 +322,16 @@ class WireAudit(ServiceThread):
     def stop(self, deadline: float = 5.0) -> bool:
         """End the thread, write the rest, close the file."""
         ended = super().stop(deadline)
-        if self._fd >= 0 and ended:
+        if self._file is not None and ended:
             self.work(last=True)
             self.work()
-            self._disk.close(self._fd)
-            self._fd = -1
+            self._file.close()
+            self._file = None
         return ended
+
+
+def _head_line(head: FileHead) -> bytes:
+    return msgspec.json.encode(head) + b"\n"
 
 
 def _log(act: WireAct) -> None:

@@ -6,6 +6,7 @@ the log. Behind a queue's end there are zeros, or entries that a truncation of A
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -138,10 +139,4 @@ class Queues:
 
 def _first(low: int, high: int, holds: Callable[[int], bool]) -> int:
     """Return the first of [low, high) for which `holds` is true, as it is for all behind it; `high` without one."""
-    while low < high:
-        middle = (low + high) // 2
-        if holds(middle):
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return low + bisect_left(range(low, high), True, key=holds)

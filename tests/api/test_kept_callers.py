@@ -54,6 +54,7 @@ BODIES = {
     "POST api/v1/reports/runs": {"day": "today"},
     "POST api/v1/system/backups": {},
     "POST api/v1/system/definitions": {"text": "rocketbox: 1"},
+    "POST api/v1/wire-imports": {"text": "accounts: [{accessKey: imported, secretKey: a secret of it}]"},
     "POST api/v1/topics": {"name": "no-such-topic"},
     "POST api/v1/topics/<topic>/copies": {"to": "no-such-topic"},
     "POST api/v1/topics/<topic>/exports": {},

@@ -173,6 +173,11 @@ def _in_a_set(act: Callable[[], Any]) -> Any:
         return act()
 
 
+def _accounts(name: str) -> str:
+    """Return a file of Apache's ACL 1.0 with one account."""
+    return f"accounts: [{{accessKey: {name}, secretKey: a secret of {name}}}]"
+
+
 ENTRY = {"resource": "Topic:orders/eu", "actions": ["Pub"], "decision": "Allow"}
 SILENCE = {"pattern": "orders-*", "hours": 2, "reason": "deploy"}
 ACTS = {
@@ -231,6 +236,10 @@ ACTS = {
     "POST api/v1/wire-users": Act(
         lambda client, name: client.post(reverse("wire_user_create"), {"name": f"{name}-new", "user_type": "Normal"}),
         lambda caller, name: caller.post("/wire-users", {"name": f"{name}-new"}),
+    ),
+    "POST api/v1/wire-imports": Act(
+        lambda client, name: client.post(reverse("wire_import"), {"text": _accounts(f"{name}-one"), "step": "apply"}),
+        lambda caller, name: caller.post("/wire-imports", {"text": _accounts(f"{name}-two")}),
     ),
     "DELETE api/v1/wire-users/<name>": Act(
         lambda client, name: client.post(reverse("wire_user_delete", args=[name]), {"name": name}),
@@ -691,6 +700,7 @@ FAILING = {
     "PATCH api/v1/groups/<group>": "group_commands.edit",
     "POST api/v1/clean-ups": "clean_ups.clean",
     "POST api/v1/wire-users": "users.create",
+    "POST api/v1/wire-imports": "users.import_accounts",
     "PATCH api/v1/wire-users/<name>/quotas": "users.set_quotas",
     "DELETE api/v1/wire-users/<name>/quotas": "users.set_quotas",
     "POST api/v1/wire-users/<name>/entries": "users.put_entry",

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from appliance import runtime
-from appliance.console.audit.log import record
+from appliance.console.audit.log import Actor, record
 from appliance.console.models import AuditEntry
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
@@ -154,10 +154,10 @@ def test_a_mistake_of_ours_is_a_problem_without_its_details(viewer, running, mon
 def test_the_audit_log_newest_first_in_pages_and_by_filter(admin, operator):
     problem_of(operator.get("/audit"), 403, "forbidden")
     for number in range(5):
-        record("topic.create", f"T{number}", actor="someone", actor_kind="user", before={"a": 1}, after={"a": 2})
-    record("topic.delete", "T0", actor="another", actor_kind="token", result="refused")
+        record("topic.create", f"T{number}", by=Actor("someone", "user"), before={"a": 1}, after={"a": 2})
+    record("topic.delete", "T0", by=Actor("another", "token"), result="refused")
     first = answer_of(admin.get("/audit?limit=2&action=topic.create"))
-    record("topic.create", "later", actor="someone", actor_kind="user")
+    record("topic.create", "later", by=Actor("someone", "user"))
     assert [row["target"] for row in first["items"]] == ["T4", "T3"]
     assert (first["items"][0]["before"], first["items"][0]["after"]) == ({"a": 1}, {"a": 2})
     second = answer_of(admin.get(f"/audit?limit=2&action=topic.create&cursor={first['next_cursor']}"))

@@ -59,6 +59,7 @@ def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
     [row] = answer_of(root.get("/wire-users/shop/entries"))["items"]
     assert row == {"policy": "Custom", "resource": "Topic:orders/eu*", "actions": ["Pub", "Sub"],
                    "sources": ["10.0.0.0/8"], "decision": "Allow"}  # fmt: skip
+    assert answer_of(root.get("/wire-users/shop/comparison")) == {"rows": [], "complete": True}
     asked = "/wire-users/shop/decision?action=Pub&resource=Topic:orders%2Feu-1&address="
     assert answer_of(root.get(asked + "10.0.0.1"))["allowed"]
     refused = answer_of(root.get(asked + "192.0.2.1"))
@@ -72,6 +73,20 @@ def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
         "wire-user.set", "wire-user.set", "wire-user.set", "wire-user.set", "wire-acl.set", "wire-acl.delete",
         "wire-user.delete",
     ]  # fmt: skip
+
+
+def test_a_secret_of_ones_own_is_taken_and_is_in_no_answer(root, book: Book):
+    own, next_one = "my own Zq13 secret", "my next Zq14 secret"
+    for wrong in ("short", "12345678", "x" * 257, "", "a\nline of it"):
+        problem = problem_of(root.post("/wire-users", {"name": "shop", "secret": wrong}), 422, "invalid_input")
+        assert not wrong or wrong not in str(problem)
+    made = answer_of(root.post("/wire-users", {"name": "shop", "secret": own}), 201)
+    problem_of(root.ask("POST", "/wire-users/shop/acts/disable", {"secret": next_one}), 422, "invalid_input")
+    problem_of(root.ask("POST", "/wire-users/shop/acts/rotate", {"secret": own}), 422, "invalid_input")
+    rotated = answer_of(root.ask("POST", "/wire-users/shop/acts/rotate", {"secret": next_one}))
+    assert (made["secret"], rotated["secret"]) == (None, None)
+    assert book.get("shop").account.secrets == (next_one, own)
+    assert "Zq1" not in str((made, rotated))
 
 
 def test_a_page_of_many_users_costs_its_own_rows_only(root, book: Book, monkeypatch):
@@ -175,6 +190,7 @@ def test_mistakes_are_told_by_field(root, book: Book):
         assert error["field"] == field
     problem_of(root.ask("POST", "/wire-users/shop/acts/bless"), 422, "invalid_input")
     problem_of(root.get("/wire-users/shop/decision?action=Pub&resource=a"), 422, "invalid_input")
+    problem_of(root.get("/wire-users/nobody/comparison"), 404, "wire_user_not_found")
 
 
 def test_without_access_control_there_are_none(root):

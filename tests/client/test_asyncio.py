@@ -185,6 +185,22 @@ async def test_many_come_back_in_order_from_sources_of_both_kinds(client, rocket
 
 
 @in_loop
+async def test_messages_that_linger_are_stored_together(rocketbox, rocketmq_topic, consumed):
+    async with aio.Client(rocketbox.namesrv, timeout=PATIENT) as client:
+        producer = client.producer(linger=0.05)
+        await producer.send(rocketmq_topic, "first")
+        sent = await asyncio.gather(*[producer.send(rocketmq_topic, str(number)) for number in range(40)])
+        assert len({one.queue for one in sent}) == 1
+        assert [one.queue_offset - sent[0].queue_offset for one in sent] == list(range(40))
+        waits = client.producer("waits", linger=30)
+        pending = [await waits.submit(rocketmq_topic, str(number)) for number in range(40, 43)]
+        assert await waits.flush(PATIENT / 3) == 0
+        assert all(one.result().message_id for one in pending)
+        many = [one async for one in waits.send_many(Message(rocketmq_topic, str(n)) for n in range(43, 60))]
+        assert all(isinstance(one, SendResult) for one in many)
+
+
+@in_loop
 async def test_many_that_are_not_taken_to_the_end_wait_for_what_is_in_flight(client, rocketmq_topic):
     async with client:
         producer = client.producer()

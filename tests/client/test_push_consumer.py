@@ -18,6 +18,7 @@ from appliance.client import (
     RequestRefused,
     Retry,
     Suspend,
+    allocation,
 )
 from appliance.client.shells.threads import links_of
 from tests.support.directories import shared_directory
@@ -121,6 +122,20 @@ def committed(consumer):
 
 def data_queues(consumer):
     return [queue for queue in consumer.assignment() if not queue.topic.startswith("%RETRY%")]
+
+
+def test_members_share_queues_by_the_rule_they_are_given(quick, client, rocketmq_topic, rocketmq_group):
+    client.producer().send(rocketmq_topic, "0")
+    with quick.client(timeout=PATIENT) as other:
+        members = [one.push_consumer(rocketmq_group, allocation=allocation.in_turns) for one in (client, other)]
+        for one in members:
+            one.subscribe(rocketmq_topic, handler=Seen())
+            one.start()
+
+        def ids():
+            return sorted(sorted(queue.queue_id for queue in data_queues(one)) for one in members)
+
+        wait_for(lambda: ids() == [[0, 2], [1, 3]], "every other queue for each")
 
 
 def test_two_members_handle_every_message_once(quick, client, send, rocketmq_topic, rocketmq_group):

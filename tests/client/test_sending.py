@@ -1,5 +1,6 @@
 """Sends that are pipelined, called back, placed, delayed and recalled, with a real broker."""
 
+import itertools
 import logging
 import threading
 import time
@@ -21,6 +22,7 @@ from appliance.client import (
 )
 from appliance.client.shells.shell import Security
 from appliance.client.shells.threads import _Link, links_of
+from appliance.client.wire import compression_of
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
@@ -325,3 +327,83 @@ def test_what_a_server_does_not_read_waits_without_being_copied_with_each_messag
     assert left == [False, True, True, True, True, False, True, False]
     assert sock.taken == b"wholeabcdefghij"
     assert link._unsent is waiting
+
+
+def test_messages_that_linger_are_stored_together_each_with_what_it_had(client, rocketmq_topic, consumed):
+    producer = client.producer("lingering", linger=0.02)
+    messages = [
+        Message(
+            rocketmq_topic, f"{number} ä", tags=f"t{number % 3}", keys=[f"k{number}"], properties={"n": str(number)}
+        )
+        for number in range(200)
+    ]
+    sent = list(producer.send_many(messages))
+    came = {message.message_id: message for message in consumed(rocketmq_topic, 200, timeout=PATIENT)}
+    assert [(came[one.message_id].text, came[one.message_id].tags) for one in sent] == [
+        (message.body, message.tags) for message in messages
+    ]
+    assert all(
+        (came[one.message_id].offset_id, came[one.message_id].queue) == (one.offset_id, one.queue) for one in sent
+    )
+    following = sum(
+        (second.queue, second.queue_offset) == (first.queue, first.queue_offset + 1)
+        for first, second in itertools.pairwise(sent)
+    )
+    assert following > 150, "but for the seams of batches they follow one another"
+    assert {one.stats()[0].sent for one in (producer,)} == {200}
+
+
+def test_what_lingers_goes_with_a_flush_and_with_the_end(rocketbox, rocketmq_topic, consumed):
+    with rocketbox.client(timeout=PATIENT) as client:
+        producer = client.producer("lingering", linger=30)
+        pending = [producer.submit(rocketmq_topic, str(number)) for number in range(3)]
+        later = producer.submit(rocketmq_topic, "later", delay=0)
+        assert later.result(PATIENT / 3).message_id, "it has a time of its own"
+        assert producer.flush(PATIENT / 3) == 0
+        assert [one.result().queue_offset for one in pending]
+        last = producer.submit(rocketmq_topic, "last")
+    assert last.result().message_id
+    texts = sorted(message.text for message in consumed(rocketmq_topic, 5, timeout=PATIENT))
+    assert texts == ["0", "1", "2", "last", "later"]
+
+
+def test_what_lingers_keeps_the_order_of_its_shard(client, rocketmq_topic, consumed):
+    producer = client.producer("lingering", linger=0.001)
+    producer.send(rocketmq_topic, "0", shard="a")
+    list(
+        producer.send_many([Message(rocketmq_topic, str(number), shard="ab"[number % 2]) for number in range(1, 3000)])
+    )
+    texts: dict[str, list[int]] = {}
+    for message in consumed(rocketmq_topic, 3000, timeout=PATIENT):
+        texts.setdefault(message.properties["__SHARDINGKEY"], []).append(int(message.text))
+    assert {shard: numbers == sorted(numbers) for shard, numbers in texts.items()} == {"a": True, "b": True}
+
+
+@pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd", None])
+def test_bodies_are_compressed_as_the_producer_says(rocketbox, rocketmq_topic, consumed, kind):
+    body = b"a long story, " * 1000
+    with rocketbox.client(timeout=PATIENT) as client:
+        producer = client.producer(compress=kind)
+        producer.send(rocketmq_topic, body)
+        producer.send(rocketmq_topic, body[:4095])
+    [came, short] = consumed(rocketmq_topic, 2, timeout=PATIENT)
+    assert (came.body, short.body) == (body, body[:4095])
+    assert compression_of(came.record.sys_flag) == kind
+    assert (len(came.record.body) < len(body)) == (kind is not None)
+    assert compression_of(short.record.sys_flag) is None
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"linger": -1}, "linger is 0 to 30"),
+        ({"linger": 31}, "linger is 0 to 30"),
+        ({"linger": float("nan")}, "linger is 0 to 30"),
+        ({"compress": "gzip"}, "compress is"),
+        ({"compress_over": -1}, "0 or more"),
+        ({"retries": -1}, "0 or more"),
+    ],
+)
+def test_options_of_a_producer_that_are_none_are_refused(options, text):
+    with Client("127.0.0.1:1") as client, pytest.raises(InvalidOption, match=text):
+        client.producer(**options)

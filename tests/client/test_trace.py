@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from appliance.client import Client, InvalidOption, Message, Retry, aio, trace
-from appliance.client.core.trace import MOST_CHARACTERS, Traced, handled_to, messages_of
+from appliance.client.core.trace import MOST_CHARACTERS, Handed, Traced, messages_of
 from appliance.client.trace import Tracer
 from tests.support.waiting import wait_for
 
@@ -110,7 +110,7 @@ def test_records_of_one_topic_travel_together_up_to_javas_size():
 
 def test_the_keys_of_records_that_travel_together_fit_into_their_properties():
     """Of a handler's batch of 1024 messages the broker refused the trace."""
-    records = [handled_to("R" * 32, "t", f"{number:032}", 1, (f"ä{number}",), 0, 1, "g") for number in range(1024)]
+    records = [Handed("R" * 32, "g", "t", f"{number:032}", (f"ä{number}",)).after(1, 1, 0) for number in range(1024)]
     sent = list(messages_of(records))
     assert len(sent) == 2
     assert all(len(" ".join(keys).encode()) <= 32_000 for _, keys in sent)

@@ -127,3 +127,25 @@ def test_mqadmin_shows_users_and_entries_and_no_secret(administrator: Agent, ser
     )
     assert "16" in run("listUser -b BROKER", **ANN)
     assert "16" in run("updateTopic -b BROKER -t Orders -r 8 -w 8")
+
+
+def test_mqadmin_copies_users_and_entries_from_where_secrets_are_given(
+    administrator: Agent, server: Server, request: pytest.FixtureRequest
+):
+    def run(broker: str, line: str) -> str:
+        return mqadmin.run(administrator, server.namesrv, line.replace("BROKER", broker), **ROOT)
+
+    carl = {"access_key": "carl", "secret_key": "carl's own secret"}
+    environment = {
+        "ROCKETBOX_BROKER_ACCESS_CONTROL": "enforce",
+        "ROCKETBOX_BROKER_INIT_AUTHENTICATION_USER": FIRST,
+        "ROCKETBOX_BROKER_AUTH_GIVE_SECRETS": "true",
+    }
+    with Server(shared_directory(request, "giving") / "data", environment=environment) as giving:
+        assert "success" in run(giving.broker, 'createUser -b BROKER -u carl -p "carl\'s own secret" -t Normal')
+        assert "success" in run(giving.broker, "createAcl -b BROKER -s User:carl -r Topic:Orders -a Pub -d Allow")
+        copied = run(server.broker, f"copyUser -f {giving.broker} -t BROKER -u carl")
+        assert "copy user of carl" in copied, copied
+        assert "User:carl" in run(server.broker, f"copyAcl -f {giving.broker} -t BROKER -s User:carl")
+    with administrator.producer(server.namesrv, "copied", retries=0, **carl) as producer:
+        producer.send("Orders", [Message(b"x")])

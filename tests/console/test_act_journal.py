@@ -128,7 +128,7 @@ def audit_fields(request_id: str, **more) -> dict:
 def test_a_request_that_a_crash_cut_off_has_a_line_and_one_that_was_written_down_has_no_second(journal):
     journal.begin(audit_fields("cut", action="request.cut_off", result="failed"))
     journal.begin(audit_fields("done", action="request.cut_off", result="failed"))
-    audit.record("topic.create", "t", actor="a", actor_kind="user", request_id="done")
+    audit.record("topic.create", "t", by=audit.Actor("a", "user", request_id="done"))
     act_journal.use(runtime.place().directory)
     assert audit.take_over_late() == 1
     assert entries("request.cut_off") == [("a", "t", "failed")]

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def act(target: str = "T") -> AuditEntry:
-    return audit.record("topic.create", target, None, {"queues": 8}, actor="somebody", actor_kind="user")
+    return audit.record("topic.create", target, None, {"queues": 8}, by=audit.Actor("somebody", "user"))
 
 
 def acts(count: int) -> list[int]:
@@ -370,7 +370,7 @@ from appliance.console.serving import database
 from appliance.console.models import AuditEntry
 
 def act(target):
-    audit.record("topic.create", target, actor="somebody", actor_kind="user")
+    audit.record("topic.create", target, by=audit.Actor("somebody", "user"))
 
 def many(threads, each):
     start = threading.Barrier(threads)
@@ -507,7 +507,7 @@ def test_doctor_sees_the_same_without_django(tmp_path):
 
     plain_chain(2)
     audit.record(
-        "group.edit", "中文 \"'", {"a": 1.5, "b": None}, {"a": [1, {"z": 2, "y": True}]}, actor="é", actor_kind="user"
+        "group.edit", "中文 \"'", {"a": 1.5, "b": None}, {"a": [1, {"z": 2, "y": True}]}, by=audit.Actor("é", "user")
     )
     act()
     assert looked() == [(OK, "The audit log is whole and has 4 entries.")]

@@ -269,7 +269,7 @@ alert_rules:
         (b"\xff\xfe", "are not UTF-8"),
         (b"topics: {}", "Definitions begin with"),
         (b"rocketbox: 1\nqueues: {}", "no section"),
-        (b"rocketbox: 1\n#" + b"x" * (1 << 20), "longer than definitions may be"),
+        (b"rocketbox: 1\n#" + b"x" * (1 << 20), "longer than it may be"),
     ],
 )
 def test_a_file_that_holds_no_definitions_ends_the_start_in_a_sentence(broker, tmp_path, content, why):

@@ -159,7 +159,7 @@ def test_the_page_shows_who_and_the_filter_finds_ways(engine, client_as):
     stranger(engine, 1)
     set_topic(engine, "Mine")
     admin = client_as("admin")
-    audit.record("topic.create", "ByHand", actor="somebody", actor_kind="user")
+    audit.record("topic.create", "ByHand", by=audit.Actor("somebody", "user"))
     page = admin.get("/system/audit/").content.decode()
     for text in ("remoting client 10.0.0.5:4711", "over the wire", "&lt;b&gt;T0", "refused", "Mine", "ByHand"):
         assert text in page
@@ -196,7 +196,7 @@ def test_a_flood_is_a_sentence_in_both_languages(engine, client_as):
 
 def test_the_api_lists_them_and_filters_by_kind(engine, client_as):
     set_topic(engine, "Mine")
-    audit.record("topic.create", "ByHand", actor="somebody", actor_kind="user")
+    audit.record("topic.create", "ByHand", by=audit.Actor("somebody", "user"))
     admin = client_as("admin")
     items = admin.get("/api/v1/audit?kind=wire").json()["items"]
     assert [(item["target"], item["actor_kind"], item["address"]) for item in items] == [("Mine", "wire", "127.0.0.1")]
@@ -204,7 +204,7 @@ def test_the_api_lists_them_and_filters_by_kind(engine, client_as):
 
 
 def test_without_an_engine_the_log_is_shown_all_the_same(client_as):
-    audit.record("topic.create", "ByHand", actor="somebody", actor_kind="user")
+    audit.record("topic.create", "ByHand", by=audit.Actor("somebody", "user"))
     admin = client_as("admin")
     runtime.set_running(None)
     assert "ByHand" in admin.get("/system/audit/").content.decode()

@@ -181,6 +181,69 @@ def test_a_question_shows_the_entry_that_decides_and_those_that_lost(admin, wind
     assert (wrong.status_code, "Name one topic" in text_of(wrong)) == (422, True)
 
 
+def test_a_question_and_a_page_say_what_rocketmq_would_decide_otherwise(admin, window):
+    made(admin, "shop")
+    address = reverse("wire_user_compare", args=["shop"])
+    assert "Nothing: it would decide the same." in text_of(admin.get(address))
+    entry(admin, "shop", "Topic:orders", decision="Deny")
+    asked = {"action": "Pub", "resource": "Topic:orders", "address": "10.0.0.1"}
+    assert "RocketMQ 5.3.3 would say the same." in text_of(admin.get(reverse("wire_user", args=["shop"]), asked))
+    entry(admin, "shop", "Topic:*", actions=["All"])
+    page = text_of(admin.get(reverse("wire_user", args=["shop"]), asked))
+    assert "RocketMQ 5.3.3 would allow it, by the entry for Topic:*." in page
+    assert "Topic:orders Pub 203.0.113.250 refused Topic:orders allowed Topic:*" in text_of(admin.get(address))
+
+
+ACCOUNTS = """
+accounts:
+- {accessKey: shop, secretKey: secret of Zq12 shop, topicPerms: [orders=PUB], whiteRemoteAddress: 10.0.0.5}
+- {accessKey: RocketMQ, secretKey: 12345678}
+"""
+
+
+def test_accounts_of_apaches_acl_are_imported_after_a_preview(admin, window):
+    address = reverse("wire_import")
+    assert "plain_acl.yml" in text_of(admin.get(address))
+    preview = admin.post(address, {"text": ACCOUNTS, "step": "preview"})
+    page = text_of(preview)
+    assert "shop would be made Normal Topic:orders allow Pub whiteRemoteAddress is not taken over" in page
+    assert "RocketMQ refused It is not taken over (this secret stands in public examples)." in page
+    assert not [row for row in window.users.page().rows if row.name == "shop"]
+    ticket = re.search(r'name="ticket" value="([^"]+)"', preview.content.decode()).group(1)
+    done = admin.post(address, {"ticket": ticket, "step": "apply"})
+    assert "shop made Normal Topic:orders allow Pub" in text_of(done)
+    assert [entry.resource for entry in window.users.one("shop").entries] == ["Topic:orders"]
+    assert AuditEntry.objects.filter(action="wire-user.import", target="shop", result="done").count() == 1
+    assert admin.post(address, {"ticket": ticket, "step": "apply"}).status_code == 422, "it counts once"
+    wrong = [admin.post(address, {"text": text}) for text in ("a: [", "secretKey: &x\n- Zq12 *x", "a: 1")]
+    assert [answer.status_code for answer in wrong] == [422, 422, 422]
+    assert not any("Zq12" in answer.content.decode() for answer in (preview, done, *wrong))
+
+
+def test_a_secret_of_ones_own_is_taken_and_never_shown(admin, window, site):
+    own, next_one = "my own Zq13 secret", "my next Zq14 secret"
+    for wrong in ("short", "12345678", "RocketMQ", " blanks around "):
+        form = {"name": "shop", "user_type": "Normal", "secret": wrong}
+        refused = admin.post(reverse("wire_user_create"), form)
+        assert (refused.status_code, f'value="{wrong}"' in refused.content.decode()) == (422, False)
+    made = admin.post(reverse("wire_user_create"), {"name": "shop", "user_type": "Normal", "secret": own}, follow=True)
+    entry(admin, "shop", "Topic:own")
+
+    def code_of(secret: str) -> int:
+        return SignedPeer(site.broker_address, ("shop", secret)).ask(310, send_fields("own"), b"x").code
+
+    assert code_of(own) == 0
+    same = admin.post(reverse("wire_user_act", args=["shop"]), {"act": "rotate", "secret": own}, follow=True)
+    assert "This is the secret that the user has." in text_of(same)
+    form = {"act": "rotate", "secret": next_one}
+    rotated = admin.post(reverse("wire_user_act", args=["shop"]), form, follow=True)
+    assert "2 secrets are good" in text_of(rotated)
+    assert (code_of(own), code_of(next_one)) == (0, 0)
+    told = [answer.content.decode() for answer in (made, same, rotated)]
+    told += [str((one.before, one.after)) for one in AuditEntry.objects.all()]
+    assert not [text for text in told if "Zq13" in text or "Zq14" in text]
+
+
 def test_who_may_do_something_is_a_page(admin, window):
     made(admin, "shop")
     entry(admin, "shop", "Topic:orders", actions=["Pub", "Get"])
@@ -331,7 +394,12 @@ def test_no_secret_comes_back_anywhere(admin, window, site, people, caplog, tmp_
     entry(admin, "shop", "Topic:orders")
     body = {"data": json.dumps({"name": "by-api"}), "content_type": "application/json"}
     secrets.add(Client().post("/api/v1/wire-users", **body, **bearer).json()["secret"])
-    secrets.add(Client().post("/api/v1/wire-users/by-api/acts/rotate", **bearer).json()["secret"])
+    rotate = "/api/v1/wire-users/by-api/acts/rotate"
+    secrets.add(Client().generic("POST", rotate, **bearer).json()["secret"])
+    own = "an own Zq15 secret"
+    act(admin, "shop", "end-old-secret")
+    secrets.add(own)
+    assert admin.post(reverse("wire_user_act", args=["shop"]), {"act": "rotate", "secret": own}).status_code == 302
     root = SignedPeer(site.broker_address, ROOT)
     given = "given-Zq12-over-the-wire"
     told = json.dumps({"username": "by-wire", "password": given, "userType": "Normal"}).encode()
@@ -341,7 +409,7 @@ def test_no_secret_comes_back_anywhere(admin, window, site, people, caplog, tmp_
     told = json.dumps({"username": "by-wire", "password": again}).encode()
     answers.append(root.ask(RequestCode.AUTH_UPDATE_USER, {"username": "by-wire"}, told))
     secrets.add(again)
-    assert len(secrets) == 7, "as many as there were made"
+    assert len(secrets) == 8, "as many as there were made"
     assert all(len(secret) > 12 for secret in secrets)
 
     stranger = Peer(site.broker_address)

@@ -188,6 +188,9 @@ class RecordingDisk(Disk):
     def lock(self, path: Path) -> int:
         return self.open(path, create=True)
 
+    def make_private(self, fd: int) -> None:
+        """Do nothing: there are no other users."""
+
     def close(self, fd: int) -> None:
         del self._open[fd]
 

@@ -282,6 +282,16 @@ def test_files_roll_and_are_read_over_all_of_them(trail, small):
     assert [act.n for act in trail.acts()] == [1, 2, 3, 4, 5, 6]
 
 
+def test_a_reader_gets_the_first_act_of_another_file_at_once(trail, small):
+    n = 0
+    for _ in range(5):
+        fill(trail, 1)
+        _, [act] = trail.audit.after(trail.audit.series, n)
+        n = act.n
+    assert n == 5
+    assert len(files(trail)) > 2
+
+
 def test_without_a_console_the_newest_files_stay_and_it_is_said_how_many_went(trail, small, caplog):
     fill(trail, 40)
     trail.audit.work()

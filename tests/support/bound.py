@@ -117,7 +117,7 @@ class LeaderBox(Box):
         )  # fmt: skip
         sock = socket.create_server(("127.0.0.1", 0))
         self.port = sock.getsockname()[1]
-        self.server = ReplicationServer(sock, (), store, settings, None, SYSTEM, self.leading)
+        self.server = ReplicationServer(sock, store, settings, None, SYSTEM, self.leading)
         store.on_kept = self.server.log_grew
         self.server.start()
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from appliance.engine.errors import Conflict, InvalidInput
-from appliance.engine.failover.quarantine import keep
+from appliance.engine.failover.quarantine import Cut, keep
 from appliance.engine.store.log.raw_log import RawLog
 from appliance.engine.window.changes import preview
 from appliance.engine.window.replicas.snapshots import ElectionView, MemberView, QuarantineFile, SetView
@@ -111,10 +111,9 @@ def cut_tail(running: RunningEngine, topic: str = "CutTail", count: int = 2, **s
     running.put(topic, *(f"cut {begin} {number}".encode() for number in range(count)), **sent)
     wait_for(lambda: store.published == store.log.written, "these to be published")
     facts = {"own_epochs": [[6, 0]], "leaders_epochs": [[7, 0]], "leader": THIRD, "reason": "another leads epoch 7"}
-    return keep(
-        RawLog(store.log, store.disk), store.disk, store.paths.quarantine, 6, begin, store.log.written,
-        store.log.segment_bytes, facts | {"cut_ms": int(time.time() * 1000)},
-    ).name  # fmt: skip
+    cut = Cut(6, begin, store.log.written, store.log.segment_bytes)
+    facts["cut_ms"] = int(time.time() * 1000)
+    return keep(RawLog(store.log, store.disk), store.disk, store.paths.quarantine, cut, facts).name
 
 
 @contextmanager

@@ -61,11 +61,13 @@ def make_pair(
 class Authority:
     """Signs certificates of clients. path: its own certificate."""
 
-    def __init__(self, directory: Path, name: str = "authority") -> None:
+    def __init__(self, directory: Path, name: str = "authority", signer: Authority | None = None) -> None:
+        """signer: signs it; None: it is a root."""
         self._directory = directory
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        own = self._built(self._name, self._key, 36_500, x509.BasicConstraints(ca=True, path_length=None))
+        may_sign = x509.BasicConstraints(ca=True, path_length=None)
+        own = (signer or self)._built(self._name, self._key, 36_500, may_sign)
         self.path = directory / f"{name}.pem"
         self.path.write_bytes(own.public_bytes(serialization.Encoding.PEM))
 

@@ -11,7 +11,7 @@ from ...console.audit import wire_entries
 from ...console.models import AuditEntry
 from .. import auth
 from ..paging import Cursor, From, Limit, To, decode_position, encode_position
-from ..schemas import AuditPage
+from ..schemas import AuditFilter, AuditPage
 
 router = Router(tags=["audit"])
 
@@ -23,15 +23,7 @@ def list_audit(
     limit: Limit,
     from_ms: From,
     to_ms: To,
-    action: str | None = Query(None, max_length=64, description="Only this action, for example topic.create."),
-    actor: str | None = Query(None, max_length=80),
-    target: str | None = Query(None, max_length=512, description="Only this topic, group, option, ..."),
-    kind: str | None = Query(
-        None,
-        max_length=12,
-        description="Only this kind of actor: user, token, ..., or wire (tools over RocketMQ's ports).",
-    ),
-    result: str | None = Query(None, max_length=10),
+    asked: Query[AuditFilter],
 ) -> Any:
     """Recorded acts, newest first, including those over RocketMQ's ports (actor_kind `wire`).
 
@@ -39,8 +31,8 @@ def list_audit(
     """
     auth.require_all_names(request)
     wire_entries.take_over_if_possible()
-    wanted = {"action": action, "actor": actor, "target": target, "actor_kind": kind, "result": result}
-    wanted |= {"at_ms__gte": from_ms, "at_ms__lte": to_ms}  # type: ignore[dict-item]
+    wanted = {"actor_kind" if name == "kind" else name: value for name, value in asked}
+    wanted |= {"at_ms__gte": from_ms, "at_ms__lte": to_ms}
     filters = {name: value for name, value in wanted.items() if value is not None}
     rows = AuditEntry.objects.filter(**filters).order_by("-id")
     if cursor is not None:

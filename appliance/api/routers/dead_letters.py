@@ -17,9 +17,9 @@ from .. import auth
 from ..changes import DryRun, audited, by
 from ..dead_letter_schemas import (
     ArchiveIn,
+    DeadLetterFilter,
     DeadLetterGroupPage,
     DeadLetterPageOut,
-    Replayed,
     ReplayIn,
     ReplayList,
     ReplayOut,
@@ -70,18 +70,12 @@ def list_dead_letters(
     limit: Limit,
     from_ms: From,
     to_ms: To,
-    origin_topic: str | None = Query(
-        None, max_length=255, description="Only those first sent to it; empty for those that do not say."
-    ),
-    retries: int | None = Query(None, ge=0, lt=1 << 31, description="Only those with exactly so many."),
-    key: str | None = Query(None, min_length=1, max_length=1024, description="A key, unique id or origin's offset id."),
-    replayed: Replayed | None = Query(None, description="Not from here yet, already, or the copy of a replay."),
+    asked: Query[DeadLetterFilter],
 ) -> Any:
     """A group's dead letters by the time they died, newest first, without bodies; of one snapshot. With a filter
     `seen` of `total` were looked at, and a page may be empty and have a next one."""
     auth.require_groups(request, group)
-    asked = {"topic": origin_topic, "retries": retries, "key": key, "replayed": replayed}
-    wanted = {name: value for name, value in asked.items() if value is not None}
+    wanted = {"topic" if name == "origin_topic" else name: value for name, value in asked if value is not None}
     return runtime.window().dead_letters.page(
         group, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=limit
     )

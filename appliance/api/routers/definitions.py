@@ -10,6 +10,7 @@ from pydantic import Field
 
 from ...console.audit.log import audit
 from ...console.system import definitions
+from ...console.system.plain_yaml import LONGEST_BYTES
 from .. import auth
 from ..changes import DryRun
 from ..schemas import MEDIA_TYPE, In, Out, Text
@@ -20,7 +21,7 @@ router = Router(tags=["system"])
 class DefinitionsIn(In):
     """text: YAML, as GET .../file gives it."""
 
-    text: Annotated[str, Field(min_length=1, max_length=definitions.LONGEST_BYTES)]
+    text: Annotated[str, Field(min_length=1, max_length=LONGEST_BYTES)]
 
 
 class FieldDifferenceOut(Out):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict, replace
-from functools import partial
 from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
@@ -23,10 +22,11 @@ from ..message_schemas import (
     DirectDeliveryOut,
     MessageIn,
     MessagePageOut,
+    MessageQuestion,
     RecordOut,
     SearchOut,
+    SearchQuestion,
 )
-from ..paging import Cursor, From, Limit, To
 
 router = Router(tags=["messages"])
 
@@ -35,7 +35,6 @@ _SHOWN_BYTES = 65_536
 # Most topics and groups that a search may name, and most characters of a name.
 _NAMES = 20
 _LONGEST_NAME = 255
-_LAST_QUEUE = (1 << 31) - 1
 # Printable ASCII, as header values are.
 IdempotencyKey = Annotated[
     str | None,
@@ -50,23 +49,7 @@ IdempotencyKey = Annotated[
 def topic_messages(
     request: HttpRequest,
     topic: str,
-    limit: Limit,
-    from_ms: From,
-    to_ms: To,
-    queue_id: int | None = Query(None, ge=0, le=_LAST_QUEUE),
-    newest_first: bool = True,
-    filter: str | None = Query(
-        None,
-        max_length=4096,
-        description=(
-            "Only what this expression finds, for example: tag = 'paid' AND body('$.amount') > 100. SQL92 over "
-            "properties, and tag, key, body, property('a name'), LIKE, REGEXP. Send it with the cursor, too. One that "
-            "looks into bodies needs the right to read them."
-        ),
-    ),
-    cursor: str | None = Query(
-        None, max_length=65_536, description="The next_cursor of the previous page; it includes queue, times and order."
-    ),
+    asked: Query[MessageQuestion],
     body_chars: int | None = Query(
         None,
         ge=1,
@@ -81,23 +64,15 @@ def topic_messages(
     without newer messages. With a filter a page ends after 250 ms or 64 MiB, whatever it has found by then; `scanned`
     says how far it came."""
     auth.require_topics(request, topic)
-    if runtime.window().messages.filter_reads_bodies(filter):
+    if runtime.window().messages.filter_reads_bodies(asked.filter):
         auth.require_bodies(request)
-        if cursor is None:
-            audit(request, "message.filter", topic, after={"filter": (filter or "")[:500]})
+        if asked.cursor is None:
+            audit(request, "message.filter", topic, after={"filter": (asked.filter or "")[:500]})
     views = runtime.window().messages
     if body_chars is not None:
         auth.require_bodies(request, "Bodies in a list need the right to read message bodies.")
-    page = (views.page if body_chars is None else partial(views.lines, body_chars=body_chars))(
-        topic,
-        queue_id=queue_id,
-        from_ms=from_ms,
-        to_ms=to_ms,
-        newest_first=newest_first,
-        cursor=cursor,
-        limit=limit,
-        filter_text=filter,
-    )
+    given = {"filter_text" if name == "filter" else name: value for name, value in asked}
+    page = views.page(topic, **given) if body_chars is None else views.lines(topic, **given, body_chars=body_chars)
     if body_chars is not None:
         audit(request, "message.read", topic, after={"messages": len(page.rows)})
     shown = fields_of(page)
@@ -120,42 +95,23 @@ def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_
 
 
 @router.get("/search", response=SearchOut)
-def search(
-    request: HttpRequest,
-    limit: Limit,
-    from_ms: From,
-    to_ms: To,
-    cursor: Cursor,
-    text: str = Query(..., alias="q", max_length=1024, description="A name, id, key or place (topic/queue/offset)."),
-    topic: str | None = Query(None, max_length=255, description="Only keys of this topic."),
-    copies: bool = Query(
-        False, description="Each record is an item: also the copies in retry, dead letter and system topics."
-    ),
-) -> Any:
+def search(request: HttpRequest, asked: Query[SearchQuestion]) -> Any:
     """Find messages by id, key or place in all topics you may access, without bodies; and topics and groups by name.
     A message is one item, the newest first, and says what became of it. A page ends after 250 ms, 500 records or
     64 MiB."""
-    if topic is not None:
-        auth.require_topics(request, topic)
+    if asked.topic is not None:
+        auth.require_topics(request, asked.topic)
     names = auth.names(request)
     window = runtime.window()
-    found = window.search.page(
-        text,
-        topic=topic,
-        from_ms=from_ms,
-        to_ms=to_ms,
-        cursor=cursor,
-        limit=limit,
-        may_see=names.has_topic,
-        copies=copies,
-    )
+    found = window.search.page(**dict(asked), may_see=names.has_topic)
+    text = asked.text.strip()
     topics: list[str] = []
     groups: list[str] = []
-    if cursor is None and 0 < len(text.strip()) <= _LONGEST_NAME:
+    if asked.cursor is None and 0 < len(text) <= _LONGEST_NAME:
         size = 500 if auth.has_pattern(request) else _NAMES
-        named: Any = window.topics.page(q=text.strip(), show="all", page_size=size)
+        named: Any = window.topics.page(q=text, show="all", page_size=size)
         topics = [row.name for row in named.rows if names.has_topic(row.name)]
-        named = window.groups.page(q=text.strip(), system=True, page_size=size)
+        named = window.groups.page(q=text, system=True, page_size=size)
         groups = [row.name for row in named.rows if names.has_group(row.name)]
     named = {"topic_names": topics[:_NAMES], "group_names": groups[:_NAMES]}
     return fields_of(found) | {"items": found.hits} | named

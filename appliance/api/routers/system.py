@@ -19,7 +19,7 @@ from ...engine.window.snapshots import Change, Overview
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
 from ..paging import From, To
-from ..schemas import ChecksOut, CleanedOut, ConfigurationIn, MetricOut, SeriesOut
+from ..schemas import Asked, ChecksOut, CleanedOut, ConfigurationIn, MetricOut, SeriesOut
 
 router = Router(tags=["system"])
 
@@ -99,29 +99,33 @@ def list_metrics(request: HttpRequest) -> Any:
     return list(KEPT.values())
 
 
-@router.get("/metrics/series", response=SeriesOut)
-def metrics_series(
-    request: HttpRequest,
-    from_ms: From,
-    to_ms: To,
+class SeriesQuestion(Asked):
+    """Selects a figure's values."""
+
+    from_ms: From
+    to_ms: To
     metric: str = Query(
         ...,
         max_length=64,
         description="One of GET /metrics; or in, out, in_bytes, out_bytes: each second of the last ten minutes.",
-    ),
-    step: int | None = Query(None, ge=30, le=2_592_000, description="Seconds a step; a multiple of 30."),
-    points: int = Query(300, ge=1, le=history.MOST_POINTS, description="Without step: at most so many steps."),
-    seconds: int = Query(3600, ge=1, le=3600, description="How far back, when from is not given."),
-    topic: str | None = Query(None, max_length=1024, description="Of this topic."),
-    group: str | None = Query(None, max_length=1024, description="Of this group."),
-) -> Any:
+    )
+    step: int | None = Query(None, ge=30, le=2_592_000, description="Seconds a step; a multiple of 30.")
+    points: int = Query(300, ge=1, le=history.MOST_POINTS, description="Without step: at most so many steps.")
+    seconds: int = Query(3600, ge=1, le=3600, description="How far back, when from is not given.")
+    topic: str | None = Query(None, max_length=1024, description="Of this topic.")
+    group: str | None = Query(None, max_length=1024, description="Of this group.")
+
+
+@router.get("/metrics/series", response=SeriesOut)
+def metrics_series(request: HttpRequest, asked: Query[SeriesQuestion]) -> Any:
     """A figure over any span: of the broker, a topic, or a group. GET /metrics lists the figures."""
+    metric, topic, group = asked.metric, asked.topic, asked.group
     if topic is not None:
         auth.require_topics(request, topic)
     if group is not None:
         auth.require_groups(request, group)
     if metric in LIVE:
-        return runtime.window().charts.series(metric, seconds, topic, group)
+        return runtime.window().charts.series(metric, asked.seconds, topic, group)
     kind = history.kind_of(metric)
     if (topic is not None and kind != "topic") or (group is not None and kind != "group"):
         raise InvalidInput("metric", f"{metric} is a figure of a {kind}.")
@@ -129,11 +133,10 @@ def metrics_series(
         runtime.window().topics.settings(topic)
     elif group is not None:
         runtime.window().groups.detail(group)
-    to = now_ms() if to_ms is None else to_ms
-    since = to - seconds * 1000 if from_ms is None else from_ms
-    found = history.series(
-        metric, topic or group or "", since, to, points=points, step_ms=None if step is None else step * 1000
-    )
+    to = now_ms() if asked.to_ms is None else asked.to_ms
+    since = to - asked.seconds * 1000 if asked.from_ms is None else asked.from_ms
+    step_ms = None if asked.step is None else asked.step * 1000
+    found = history.series(metric, topic or group or "", since, to, points=asked.points, step_ms=step_ms)
     return {
         "name": found.name,
         "unit": found.unit,

@@ -12,14 +12,13 @@ from ...engine.window.snapshots import Change, Route, TopicRow, TopicSettings
 from .. import auth
 from ..changes import DryRun, Force, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
-from ..schemas import Text
 from ..topic_schemas import (
-    Kind,
     ProducerList,
     PurgeIn,
     QueueList,
     SchemaIn,
     SchemaOut,
+    TopicFilter,
     TopicGroupList,
     TopicIn,
     TopicPage,
@@ -39,14 +38,12 @@ def list_topics(
     request: HttpRequest,
     cursor: Cursor,
     limit: Limit,
-    q: Text = Query("", max_length=255, description="Part of the name."),
-    kind: Kind | None = Query(None, description="Only this kind."),
-    system: bool = Query(False, description="Include system, retry and dead letter topics."),
-    category: Literal["user", "system", "retry", "dlq"] | None = Query(None, description="Only this category."),
+    wanted: Query[TopicFilter],
     sort: Sort = Query("name", description="Sort by this; put `-` before it for the largest first."),
 ) -> Any:
     """Topics with rates, bytes and oldest message."""
-    show = category or ("all" if system else "user")
+    q, kind = wanted.q, wanted.kind
+    show = wanted.category or ("all" if wanted.system else "user")
     page = lambda number, size: runtime.window().topics.page(q, kind, show, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("topics", q, kind, show, sort), "name", "topic")
 

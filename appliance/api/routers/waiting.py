@@ -25,7 +25,9 @@ from ..waiting_schemas import (
     ResolvedTransactionPageOut,
     ResumeIn,
     TransactionCountsOut,
+    TransactionFilter,
     WaitingActIn,
+    WaitingFilter,
     WaitingPageOut,
 )
 
@@ -33,13 +35,6 @@ from ..waiting_schemas import (
 Half = tuple[int, str | None]
 
 router = Router(tags=["delayed messages and transactions"])
-
-Topic = Query(None, max_length=255, description="Only those that go there.")
-Group = Query(None, max_length=255, description="Only retries of this consumer group.")
-Level = Query(None, ge=0, lt=1 << 31, description="Only of this delay level; 0: for a time of their own.")
-Retries = Query(None, description="true: only retries; false: only others.")
-Producers = Query(None, max_length=255, description="Only of this producer group.")
-Key = Query(None, max_length=1024, description="Only with this key or unique id.")
 
 
 @router.get("/delayed", response=WaitingPageOut)
@@ -49,10 +44,7 @@ def list_delayed(
     limit: Limit,
     from_ms: From,
     to_ms: To,
-    topic: str | None = Topic,
-    group: str | None = Group,
-    level: int | None = Level,
-    retries: bool | None = Retries,
+    wanted: Query[WaitingFilter],
     q: Text = Query("", max_length=1024, description="A key, unique id or offset id; nothing else is looked at then."),
 ) -> Any:
     """Messages that wait, delayed ones and retries, those due first before others; without bodies."""
@@ -60,11 +52,8 @@ def list_delayed(
     if q.strip():
         page = window.waiting.by_name(q, limit)
     else:
-        _require(request, topic, group)
-        page = window.waiting.page(
-            group=group, topic=topic, level=level, from_ms=from_ms, to_ms=to_ms, retries=retries, cursor=cursor,
-            limit=limit,
-        )  # fmt: skip
+        _require(request, wanted.topic, wanted.group)
+        page = window.waiting.page(**dict(wanted), from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit)
     shown = fields_of(page)
     if not auth.has_pattern(request):
         return shown | {"items": page.rows}
@@ -77,18 +66,13 @@ def delayed_histogram(
     bucket_ms: int = Query(60_000, ge=1, lt=1 << 40, description="Of one span."),
     buckets: int = Query(120, ge=1, le=1000, description="How many spans."),
     begin_ms: Moment | None = Query(None, description="Where the first begins; now without it."),
-    topic: str | None = Topic,
-    group: str | None = Group,
-    level: int | None = Level,
-    retries: bool | None = Retries,
+    wanted: WaitingFilter = Query(...),
 ) -> Any:
     """Numbers of waiting messages by the time when they are due."""
-    if topic is None and group is None:
+    if wanted.topic is None and wanted.group is None:
         auth.require_all_names(request)
-    _require(request, topic, group)
-    return runtime.window().waiting.by_due(
-        bucket_ms, buckets, begin_ms=begin_ms, group=group, topic=topic, level=level, retries=retries
-    )
+    _require(request, wanted.topic, wanted.group)
+    return runtime.window().waiting.by_due(bucket_ms, buckets, begin_ms=begin_ms, **dict(wanted))
 
 
 @router.post("/delayed/acts", response=WaitingAct)
@@ -152,12 +136,10 @@ def list_open_transactions(
     request: HttpRequest,
     cursor: Cursor,
     limit: Limit,
-    topic: str | None = Topic,
-    group: str | None = Producers,
-    key: str | None = Key,
+    wanted: Query[TransactionFilter],
 ) -> Any:
     """Open transactions, the oldest first."""
-    page = runtime.window().transactions.open(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
+    page = runtime.window().transactions.open(**dict(wanted), cursor=cursor, limit=limit)
     return _listed(request, page, "open")
 
 
@@ -166,12 +148,10 @@ def list_discarded_transactions(
     request: HttpRequest,
     cursor: Cursor,
     limit: Limit,
-    topic: str | None = Topic,
-    group: str | None = Producers,
-    key: str | None = Key,
+    wanted: Query[TransactionFilter],
 ) -> Any:
     """Transactions that were set aside undecided, the newest first."""
-    page = runtime.window().transactions.discarded(topic=topic, group=group, key=key, cursor=cursor, limit=limit)
+    page = runtime.window().transactions.discarded(**dict(wanted), cursor=cursor, limit=limit)
     return _listed(request, page, "kept")
 
 
@@ -181,9 +161,7 @@ def list_resolved_transactions(
     cursor: Cursor,
     limit: Limit,
     from_ms: From,
-    topic: str | None = Topic,
-    group: str | None = Producers,
-    key: str | None = Key,
+    wanted: Query[TransactionFilter],
     how: Literal["committed", "rolled_back", "discarded", "lost"] | None = Query(None, description="How it ended."),
     who: Literal["producer", "check", "administrator", "broker"] | None = Query(
         None, alias="by", description="Who ended it."
@@ -191,7 +169,7 @@ def list_resolved_transactions(
 ) -> Any:
     """Transactions that have ended, the newest first; the last million is kept."""
     page = runtime.window().transactions.ended(
-        topic=topic, group=group, key=key, how=how, by=who, from_ms=from_ms, cursor=cursor, limit=limit
+        **dict(wanted), how=how, by=who, from_ms=from_ms, cursor=cursor, limit=limit
     )
     return _listed(request, page)
 

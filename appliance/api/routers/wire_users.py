@@ -13,13 +13,25 @@ from ninja import Path, Query, Router
 
 from ... import runtime
 from ...console.users.user_acts import require_not_more
+from ...console.users.wire_imports import take
 from ...console.users.wire_user_views import BUTTONS, DELETED, ENTRY_DELETED, ENTRY_SET, SET
-from ...engine.window.access.snapshots import Decision, WireUser, WireUserChange
+from ...engine.window.access.snapshots import Comparison, Decision, ImportReport, WireUser, WireUserChange
 from .. import auth
 from ..changes import DryRun, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
-from ..wire_user_schemas import AccessPage, EntryIn, EntryList, Policy, QuotasIn, RefusalPage, WireUserIn, WireUserPage
+from ..wire_user_schemas import (
+    AccessPage,
+    EntryIn,
+    EntryList,
+    ImportIn,
+    Policy,
+    QuotasIn,
+    RefusalPage,
+    SecretIn,
+    WireUserIn,
+    WireUserPage,
+)
 
 router = Router(tags=["wire users"])
 
@@ -69,12 +81,19 @@ def list_wire_refusals(
 
 @router.post("/wire-users", response={200: WireUserChange, 201: WireUserChange})
 def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUserIn, dry_run: DryRun) -> Any:
-    """Make a user of the wire. Its secret is in this answer and nowhere else. 409 when it exists."""
+    """Make a user of the wire. A secret that RocketBox makes is in this answer and nowhere else. 409 when it exists."""
     _may_change(request, gives=body.user_type == "Super", dry_run=dry_run)
     return created(request, response, make_change(
         request, response, SET, body.name,
         lambda: runtime.window().users.create(**body.model_dump(), dry_run=dry_run, by=by(request)),
     ))  # fmt: skip
+
+
+@router.post("/wire-imports", response=ImportReport)
+def import_accounts(request: HttpRequest, body: ImportIn, dry_run: DryRun) -> Any:
+    """Make users of the wire of the accounts in a file of Apache's ACL 1.0. Those that exist stay as they are."""
+    _may_change(request, gives=True, dry_run=dry_run)
+    return take(request, body.text, dry_run=dry_run)
 
 
 @router.get("/wire-users/{name}", response=WireUser)
@@ -103,12 +122,15 @@ def act_on_wire_user(
     name: str,
     if_match: IfMatch,
     dry_run: DryRun,
+    body: SecretIn | None = None,
     act: str = Path(..., description=f"One of {', '.join(BUTTONS)}."),
 ) -> Any:
     """Enable or disable a user of the wire, change its type, or its secrets. `rotate` makes a second secret, which is
-    in this answer and nowhere else; the first one stays good until `end-old-secret`. 409 if it cannot be done now."""
+    in this answer and nowhere else, or takes yours; the first one stays good until `end-old-secret`. 409 if it cannot
+    be done now."""
     _may_change(request, gives=act in BUTTONS and BUTTONS[act].gives, dry_run=dry_run)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
+    options["secret"] = None if body is None else body.secret
     return make_change(request, response, SET, name, lambda: runtime.window().users.act(name, act, **options))
 
 
@@ -152,6 +174,13 @@ def decide(
     """Whether a user may do something, the entry that decides, and those that do not."""
     auth.require_all_names(request)
     return runtime.window().users.decide(name, action, resource, address)
+
+
+@router.get("/wire-users/{name}/comparison", response=Comparison)
+def compare(request: HttpRequest, name: str) -> Any:
+    """What RocketMQ 5.3.3 would decide otherwise by a user's entries, for each name and prefix in them."""
+    auth.require_all_names(request)
+    return runtime.window().users.compare(name)
 
 
 @router.get("/wire-users/{name}/entries", response=EntryList)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from ..message import SendResult
 
@@ -42,13 +41,18 @@ def places(batch: SendResult, message_ids: list[str]) -> list[SendResult]:
     """Return the place of each message of a batch, whose queue offsets follow one another."""
     offset_ids = batch.offset_id.split(",")
     offset_ids += [""] * (len(message_ids) - len(offset_ids))
+    queue, first, region = batch.queue, batch.queue_offset, batch.region
     return [
-        replace(
-            batch,
-            message_id=message_id,
-            offset_id=offset_ids[number],
-            queue_offset=batch.queue_offset + number,
-            transaction_id=None,
+        SendResult(
+            message_id,
+            offset_ids[number],
+            queue,
+            first + number,
+            None,
+            None,
+            region,
+            batch.is_traced,
+            batch.unconfirmed,
         )
         for number, message_id in enumerate(message_ids)
     ]

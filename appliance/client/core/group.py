@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
+from ..allocation import Allocation, average
 from ..errors import (
     BadAnswer,
     BrokerAway,
@@ -34,7 +35,7 @@ from .answers import failure, refusal
 from .directory import Directory, first_error
 from .figures import Rates
 from .pulling import Pulled, ask_committed, ask_offset
-from .rebalance import average, read_members
+from .rebalance import read_members, share
 from .requests import Member, Subscription
 from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
 
@@ -116,9 +117,17 @@ HeldQueue = TypeVar("HeldQueue", bound=Held)
 class Group(Generic[HeldQueue]):
     """Guarded by the client's lock."""
 
-    def __init__(self, group: str, client: Surroundings, *, begin: Begin, wake: Callable[[], None]) -> None:
-        """begin: where a queue begins without a committed offset. wake: called with the lock held when something
-        changed that the user may wait for."""
+    def __init__(
+        self,
+        group: str,
+        client: Surroundings,
+        *,
+        begin: Begin,
+        wake: Callable[[], None],
+        allocation: Allocation = average,
+    ) -> None:
+        """begin: where a queue begins without a committed offset. allocation: how members share queues. wake: called
+        with the lock held when something changed that the user may wait for."""
         self.group = group
         self._client_id = client.client_id
         self._directory = client.directory
@@ -128,6 +137,7 @@ class Group(Generic[HeldQueue]):
         self._note = client.note
         self._begin = begin
         self._wake = wake
+        self._allocation = allocation
         self.subscriptions: dict[str, Subscription] = {}
         self.held: dict[MessageQueue, HeldQueue] = {}
         self.is_closed = False
@@ -203,7 +213,7 @@ class Group(Generic[HeldQueue]):
     def _check_conditions(self) -> Steps[None]:
         for subscription in self.subscriptions.values():
             route = self._directory.known(subscription.topic)
-            # A topic that was just made may not have reached the name server; any broker knows conditions.
+            # A topic that was just made may not have reached the name server; every broker can check conditions.
             addresses = route.addresses() if route else iter(self._directory.addresses(masters_only=True))
             address = next(addresses, None)
             if subscription.sql is None or address is None:
@@ -266,7 +276,7 @@ class Group(Generic[HeldQueue]):
             members = yield from self._members(queues, deadline)
         if not members:
             return False
-        mine = average(queues, members, self._client_id)
+        mine = share(self._allocation, queues, members, self._client_id)
         for held in [one for one in self.held.values() if one.queue.topic == topic and one.queue not in mine]:
             yield from self._give_up(held)
         complete = self._client_id in members

@@ -12,12 +12,13 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from ..allocation import Allocation, average
 from ..errors import ClientError, NoRoute
 from ..message import MessageQueue, ReceivedMessage
 from .directory import first_error
 from .group import WAIT_S, Begin, Group, Held, Surroundings
 from .inspection import queue_info
-from .pulling import Pulled, ask_offset, pull
+from .pulling import Pulled, PullFrom, ask_offset, pull
 from .requests import PULL_MOST, Member, Subscription
 from .steps import Steps, Together
 
@@ -43,10 +44,19 @@ class PullHeld(Held):
 class PullGroup(Group[PullHeld]):
     """Guarded by the client's lock."""
 
-    def __init__(self, group: str, client: Surroundings, *, begin: Begin, wake: Callable[[], None], cache: int) -> None:
+    def __init__(
+        self,
+        group: str,
+        client: Surroundings,
+        *,
+        begin: Begin,
+        wake: Callable[[], None],
+        cache: int,
+        allocation: Allocation = average,
+    ) -> None:
         """cache: number of messages fetched ahead for each queue. wake: called with the lock held when there are
         messages or an error."""
-        super().__init__(group, client, begin=begin, wake=wake)
+        super().__init__(group, client, begin=begin, wake=wake, allocation=allocation)
         self._cache = cache
         #: Queues in the order in which messages are taken from them next.
         self._turn: deque[PullHeld] = deque()
@@ -83,18 +93,8 @@ class PullGroup(Group[PullHeld]):
 
     def _ask(self, held: PullHeld, offset: int) -> Steps[Pulled]:
         subscription = self.subscriptions.get(held.queue.topic) or Subscription(held.queue.topic)
-        return (
-            yield from pull(
-                self._directory,
-                self._clock,
-                self.group,
-                held.queue,
-                offset,
-                most=PULL_MOST,
-                wait=WAIT_S,
-                subscription=subscription,
-            )
-        )
+        asked = PullFrom(self.group, held.queue, offset, PULL_MOST, WAIT_S, subscription)
+        return (yield from pull(self._directory, self._clock, asked))
 
     def _took(self, held: PullHeld, pulled: Pulled) -> None:
         self._trouble = None

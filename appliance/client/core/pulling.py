@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..errors import BrokerAway
 from ..message import MessageQueue, ReceivedMessage
@@ -37,28 +38,27 @@ class Pulled:
     moved: bool = False
 
 
-def pull(
-    directory: Directory,
-    clock: Clock,
-    group: str,
-    queue: MessageQueue,
-    offset: int,
-    *,
-    most: int,
-    wait: float,
-    subscription: Subscription | None = None,
-) -> Steps[Pulled]:
-    """Pull messages from `offset` on, `most` at the most; `wait`: seconds that the broker may wait for the first.
-    subscription: None for all messages.
+class PullFrom(NamedTuple):
+    """A pull of a queue's messages from `offset` on, `most` at the most. wait: seconds that the broker may wait for the
+    first. subscription: None for all messages."""
 
-    Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer.
-    """
+    group: str
+    queue: MessageQueue
+    offset: int
+    most: int
+    wait: float
+    subscription: Subscription | None = None
+
+
+def pull(directory: Directory, clock: Clock, asked: PullFrom) -> Steps[Pulled]:
+    """Pull messages. Raises BrokerAway, RequestTimeout, RequestRefused, BadAnswer."""
+    group, queue, offset, most, wait, subscription = asked
+    wanted = subscription or Subscription(queue.topic)
 
     def make(address: str) -> RemotingCommand:
         version = directory.versions.get(address, 0)
         return requests.pull(group, queue, offset, most, int(wait * 1000), wanted, broker_version=version)
 
-    wanted = subscription or Subscription(queue.topic)
     return (yield from pull_by(directory, clock, make, queue, offset, wait, frozenset(wanted.tag_set())))
 
 

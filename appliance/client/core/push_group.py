@@ -16,8 +16,9 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from ..allocation import Allocation, average
 from ..errors import ClientError
 from ..message import MessageQueue, ReceivedMessage
 from ..wire import RETRY_PREFIX, RemotingCommand, ResponseCode
@@ -107,6 +108,18 @@ class Direct:
     reply: Callable[[RemotingCommand], None]
 
 
+class Handling(NamedTuple):
+    """Bounds of a push consumer. cache: number of messages fetched and not done, for each queue; cache_bytes: their
+    bodies, of all queues. batch: most messages handled together. most_retries: deliveries after the first, before a
+    message becomes a dead letter. timeout_s: after which a message is sent back though its handler goes on."""
+
+    cache: int
+    cache_bytes: int
+    batch: int
+    most_retries: int
+    timeout_s: float
+
+
 class PushGroup(Group[PushHeld]):
     """Guarded by the client's lock."""
 
@@ -119,25 +132,15 @@ class PushGroup(Group[PushHeld]):
         *,
         begin: Begin,
         wake: Callable[[], None],
-        cache: int,
-        cache_bytes: int,
-        batch: int,
-        most_retries: int,
-        handler_timeout: float,
+        handling: Handling,
         offsets: OffsetFile | None,
         dispatch: Callable[[PushHeld | Direct], None],
+        allocation: Allocation = average,
     ) -> None:
-        """cache: number of messages fetched and not done, for each queue; cache_bytes: their bodies, of all queues.
-        batch: most messages handled together. most_retries: deliveries after the first, before a message becomes a dead
-        letter. handler_timeout: seconds after which a message is sent back though its handler goes on. offsets: of a
-        broadcasting consumer, which has all queues for itself; None for one that shares. dispatch: takes a queue with
-        messages that wait; called with the lock held, as wake is when the last handler has ended."""
-        super().__init__(group, client, begin=begin, wake=wake)
-        self._cache = cache
-        self._cache_bytes = cache_bytes
-        self._batch = batch
-        self._most_retries = most_retries
-        self._handler_timeout = handler_timeout
+        """offsets: of a broadcasting consumer, which has all queues for itself; None for one that shares. dispatch:
+        takes a queue with messages that wait; called with the lock held, as wake is when the last handler has ended."""
+        super().__init__(group, client, begin=begin, wake=wake, allocation=allocation)
+        self._cache, self._cache_bytes, self._batch, self._most_retries, self._handler_timeout = handling
         self._offsets = offsets
         self._dispatch = dispatch
         #: Bytes of all messages that are fetched and not done.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from json.encoder import encode_basestring
 from typing import Any, TypeAlias
 
@@ -76,36 +77,21 @@ class Lane:
         self.turn = turn
 
 
+@dataclass(slots=True, eq=False)
 class Flight:
     """A message whose first attempt is on its way. The waiter of its connection: called with what becomes of it, unless
-    it has landed."""
+    it has landed. deadline: of this attempt; until: of the send. complete: takes its result or its error."""
 
-    __slots__ = ("began", "body", "complete", "deadline", "fleet", "key", "queue", "shard", "text", "until")
-
-    def __init__(
-        self,
-        fleet: Fleet,
-        queue: MessageQueue,
-        key: str,
-        text: str,
-        body: bytes,
-        shard: str | int | None,
-        began: float,
-        deadline: float,
-        until: float,
-        complete: Callable[[Any, BaseException | None], None],
-    ) -> None:
-        """deadline: of this attempt; until: of the send. complete: takes its result or its error."""
-        self.fleet = fleet
-        self.queue = queue
-        self.key = key
-        self.text = text
-        self.body = body
-        self.shard = shard
-        self.began = began
-        self.deadline = deadline
-        self.until = until
-        self.complete = complete
+    fleet: Fleet
+    queue: MessageQueue
+    key: str
+    text: str
+    body: bytes
+    shard: str | int | None
+    began: float
+    deadline: float
+    until: float
+    complete: Callable[[Any, BaseException | None], None]
 
     def __call__(self, outcome: CallFailed | RemotingCommand) -> None:
         self.fleet.diverted(self, outcome)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..errors import BadAnswer
+from ..allocation import Allocation, java_order
+from ..errors import BadAnswer, InvalidOption
 from ..message import MessageQueue
 from ..wire import read_json
 
@@ -14,17 +15,20 @@ _MOST_MEMBERS = 20_000
 _MOST_LOCKED = 100_000
 
 
-def average(queues: Iterable[MessageQueue], members: Iterable[str], own: str) -> Sequence[MessageQueue]:
-    """Return the queues of `own`, as Java's AllocateMessageQueueAveragely: contiguous shares, the first members have
-    one more; none if `own` is no member."""
+def share(rule: Allocation, queues: Iterable[MessageQueue], members: Iterable[str], own: str) -> Sequence[MessageQueue]:
+    """Return the queues of `own` by a rule; none if it is no member. Raises InvalidOption if the rule fails."""
     in_order = sorted(queues)
-    ids = sorted(set(members), key=lambda member: member.encode("utf-16-be", "surrogatepass"))
+    ids = sorted(set(members), key=java_order)
     if own not in ids:
         return []
-    at = ids.index(own)
-    size, more = divmod(len(in_order), len(ids))
-    begin = at * size + min(at, more)
-    return in_order[begin : begin + size + (at < more)]
+    try:
+        found = list(rule(in_order, ids, own))
+    except Exception as error:
+        raise InvalidOption(f"the allocation failed, {error!r}, with {len(ids)} members.") from None
+    strange = next((one for one in found if one not in in_order), None)
+    if strange is not None:
+        raise InvalidOption(f"the allocation returned {strange!r}, which is none of the topic's queues.")
+    return found
 
 
 def read_members(body: bytes) -> list[str]:

@@ -283,7 +283,7 @@ def send_back(
 
 
 def retry(
-    group: str, queue: MessageQueue, body: bytes, properties: str, sys_flag: int, born_ms: int, times: int, most: int
+    queue: MessageQueue, body: bytes, properties: str, sys_flag: int, born_ms: int, times: int, most: int
 ) -> RemotingCommand:
     """Make the 310 of a message to its group's retry topic. times: how often it was delivered again, this one counted.
     most: as `most_retries` of `send_back`."""

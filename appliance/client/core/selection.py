@@ -44,6 +44,13 @@ class Faults:
         return self._until.get(broker, 0.0) <= now
 
 
+class NoFaults(Faults):
+    """Avoids no broker, but for the one of the last attempt."""
+
+    def _avoid(self, broker: str, until: float) -> None:
+        pass
+
+
 class RoundRobin:
     """Takes queues in turn, preferring those of available brokers."""
 

@@ -78,8 +78,8 @@ def _as_new(
         if address is None:
             continue
         request = requests.retry(
-            group, queue, record.body, encode_properties(properties), record.sys_flag & _COMPRESSION,
-            record.born_time_ms, times, most,
+            queue, record.body, encode_properties(properties), record.sys_flag & _COMPRESSION, record.born_time_ms,
+            times, most,
         )  # fmt: skip
         answer = yield Call(address, request, clock.monotonic() + _TIMEOUT_S)
         if not isinstance(answer, CallFailed) and answer.code == ResponseCode.SUCCESS:

@@ -90,15 +90,17 @@ class Sending:
         begin: int,
         retries: int,
         beat: Callable[[str], Steps[None]],
+        accept_unconfirmed: bool = False,
     ) -> None:
         """begin: start of the round robin of queues. retries: attempts after the first. beat: sends a heartbeat to a
-        broker, whose answer has its version."""
+        broker, whose answer has its version. accept_unconfirmed: True if codes 10 to 12 are results."""
         self.directory = directory
         self.faults = faults
         self._clock = clock
         self._begin = begin
         self.retries = retries
         self._beat = beat
+        self._accepts_unconfirmed = accept_unconfirmed
         self._in_turn: dict[str, RoundRobin] = {}
 
     def turn_of(self, topic: str) -> RoundRobin:
@@ -153,7 +155,7 @@ class Sending:
                     raise attempt.error()
             elif outcome.code == ResponseCode.SUCCESS or outcome.code in UNCONFIRMED:
                 self.faults.answered(broker, ended - now, ended)
-                return _result(envelope, queue, outcome, attempt)
+                return _result(envelope, queue, outcome, attempt, self._accepts_unconfirmed)
             else:
                 attempt.refused(outcome)
                 if outcome.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -311,8 +313,11 @@ class _Attempts:
         )
 
 
-def _result(envelope: Envelope, queue: MessageQueue, answer: RemotingCommand, attempt: _Attempts) -> SendResult:
+def _result(
+    envelope: Envelope, queue: MessageQueue, answer: RemotingCommand, attempt: _Attempts, accepts_unconfirmed: bool
+) -> SendResult:
     fields = answer.ext_fields
+    why = UNCONFIRMED.get(answer.code)
     try:
         result = SendResult(
             envelope.message_id,
@@ -323,6 +328,7 @@ def _result(envelope: Envelope, queue: MessageQueue, answer: RemotingCommand, at
             fields.get("recallHandle"),
             fields.get("MSG_REGION", "DefaultRegion"),
             fields.get("TRACE_ON") != "false",
+            why if accepts_unconfirmed else None,
         )
     except BadAnswer as error:
         raise SendError(
@@ -331,8 +337,7 @@ def _result(envelope: Envelope, queue: MessageQueue, answer: RemotingCommand, at
             attempts=attempt.number,
             message_id=envelope.message_id,
         ) from None
-    why = UNCONFIRMED.get(answer.code)
-    if why is not None:
+    if why is not None and not accepts_unconfirmed:
         unconfirmed = StoredUnconfirmed(
             f"{attempt.who} stored the message, but {why} ({code_text(answer.code)}). Do not send it again, unless "
             "twice is better than perhaps lost.",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 #: Most characters of one trace message, as Java's.
@@ -29,43 +30,46 @@ class Traced:
     keys: tuple[str, ...]
 
 
-def sent(
-    time_ms: int,
-    region: str,
-    group: str,
-    topic: str,
-    message_id: str,
-    tags: str,
-    keys: tuple[str, ...],
-    store_host: str,
-    body_bytes: int,
-    cost_ms: int,
-    kind: int,
-    offset_id: str,
-    succeeded: bool,
-) -> Traced:
-    fields = (
-        "Pub", time_ms, region, group, topic, message_id, tags, " ".join(keys), store_host, body_bytes, cost_ms, kind,
-        offset_id, _truth(succeeded),
-    )  # fmt: skip
-    return Traced(topic, _record(fields), (message_id, *keys))
+class Sent(NamedTuple):
+    """A message that was sent, or was not."""
+
+    time_ms: int
+    region: str
+    group: str
+    topic: str
+    message_id: str
+    tags: str
+    keys: tuple[str, ...]
+    store_host: str
+    body_bytes: int
+    cost_ms: int
+    kind: int
+    offset_id: str
+    succeeded: bool
+
+    def traced(self) -> Traced:
+        fields = ("Pub", *self[:6], " ".join(self.keys), *self[7:12], _truth(self.succeeded))
+        return Traced(self.topic, _record(fields), (self.message_id, *self.keys))
 
 
-def handled_from(
-    time_ms: int, region: str, group: str, topic: str, request_id: str, message_id: str, retries: int,
-    keys: tuple[str, ...],
-) -> Traced:  # fmt: skip
-    fields = ("SubBefore", time_ms, region, group, request_id, message_id, retries, " ".join(keys))
-    return Traced(topic, _record(fields), (message_id, *keys))
+class Handed(NamedTuple):
+    """A message that a handler gets."""
 
+    request_id: str
+    group: str
+    topic: str
+    message_id: str
+    keys: tuple[str, ...]
 
-def handled_to(
-    request_id: str, topic: str, message_id: str, cost_ms: int, keys: tuple[str, ...], code: int, time_ms: int,
-    group: str,
-) -> Traced:  # fmt: skip
-    succeeded = _truth(code == DONE)
-    fields = ("SubAfter", request_id, message_id, cost_ms, succeeded, " ".join(keys), code, time_ms, group)
-    return Traced(topic, _record(fields), (message_id, *keys))
+    def before(self, time_ms: int, region: str, retries: int) -> Traced:
+        words = " ".join(self.keys)
+        fields = ("SubBefore", time_ms, region, self.group, self.request_id, self.message_id, retries, words)
+        return Traced(self.topic, _record(fields), (self.message_id, *self.keys))
+
+    def after(self, time_ms: int, cost_ms: int, code: int) -> Traced:
+        succeeded, words = _truth(code == DONE), " ".join(self.keys)
+        fields = ("SubAfter", self.request_id, self.message_id, cost_ms, succeeded, words, code, time_ms, self.group)
+        return Traced(self.topic, _record(fields), (self.message_id, *self.keys))
 
 
 def _truth(value: bool) -> str:

@@ -1,7 +1,7 @@
 """Transactions: how they end, and the brokers' checks. PURE.
 
 A half message is stored where no consumer sees it, until a producer says that it is committed or rolled back. A broker
-that got neither checks: it asks a producer of the group that is connected, with the half message.
+that got neither sends the half message to a connected producer of the group, which says how it ends.
 
 Follows RocketMQ 5.3.3 `DefaultMQProducerImpl.endTransaction`, `checkTransactionState`. Differs: a commit and a rollback
 are answered, so that one that did not arrive is known.

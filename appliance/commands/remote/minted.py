@@ -52,7 +52,7 @@ def create_for_keeps(options: Sequence[str], name: str, fields: dict[str, object
     open_console(options)
     from django.db import connection, transaction
 
-    from ...console.audit.log import record
+    from ...console.audit.log import Actor, record
     from ...console.models import User, now_ms
     from ...console.users import tokens
 
@@ -68,7 +68,7 @@ def create_for_keeps(options: Sequence[str], name: str, fields: dict[str, object
         with transaction.atomic():
             token, secret = tokens.create(owner, name, role, expires_at_ms=expires, **fields)  # type: ignore[arg-type]
             after = {"role": role, "owner": owner.username, "expires_at_ms": expires, **fields}
-            record("token.create", name, None, after, actor=who(), actor_kind="command line")
+            record("token.create", name, None, after, by=Actor(who(), "command line"))
     finally:
         connection.close()
     return {

@@ -24,6 +24,7 @@ OPTIONS = {
     "lines": ("--file",),
     "json": ("--file",),
     "schema": ("--file",),
+    "secret": ("--secret-file",),
 }
 
 
@@ -57,6 +58,14 @@ def schema(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Field
         return fields
     data = base64.b64encode(_bytes_given(given)).decode()
     return {"schema": {"encoding": "base64", "data": data}, **fields}
+
+
+def secret(arguments: Arguments, fields: Fields, given: dict[str, str]) -> Fields:
+    """Add the secret in a file of one line, or on standard input; none for one that is made."""
+    if "--secret-file" not in given:
+        return fields
+    text = definitions({"file": given["--secret-file"]}, {}, {})["text"]
+    return {**fields, "secret": text.removesuffix("\n").removesuffix("\r")}
 
 
 def _bytes_given(given: dict[str, str]) -> bytes:
@@ -113,5 +122,5 @@ def _unique_id(given: dict[str, str]) -> Fields:
 
 SHAPES: dict[str, Callable[[Arguments, Fields, dict[str, str]], Fields | bytes]] = {
     "message": message, "waiting": waiting, "half": half, "option": option, "definitions": definitions,
-    "lines": lines, "json": json_given, "schema": schema,
+    "lines": lines, "json": json_given, "schema": schema, "secret": secret,
 }  # fmt: skip

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..users.roles import ADMIN, EVERYONE, SETUP, SETUP_ADMIN, VIEWER
-from .row import FORM, OWN, PAGE, SETTINGS, TIMES, WORD, Act, Also, Call
+from .row import DEFINITIONS, FORM, OWN, PAGE, SETTINGS, TIMES, WORD, Act, Also, Call
 
 _RIGHTS = "role may_read_bodies:bool may_export:bool topic_pattern group_pattern"
 
@@ -73,8 +73,13 @@ ROWS: tuple[Act | Also, ...] = (
     Act("users.wire_user_views.wire_user", "system/wire-users/<name:name>/", ADMIN, calls=[
         Call("GET wire-users/<name>", "wire-user show NAME", "One user of the wire, with its entries.")]),
     Act("users.wire_user_views.wire_user_create", "create/wire-user/", ADMIN, takes=FORM, calls=[
-        Call("POST wire-users", "wire-user create NAME", "Make one; its secret is shown once. --type Normal or Super.",
-             takes=SETTINGS, body="user_type=type", fixed="name={name}", dry_run=True)]),
+        Call("POST wire-users", "wire-user create NAME",
+             "Make one; its secret is shown once, or is in --secret-file. --type Normal or Super.",
+             takes=SETTINGS, body="user_type=type", fixed="name={name}", dry_run=True, shape="secret")]),
+    Act("users.wire_user_views.wire_import", "create/wire-users/", ADMIN, takes=DEFINITIONS, calls=[
+        Call("POST wire-imports", "wire-user import FILE",
+             "Make users of Apache's plain_acl.yml, with a report; - for standard input.", takes=DEFINITIONS,
+             dry_run=True, shape="definitions")]),
     Act("users.wire_user_views.wire_user_act", "system/wire-users/<name:name>/act/", ADMIN, takes=FORM, calls=[
         Call("POST wire-users/<name>/acts/<act>", "wire-user enable NAME", "Take its requests again.", takes=WORD,
              dry_run=True),
@@ -86,7 +91,8 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST wire-users/<name>/acts/<act>", "wire-user make-normal NAME", "Let it do what its entries allow.",
              takes=WORD, dry_run=True, ask_first=True),
         Call("POST wire-users/<name>/acts/<act>", "wire-user rotate NAME",
-             "Make a new secret, shown once; the present one stays good.", takes=WORD, dry_run=True),
+             "Make a new secret, shown once, or take that in --secret-file; the present one stays good.", takes=WORD,
+             dry_run=True, shape="secret"),
         Call("POST wire-users/<name>/acts/<act>", "wire-user end-old-secret NAME",
              "Refuse the older secret; its clients are disconnected.", takes=WORD, dry_run=True, ask_first=True)]),
     Act("users.wire_user_views.wire_user_quotas", "system/wire-users/<name:name>/quotas/", ADMIN, takes=FORM, calls=[
@@ -121,6 +127,9 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET wire-users/<name>/decision", "policy check USER",
              "Whether it may: --action Pub --resource Topic:orders --address 10.0.0.5, and which entry decides.",
              query="action resource address")]),
+    Act("users.wire_user_views.wire_user_compare", "system/wire-users/<name:name>/compare/", ADMIN, calls=[
+        Call("GET wire-users/<name>/comparison", "policy compare USER",
+             "What RocketMQ 5.3.3 would decide otherwise by its entries.")]),
     # --- API tokens
     Act("users.token_views.tokens", "system/tokens/", VIEWER, names=OWN, calls=[
         Call("GET tokens", "token list", "API tokens.", query=PAGE,

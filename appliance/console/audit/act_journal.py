@@ -11,15 +11,13 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import threading
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from ...engine import file_sync
-from ...engine.own_files import FILE_MODE
+from ...engine.disk import Disk
 
 logger = logging.getLogger(__name__)
 
@@ -40,25 +38,25 @@ class NoRoom(Exception):
 class ActJournal:
     """The journal's file, one slot for each act. Any thread."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, disk: Disk | None = None) -> None:
         """Open the journal; what an earlier process left in it counts as late. Raises OSError."""
-        path = directory / FILE
-        self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
+        self._disk = disk = disk or Disk(directory)
+        self._fd = disk.open(directory / FILE, create=True)
         self._lock = threading.Lock()
         # Guarded by _lock: number -> what waits for the database; numbers that are taken by requests.
         self._late: dict[int, Fields] = {}
         self._under_way: set[int] = set()
-        if os.fstat(self._fd).st_size < SLOTS * SLOT_BYTES:
-            os.pwrite(self._fd, bytes(SLOTS * SLOT_BYTES), 0)
-            os.fsync(self._fd)
-            file_sync.sync_directory(directory)
+        if disk.size(self._fd) < SLOTS * SLOT_BYTES:
+            disk.write_all(self._fd, bytes(SLOTS * SLOT_BYTES), 0)
+            disk.fsync(self._fd)
+            disk.sync_directory(directory)
         for number in range(SLOTS):
-            found = _unpacked(os.pread(self._fd, SLOT_BYTES, number * SLOT_BYTES))
+            found = _unpacked(disk.pread(self._fd, SLOT_BYTES, number * SLOT_BYTES))
             if found is not None:
                 self._late[number] = found
 
     def close(self) -> None:
-        os.close(self._fd)
+        self._disk.close(self._fd)
 
     def begin(self, fields: Fields) -> int:
         """Record a request that may change something, and return its number; durable when this returns. Raises OSError
@@ -98,8 +96,8 @@ class ActJournal:
             else:
                 self._under_way.add(number)
         try:
-            os.pwrite(self._fd, data, number * SLOT_BYTES)
-            file_sync.sync_data(self._fd)
+            self._disk.write_all(self._fd, data, number * SLOT_BYTES)
+            self._disk.fdatasync(self._fd)
         except OSError:
             with self._lock:
                 self._late.pop(number, None)
@@ -111,7 +109,7 @@ class ActJournal:
         """Empty a slot. This is not synced: if a crash brings the slot back, its `request_id` shows that the audit log
         has the entry."""
         try:
-            os.pwrite(self._fd, _EMPTY, number * SLOT_BYTES)
+            self._disk.write_all(self._fd, _EMPTY, number * SLOT_BYTES)
         except OSError as error:
             logger.warning("audit log: the file of acts under way cannot be written: %s", error)
 

@@ -20,7 +20,7 @@ import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import DatabaseError, connection, transaction
 
@@ -60,18 +60,27 @@ def audit(
     values that changed, as JSON; if both are objects, only fields that differ are kept. result: "done", "refused" or
     "failed".
     """
-    user = request.user
-    return record(
-        action,
-        target,
-        before,
-        after,
-        result=result,
-        actor=getattr(user, "label", None) or user.username or "-",
-        actor_kind=getattr(user, "kind", "user"),
-        address=getattr(request, "client_address", ""),
-        request_id=getattr(request, "request_id", ""),
-    )
+    return record(action, target, before, after, by=Actor.of(request), result=result)
+
+
+class Actor(NamedTuple):
+    """A user or program that acts. kind: "user", "token", "command line", ..."""
+
+    name: str
+    kind: str
+    address: str = ""
+    request_id: str = ""
+
+    @classmethod
+    def of(cls, request: HttpRequest, name: str = "", kind: str = "") -> Actor:
+        """The caller of a request. name, kind: if it is not known yet who that is."""
+        user = request.user
+        return cls(
+            name or getattr(user, "label", None) or user.username or "-",
+            kind or getattr(user, "kind", "user"),
+            getattr(request, "client_address", ""),
+            getattr(request, "request_id", ""),
+        )
 
 
 def record(
@@ -80,11 +89,8 @@ def record(
     before: Any = None,
     after: Any = None,
     *,
+    by: Actor,
     result: str = "done",
-    actor: str,
-    actor_kind: str,
-    address: str = "",
-    request_id: str = "",
 ) -> AuditEntry:
     """Append one entry and return it. For acts of requests use `audit`; this is for the command line, jobs and the
     first start."""
@@ -92,8 +98,8 @@ def record(
         names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
         before, after = ({name: side[name] for name in names if name in side} for side in (before, after))
     entry = AuditEntry(
-        at_ms=now_ms(), actor=actor[:80], actor_kind=actor_kind, address=address[:64], action=action,
-        target=target[:512], before=before, after=after, result=result, request_id=request_id,
+        at_ms=now_ms(), actor=by.name[:80], actor_kind=by.kind, address=by.address[:64], action=action,
+        target=target[:512], before=before, after=after, result=result, request_id=by.request_id,
     )  # fmt: skip
     kept = act_journal.journal()
     if kept is None or connection.in_atomic_block:
@@ -110,18 +116,18 @@ def record(
 
 def unfinished(request: HttpRequest, view: str) -> dict[str, Any]:
     """Return the fields of the entry for a request that a crash cuts off before it writes an entry of its own."""
-    user = request.user
+    by = Actor.of(request)
     return {
         "at_ms": now_ms(),
-        "actor": str(getattr(user, "label", None) or user.username or "-")[:80],
-        "actor_kind": getattr(user, "kind", "user"),
-        "address": str(getattr(request, "client_address", ""))[:64],
+        "actor": str(by.name)[:80],
+        "actor_kind": by.kind,
+        "address": str(by.address)[:64],
         "action": "request.cut_off",
         "target": without_secret(f"{request.method} {request.path_info}")[:512],
         "before": None,
         "after": {"page": view},
         "result": "failed",
-        "request_id": getattr(request, "request_id", ""),
+        "request_id": by.request_id,
     }
 
 
@@ -315,4 +321,4 @@ def accept(actor: str) -> AuditEntry | None:
         return None
     Setting.objects.update_or_create(key=MARK, defaults={"value": True})
     found = Verdict(broken["code"], broken["args"])
-    return record("audit.accept", before={"found": str(found)}, actor=actor, actor_kind="command line")
+    return record("audit.accept", before={"found": str(found)}, by=Actor(actor, "command line"))

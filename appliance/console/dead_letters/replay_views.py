@@ -166,10 +166,8 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
                 )
         except NotFound as error:
             form.add_error("target" if error.kind == "group" else "topic", not_found_sentence(error))
-        except InvalidInput as error:
+        except (InvalidInput, Conflict) as error:
             add_refusal(form, error)
-        except Conflict as error:
-            form.add_error(None, refusal_text(error))
         else:
             if plan.job is not None:
                 audit(request, "replay.start", name, None, started(plan))

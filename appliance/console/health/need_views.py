@@ -17,7 +17,7 @@ from ..alerts.figures import NEEDS
 from ..alerts.models import AlertRule
 from ..models import now_ms
 from ..pages.changes import add_refusal, form_status
-from ..pages.engine_pages import asks_the_engine, refusal_text
+from ..pages.engine_pages import asks_the_engine
 from ..sign_in.forms import Form
 from . import needs as needs_
 
@@ -71,10 +71,8 @@ def need_mute(request: HttpRequest) -> HttpResponse:
             made = needs_.mute(
                 request, need, form.cleaned_data["reason"], now_ms() + form.cleaned_data["hours"] * HOUR_MS
             )
-        except InvalidInput as error:
+        except (InvalidInput, Conflict) as error:
             add_refusal(form, error)
-        except Conflict as error:
-            form.add_error(None, refusal_text(error))
         else:
             messages.success(request, _("Muted until the time below. It is told again then, if it is still so."))
             del made

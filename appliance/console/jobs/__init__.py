@@ -25,6 +25,10 @@ file looks like a whole one. A kind with `goes_on=True` runs again; `work.kept` 
 **Bounds.** Two jobs run at a time, `WAITING_AT_MOST` wait. The files of one job take at most `FILE_BYTES`, and at most
 a quarter of the disk space that was free when it began, so that jobs leave room for the store. The files of all jobs
 together take at most `ALL_FILE_BYTES`; the oldest are removed first. Ended jobs are removed after `KEPT_DAYS`.
+
+**Long acts that are no jobs.** A replay of dead letters runs in the engine, also without a console, and its journal
+proves what was sent (`engine/broker/replay`). A run of the reports has processes of its own that outlive a killed
+RocketBox, and is started by a schedule (`reports/runner.py`). Both share ids, ends and results with jobs (`job.py`).
 """
 
 from .job import ENDED, STATES, Job, Told, new_id

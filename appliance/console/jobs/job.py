@@ -23,7 +23,10 @@ ENDED = ("done", "failed", "cancelled", "interrupted")
 #: Most bytes of a result as JSON: it is a summary; rows belong in a file.
 RESULT_BYTES = 64 << 10
 
-_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}\Z", re.ASCII)
+#: state -> result of the entry in the audit log that says how a job ended.
+AUDIT_RESULTS = {"done": "done", "cancelled": "done", "failed": "failed", "interrupted": "failed"}
+
+ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}\Z", re.ASCII)
 _FILE_NAME = re.compile(r"[0-9A-Za-z][0-9A-Za-z._%+@-]{0,120}\Z", re.ASCII)
 _FILE = "job.json"
 _FILES = "files"
@@ -102,20 +105,20 @@ def new_id() -> str:
     return f"{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(4)}"
 
 
+def ids_in(directory: Path) -> list[str]:
+    """Return the names in `directory` that have the form of a job's id, oldest first."""
+    try:
+        return sorted(name for name in os.listdir(directory) if ID.match(name))
+    except FileNotFoundError:
+        return []
+
+
 class JobFolder:
     """`jobs/ID/`. Every method may raise OSError."""
 
     def __init__(self, directory: Path, job_id: str) -> None:
-        assert _ID.match(job_id), "ids come from `new_id`, or from names that were checked"
+        assert ID.match(job_id), "ids come from `new_id`, or from names that were checked"
         self.path = directory / job_id
-
-    @staticmethod
-    def ids(directory: Path) -> list[str]:
-        """Return the names in `directory` that have the form of a job's id, oldest first."""
-        try:
-            return sorted(name for name in os.listdir(directory) if _ID.match(name))
-        except FileNotFoundError:
-            return []
 
     def read(self) -> Job | None:
         """Return the job; None if the directory has no job that can be read."""
@@ -152,11 +155,7 @@ class JobFolder:
         """Write the input, durably. Called before the job itself is written, so that no job is found without it."""
         self.path.parent.mkdir(DIRECTORY_MODE, exist_ok=True)
         self.path.mkdir(DIRECTORY_MODE, exist_ok=True)
-        handle = os.open(self.input, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        file_sync.replace_file(self.input, data)
 
     def files(self) -> list[JobFile]:
         try:

@@ -15,10 +15,10 @@ from django.utils.translation import gettext_noop
 
 from ... import runtime
 from ...engine.errors import Conflict, NotFound, Unavailable
-from ..audit.log import record
+from ..audit.log import Actor, audit, record
 from ..models import User, now_ms
 from ..sign_in.identity import names_for
-from .job import Job, JobFolder, Told, new_id
+from .job import Job, JobFolder, Told, ids_in, new_id
 from .registry import kind_of
 
 logger = logging.getLogger(__name__)
@@ -51,7 +51,7 @@ class Board:
 
     def _load(self) -> None:
         """Read the jobs of earlier runs and settle those that were running; the package docstring has the rules."""
-        for job_id in JobFolder.ids(self.directory):
+        for job_id in ids_in(self.directory):
             folder = self.folder(job_id)
             job = folder.read()
             if job is None or job.id != job_id:
@@ -172,7 +172,7 @@ class Board:
                 with self._lock:
                     self._jobs.pop(job.id, None)
                 self.folder(job.id).remove()
-        for job_id in JobFolder.ids(self.directory):
+        for job_id in ids_in(self.directory):
             if job_id not in self._jobs and self._is_old(job_id, before):
                 self.folder(job_id).remove()
 
@@ -271,11 +271,7 @@ def cancel(request: HttpRequest, job_id: str) -> Job:
     """Cancel a job for the caller and write that to the audit log. Raises NotFound and Conflict."""
     user: Any = request.user
     job, ended = board().cancel(job_id, user.label)
-    record(
-        "job.cancel", job.target or job.id, after={"job": job.id, "kind": job.kind},
-        actor=user.label, actor_kind=user.kind, address=getattr(request, "client_address", ""),
-        request_id=getattr(request, "request_id", ""),
-    )  # fmt: skip
+    audit(request, "job.cancel", job.target or job.id, after={"job": job.id, "kind": job.kind})
     if ended:
         write_down(job, "job.end", {"state": job.state})
     return job
@@ -331,6 +327,6 @@ def find(user: Any, job_id: str) -> Job:
 def write_down(job: Job, action: str, after: dict[str, Any], result: str = "done", request_id: str = "") -> None:
     """Write an entry to the audit log in the name of the user who started the job."""
     record(
-        action, job.target or job.id, after={"job": job.id, "kind": job.kind, **after}, result=result,
-        actor=job.who, actor_kind=job.who_kind, address=job.address, request_id=request_id,
+        action, job.target or job.id, after={"job": job.id, "kind": job.kind, **after},
+        by=Actor(job.who, job.who_kind, job.address, request_id), result=result,
     )  # fmt: skip

@@ -7,7 +7,6 @@ after a kill no message is sent twice and none is left out. The originals stay.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +14,7 @@ import msgspec
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import gettext_noop
 
+from ...engine.disk import Disk
 from ...engine.errors import InvalidInput
 from ..models import now_ms
 from ..users.roles import OPERATOR
@@ -83,17 +83,7 @@ def copy(work: Work) -> None:
     stops."""
     if "collected" not in work.kept:
         collected = _Collected(work)
-        handle = os.open(work.input, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with open(handle, "wb") as file:
-            for lines in collected.read():
-                file.write(b"".join(line + b"\n" for line in lines))
-                if file.tell() > work.file_bytes_left:
-                    raise JobFailed(
-                        gettext_noop("The messages take more than %(limit_bytes)d bytes. Copy them in parts."),
-                        limit_bytes=work.file_bytes_left,
-                    )
-            file.flush()
-            os.fsync(file.fileno())
+        Disk(work.input.parent).write_new(work.input, collected.within(work.file_bytes_left))
         work.keep({"collected": collected.counts})
     Import(work, False, topic=work.parameters["to"]).run()
     work.input.unlink(missing_ok=True)
@@ -121,3 +111,13 @@ class _Collected:
             lines = [msgspec.json.encode(line_of(row)) for row in page.rows]
             self.size += sum(len(line) + 1 for line in lines)
             yield lines
+
+    def within(self, most_bytes: int) -> Iterator[bytes]:
+        """Yield the lines of each page as one piece. Raises JobFailed if they take more than `most_bytes`."""
+        for lines in self.read():
+            if self.size > most_bytes:
+                raise JobFailed(
+                    gettext_noop("The messages take more than %(limit_bytes)d bytes. Copy them in parts."),
+                    limit_bytes=most_bytes,
+                )
+            yield b"".join(line + b"\n" for line in lines)

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 from ... import runtime
 from ...engine.errors import AdminError
 from ...engine.service_thread import ServiceThread
-from .job import Job, Told
+from .job import AUDIT_RESULTS, Job, Told
 from .job_board import Board, board, disk_sentence, may_go_on, write_down
 from .registry import kind_of
 from .work import Cancelled, JobFailed, Stopping, Work
@@ -27,7 +27,6 @@ BEGIN_S = 1.0
 
 MISTAKE = gettext_noop("An error of RocketBox's own; the log has it under the number of this job.")
 STOPPED = gettext_noop("RocketBox was stopped while it ran. Start it again.")
-AUDIT_RESULTS = {"done": "done", "cancelled": "done", "failed": "failed", "interrupted": "failed"}
 
 
 def run(job: Job, of: Board, stopping: Callable[[], bool] = lambda: False) -> None:

@@ -127,7 +127,7 @@ class Work:
             if self._may_go_on():
                 return
         except DatabaseError as error:
-            logger.warning("jobs: nobody knows who may go on job=%s: %s", self.job.id, error)
+            logger.warning("jobs: rights cannot be read, and it goes on job=%s: %s", self.job.id, error)
             return
         raise JobFailed(gettext_noop("Who started it may not do this any more."))
 

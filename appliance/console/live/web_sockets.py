@@ -24,7 +24,7 @@ from django.urls import path, re_path
 
 from ... import runtime
 from ...engine.errors import AdminError, NotFound
-from ..audit.log import record
+from ..audit.log import Actor, record
 from ..middleware import client_address, comes_first
 from ..sign_in.identity import names_for
 from ..users import rights
@@ -171,9 +171,7 @@ def _note(scope: dict[str, Any], wish: Wish, label: str) -> None:
         wish.topic,
         None,
         filters,
-        actor=label,
-        actor_kind="user",
-        address=client_address(ASGIRequest(_as_http(scope), BytesIO())),
+        by=Actor(label, "user", client_address(ASGIRequest(_as_http(scope), BytesIO()))),
     )
 
 

@@ -59,9 +59,10 @@ def messages(request: HttpRequest) -> HttpResponse:
             wants_file = wants_csv(request) or request.GET.get("format") == "ndjson"
             bodies = "bodies" in request.GET and not wants_file and allows(request.user, "message_content")
             views = runtime.window().messages
+            queue_id = queue_asked(asked["queue"])
             page = (partial(views.lines, body_chars=_BODY_CHARS) if bodies else views.page)(
                 topic,
-                queue_id=queue_asked(asked["queue"]),
+                queue_id=queue_id,
                 from_ms=begin,
                 to_ms=end,
                 newest_first=not oldest_first,
@@ -75,7 +76,11 @@ def messages(request: HttpRequest) -> HttpResponse:
                 audit(request, "message.read", topic, after={"messages": len(page.rows)})
             context["page"], context["bodies"] = page, bodies
             context["filtered"] = filter_text is not None
-            context["as_curl"] = _curl(request, topic, begin, end, asked["queue"], oldest_first, filter_text, bodies)
+            given = {
+                "from": begin, "to": end, "queue_id": queue_id, "filter": filter_text,
+                "newest_first": "false" if oldest_first else None, "body_chars": _BODY_CHARS if bodies else None,
+            }  # fmt: skip
+            context["as_curl"] = _curl(request, topic, given)
         except NotFound as error:
             context["error"], status = not_found_sentence(error), 404
         except InvalidInput as error:
@@ -84,21 +89,8 @@ def messages(request: HttpRequest) -> HttpResponse:
     return render(request, "messages/list.html", context, status=status)
 
 
-def _curl(
-    request: HttpRequest,
-    topic: str,
-    begin: int | None,
-    end: int | None,
-    queue: str,
-    oldest_first: bool,
-    filter_text: str | None,
-    bodies: bool,
-) -> str:
-    """Return the command that lists the same messages, from the first page on."""
-    given = {
-        "from": begin, "to": end, "queue_id": queue_asked(queue), "filter": filter_text,
-        "newest_first": "false" if oldest_first else None, "body_chars": _BODY_CHARS if bodies else None,
-    }  # fmt: skip
+def _curl(request: HttpRequest, topic: str, given: dict[str, Any]) -> str:
+    """Return the command that lists the same messages, from the first page on. given: its parameters, or None."""
     asked = urlencode({name: value for name, value in given.items() if value is not None}, quote_via=quote)
     return command(request, f"topics/{quote(topic, safe='')}/messages{'?' if asked else ''}{asked}")
 

@@ -14,7 +14,7 @@ from django import forms
 from django.http import HttpRequest
 
 from ...engine.admin_settings import Setting
-from ...engine.errors import InvalidInput, StoreBroken, Unavailable
+from ...engine.errors import Conflict, InvalidInput, StoreBroken, Unavailable
 from ..audit.log import audit
 from ..sign_in.forms import Form
 from .engine_pages import refusal_text
@@ -70,9 +70,10 @@ def form_status(form: forms.Form) -> int:
     return 422 if form.is_bound and form.errors else 200
 
 
-def add_refusal(form: forms.Form, error: InvalidInput) -> None:
+def add_refusal(form: forms.Form, error: InvalidInput | Conflict) -> None:
     """Show a refusal of the engine at the field it is about, or above the form."""
-    form.add_error(error.field if error.field in form.fields else None, refusal_text(error))
+    field = error.field if isinstance(error, InvalidInput) else None
+    form.add_error(field if field in form.fields else None, refusal_text(error))
 
 
 @contextmanager

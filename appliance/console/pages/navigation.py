@@ -43,7 +43,7 @@ ENTRIES = (
     Entry("system", _("System"), ("system_", "backup", "definitions", "support_")),
     Entry("replication", _("Replication"), ("replication_", "set_switch", "set_adopt", "quarantine"), below=True),
     Entry("users", _("Users"), ("user",), below=True),
-    Entry("wire_users", _("Wire users"), ("wire_user", "wire_access", "wire_refusals"), below=True),
+    Entry("wire_users", _("Wire users"), ("wire_user", "wire_access", "wire_refusals", "wire_import"), below=True),
     Entry("tokens", _("API tokens"), ("token",), below=True),
     Entry("audit", _("Audit log"), ("audit_",), below=True),
     Entry("api_docs", _("API"), below=True),

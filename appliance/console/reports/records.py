@@ -4,10 +4,7 @@ of the run's own processes (`spark_reports/run/plan.py`)."""
 from __future__ import annotations
 
 import os
-import re
-import secrets
 import shutil
-import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ from spark_reports.run.plan import Outcome, Progress
 
 from ...engine.errors import NotFound
 from ...engine.own_files import make_directory
+from ..jobs.job import ENDED, ID, ids_in
 from ..models import now_ms
 from .wanted import directory
 
@@ -25,8 +23,6 @@ RECORD = "record.json"
 KEPT = 30
 LOG_BYTES = 64 << 10
 HOUR_MS = 3_600_000
-ENDED = ("done", "failed", "cancelled", "interrupted")
-_ID = re.compile(r"[0-9]{8}-[0-9]{6}-[0-9a-f]{8}\Z", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,10 +62,6 @@ def folder(run_id: str) -> Path:
     return directory() / "runs" / run_id
 
 
-def new_id() -> str:
-    return time.strftime("%Y%m%d-%H%M%S-", time.gmtime()) + secrets.token_hex(4)
-
-
 def begin(record: RunRecord) -> RunRecord:
     """Create a new run's directory and its record, or neither if the disk refuses one of them. Raises OSError."""
     try:
@@ -83,9 +75,9 @@ def begin(record: RunRecord) -> RunRecord:
 
 def remove_unknown() -> None:
     """Remove run directories without a readable record: they are left when RocketBox is killed as a run begins."""
-    for path in (directory() / "runs").glob("*"):
-        if _ID.match(path.name) and load(path.name) is None:
-            shutil.rmtree(path, ignore_errors=True)
+    for name in ids_in(directory() / "runs"):
+        if load(name) is None:
+            shutil.rmtree(folder(name), ignore_errors=True)
 
 
 def save(record: RunRecord) -> RunRecord:
@@ -95,16 +87,12 @@ def save(record: RunRecord) -> RunRecord:
 
 
 def load(run_id: str) -> RunRecord | None:
-    return files.read(folder(run_id) / RECORD, RunRecord) if _ID.match(run_id) else None
+    return files.read(folder(run_id) / RECORD, RunRecord) if ID.match(run_id) else None
 
 
 def runs() -> list[RunRecord]:
     """Return all runs, newest first. Runs that began in the future, while the clock was wrong, come last."""
-    try:
-        names = [name for name in os.listdir(directory() / "runs") if _ID.match(name)]
-    except FileNotFoundError:
-        return []
-    found = [load(name) for name in names]
+    found = [load(name) for name in ids_in(directory() / "runs")]
     latest = now_ms() + HOUR_MS
     return sorted(
         (one for one in found if one is not None),
@@ -122,7 +110,7 @@ def run(run_id: str) -> RunRecord:
 
 def progress(run_id: str) -> Progress | None:
     """Return a run's progress; None if it has not reported any yet, or there is no such run."""
-    return files.read(folder(run_id) / files.PROGRESS, Progress) if _ID.match(run_id) else None
+    return files.read(folder(run_id) / files.PROGRESS, Progress) if ID.match(run_id) else None
 
 
 def stamp(run_id: str) -> tuple[int, ...]:
@@ -140,7 +128,7 @@ def stamp(run_id: str) -> tuple[int, ...]:
 
 def log_tail(run_id: str, most: int = LOG_BYTES) -> str:
     """Return the last whole lines of the log of a run's processes, at most `most` bytes."""
-    if not _ID.match(run_id):
+    if not ID.match(run_id):
         return ""
     try:
         with open(folder(run_id) / files.LOG, "rb") as file:

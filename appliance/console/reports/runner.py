@@ -31,8 +31,10 @@ from spark_reports.snapshot import Snapshot
 from ... import runtime
 from ...engine.errors import AdminError
 from ...engine.service_thread import ServiceThread
+from ..audit.log import Actor
 from ..audit.log import record as write_down
 from ..history import series
+from ..jobs.job import AUDIT_RESULTS, new_id
 from ..models import now_ms
 from ..pages import time_zones
 from ..serving.said_once import SaidOnce
@@ -53,7 +55,6 @@ STOP_S = 2.0
 GRACE_S = 30.0
 FLUSH_S = 10.0
 SCHEDULE = "schedule"
-AUDIT_RESULTS = {"done": "done", "cancelled": "done", "failed": "failed", "interrupted": "failed"}
 
 
 class ReportRunner(ServiceThread):
@@ -284,8 +285,7 @@ class ReportRunner(ServiceThread):
         after |= {"why": record.error} if record.error else {"rows": record.rows}
         with suppress(DatabaseError, OSError):
             write_down(
-                "reports.run_end", record.id, None, after, result=AUDIT_RESULTS[state], actor="reports",
-                actor_kind="system",
+                "reports.run_end", record.id, None, after, by=Actor("reports", "system"), result=AUDIT_RESULTS[state]
             )  # fmt: skip
         records.clear(record.id)
         records.prune()
@@ -293,7 +293,7 @@ class ReportRunner(ServiceThread):
 
 def new_record(day: str, who: str, who_kind: str) -> RunRecord:
     """Return the record of a new run, which waits."""
-    return RunRecord(records.new_id(), day, "waiting", now_ms(), None, who, "", who_kind=who_kind)
+    return RunRecord(new_id(), day, "waiting", now_ms(), None, who, "", who_kind=who_kind)
 
 
 def _now(record: RunRecord) -> RunRecord:

@@ -59,7 +59,7 @@ def _put(day: str, channels: Iterable[AlertChannel]) -> int:
     try:
         found = published.document(day, "digest")
     except DamagedReport as error:
-        logger.error("reports: the digest of %s cannot be told: %s", day, error)
+        logger.error("reports: the digest of %s cannot be sent: %s", day, error)
         return 0
     if found is None:
         return 0
@@ -68,7 +68,7 @@ def _put(day: str, channels: Iterable[AlertChannel]) -> int:
         try:
             notice = notice_of(found, channel.language, as_page=channel.kind == AlertChannel.Kind.MAIL)
         except shown.Damaged as error:
-            logger.error("reports: the digest of %s cannot be told: %s", day, error)
+            logger.error("reports: the digest of %s cannot be sent: %s", day, error)
             return count
         AlertDelivery.objects.create(
             channel=channel, channel_name=channel.name, event=EVENT, notice=asdict(notice), created_at_ms=at_ms,

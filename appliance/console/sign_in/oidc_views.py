@@ -15,7 +15,7 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...sign_in_options import OidcSignIn
-from ..audit.log import record
+from ..audit.log import Actor, record
 from ..audit.refused_sign_ins import entry_log
 from ..models import User
 from ..pages.errors import base_of
@@ -114,10 +114,7 @@ def _note(request: HttpRequest, action: str, user: User, before: Any) -> None:
 
 
 def _line(request: HttpRequest, user: User, action: str, target: str, before: Any = None, after: Any = None) -> None:
-    record(
-        action, target, before, after, actor=user.username, actor_kind="oidc", address=request.client_address,
-        request_id=request.request_id,
-    )  # fmt: skip
+    record(action, target, before, after, by=Actor.of(request, user.username, "oidc"))
 
 
 def _refused(request: HttpRequest, options: OidcSignIn, error: oidc.NotSignedIn) -> HttpResponse:
@@ -125,8 +122,7 @@ def _refused(request: HttpRequest, options: OidcSignIn, error: oidc.NotSignedIn)
     if entry_log.may_note():
         record(
             "user.sign_in", "-", after={"way": "oidc", "why": error.code} | (entry_log.left_out() or {}),
-            result="refused", actor="-", actor_kind="oidc", address=request.client_address,
-            request_id=request.request_id,
+            by=Actor.of(request, "-", "oidc"), result="refused",
         )  # fmt: skip
     reasons = {
         "state": _("This sign-in was not begun here, or took too long. Begin it again."),

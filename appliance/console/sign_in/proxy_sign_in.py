@@ -13,7 +13,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from ... import runtime
-from ..audit.log import record
+from ..audit.log import Actor, record
 from ..models import User
 
 if TYPE_CHECKING:
@@ -48,8 +48,8 @@ def user_named(name: str, address: str, request_id: str) -> User | None:
             user.full_clean(exclude=["password"])
             user.save()
             record(
-                "user.create", user.username, None, {"role": user.role, "by": "proxy"}, actor=user.username,
-                actor_kind="proxy", address=address, request_id=request_id,
+                "user.create", user.username, None, {"role": user.role, "by": "proxy"},
+                by=Actor(user.username, "proxy", address, request_id),
             )  # fmt: skip
     except ValidationError:
         logger.warning("console: the proxy named a user whose name cannot be one name=%r", name[:80])

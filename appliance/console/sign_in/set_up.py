@@ -16,7 +16,7 @@ from django.core.exceptions import ValidationError
 from django.db import transaction
 
 from ...engine.errors import StartError
-from ..audit.log import record
+from ..audit.log import Actor, record
 from ..models import Setting, User
 from ..users.tokens import revoke_all
 from .password_rules import password_problem
@@ -79,7 +79,7 @@ def create_administrator(username: str, password: str, language: str, secret: st
         user.full_clean()
         user.save()
         go_to("address")
-        record("user.create", username, None, _ALL_RIGHTS, actor=username, actor_kind="set-up")
+        record("user.create", username, None, _ALL_RIGHTS, by=Actor(username, "set-up"))
     _secret, _closed = None, False
     return user
 
@@ -113,7 +113,7 @@ def create_from_environment(environ: Mapping[str, str]) -> None:
         raise StartError(f"ADMIN_USER is refused: {' '.join(error.messages)}") from None
     with transaction.atomic():
         user.save()
-        note = partial(record, actor="environment", actor_kind="set-up")
+        note = partial(record, by=Actor("environment", "set-up"))
         note("user.create", username, None, _ALL_RIGHTS)
         revoke_all(user, note)  # a user of this name may have existed, with tokens of another person
 

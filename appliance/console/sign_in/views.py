@@ -21,7 +21,7 @@ from django.utils.translation import ngettext
 from django.views.decorators.http import require_http_methods, require_POST
 
 from ... import runtime
-from ..audit.log import audit, record
+from ..audit.log import Actor, audit, record
 from ..audit.refused_sign_ins import entry_log
 from ..models import User
 from ..pages.changes import form_status
@@ -128,10 +128,7 @@ def set_password(request: HttpRequest, secret: str) -> HttpResponse:
             user.set_password(form.cleaned_data["password"])
             user.must_change_password = False
             user.save(update_fields=["password", "must_change_password"])
-            note = partial(
-                record, actor=user.username, actor_kind="user", address=request.client_address,
-                request_id=request.request_id,
-            )  # fmt: skip
+            note = partial(record, by=Actor.of(request, user.username, "user"))
             note("user.set_password", user.username, None, {"way": "link"})
             tokens.revoke_all(user, note)
             sessions.end_all(user)
@@ -254,10 +251,8 @@ def _checked(request: HttpRequest, form: Any, username: str, session: str = "") 
 
 
 def _note(request: HttpRequest, action: str, target: str, result: str, after: Any) -> None:
-    record(
-        action, target, after=after, result=result, actor="-" if result == "refused" else target, actor_kind="user",
-        address=request.client_address, request_id=request.request_id,
-    )  # fmt: skip
+    by = Actor.of(request, "-" if result == "refused" else target, "user")
+    record(action, target, after=after, by=by, result=result)
 
 
 def _is_shut(form: Any, one: Try, sentence: Any) -> bool:

@@ -17,6 +17,7 @@ from ..pages.engine_pages import asks_the_engine
 from ..sign_in.forms import Form
 from ..sign_in.recent_login import recent_login_required
 from . import definitions as definitions_
+from .plain_yaml import LONGEST_BYTES
 
 
 class DefinitionsForm(Form):
@@ -24,7 +25,7 @@ class DefinitionsForm(Form):
 
     text = forms.CharField(
         label=gettext_lazy("Definitions, as YAML"),
-        max_length=definitions_.LONGEST_BYTES,
+        max_length=LONGEST_BYTES,
         strip=False,
         widget=forms.Textarea(attrs={"rows": 20, "spellcheck": "false", "autocomplete": "off"}),
         help_text=gettext_lazy(

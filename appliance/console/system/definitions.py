@@ -32,14 +32,12 @@ from ..alerts.models import AlertChannel, AlertRule
 from ..audit.log import audit
 from ..models import User
 from ..users import user_acts
+from .plain_yaml import LONGEST_BYTES, LONGEST_VALUE, load
 
 logger = logging.getLogger(__name__)
 
 VERSION = 1
-LONGEST_BYTES = 1 << 20
 MOST_ENTRIES = 5000
-#: Most characters of one name or value: a number with a million digits would take minutes to parse.
-LONGEST_VALUE = 4096
 #: Most characters of all schemas that are exported: the whole text must be one that can be imported.
 _SCHEMA_CHARS = LONGEST_BYTES // 2
 #: A schema is a list of pieces, each short enough for a value.
@@ -186,39 +184,8 @@ def _rule_facts(rule: AlertRule) -> dict[str, Any]:
 
 
 def parse(text: str) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return section -> name -> fields of a text. Raises InvalidInput for any other text. No tag or alias in it is
-    executed or followed."""
-    import yaml
-
-    if len(text.encode("utf-8", "surrogatepass")) > LONGEST_BYTES:
-        raise InvalidInput("text", _("This text is longer than definitions may be."))
-
-    class Loader(yaml.SafeLoader):
-        """A loader without aliases: a few lines of them can expand to millions."""
-
-        def compose_node(self, parent: Any, index: Any) -> Any:
-            if self.check_event(yaml.AliasEvent):
-                raise yaml.YAMLError("aliases are not used here")
-            return super().compose_node(parent, index)
-
-        def compose_scalar_node(self, anchor: Any) -> Any:
-            node = super().compose_scalar_node(anchor)
-            if len(node.value) > LONGEST_VALUE:
-                raise yaml.YAMLError(f"a value has more than {LONGEST_VALUE} characters")
-            node.value.encode()  # raises for half of a surrogate pair, which an escape may give: it cannot be stored
-            return node
-
-        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
-            keys = [self.construct_object(key, deep=True) for key, _value in node.value]
-            if len({str(key) for key in keys}) != len(keys):
-                raise yaml.YAMLError("a name stands there twice")
-            return super().construct_mapping(node, deep)
-
-    try:
-        found = yaml.load(text, Loader)
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
-        # If a value does not fit its tag, as in !!bool foo, PyYAML raises errors of many kinds.
-        raise InvalidInput("text", _("This is no YAML: %(why)s") % {"why": str(error)[:300]}) from None
+    """Return section -> name -> fields of a text. Raises InvalidInput for any other text."""
+    found = load(text)
     if not isinstance(found, dict) or found.pop("rocketbox", None) != VERSION:
         sentence = _("Definitions begin with “rocketbox: %(version)d”.") % {"version": VERSION}
         raise InvalidInput("text", sentence)

@@ -153,6 +153,7 @@ OPTION_TEXTS: dict[str, str] = {
     "tlsClientCrlFile": gettext_noop("Lists of the clients' certificates that these authorities have revoked."),
     "tlsConfigFile": gettext_noop("Apache's tls.properties; the options here count first."),
     "accessKeyFile": gettext_noop("A file with the keys that seal the secrets of users on the disk."),
+    "authGiveSecrets": gettext_noop("Super users get the secrets of users over TLS or on this machine."),
     "schemaRegistry": gettext_noop("The address of the schema registry that bodies name their schemas in."),
     "schemaRegistrySecretFile": gettext_noop("A file with user:password for the schema registry."),
     "haSecretFile": gettext_noop(

@@ -167,10 +167,8 @@ def transaction_resume(request: HttpRequest, ref: str) -> HttpResponse:
                 done = runtime.window().transaction_commands.resume(
                     ref, reason=form.cleaned_data["reason"], by=request.user.label
                 )
-        except InvalidInput as error:
+        except (InvalidInput, Conflict) as error:
             add_refusal(form, error)
-        except Conflict as error:
-            form.add_error(None, refusal_text(error))
         else:
             after = {"half": done.offset_id, "unique_id": done.unique_id, "reason": form.cleaned_data["reason"]}
             audit(request, "transaction.resume", ref, None, after)

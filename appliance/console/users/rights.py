@@ -85,7 +85,7 @@ def _over(those: list[Open]) -> list[Open]:
                 if not one.may_go_on():
                     over.append(one)
             except DatabaseError as error:
-                logger.debug("console: nobody knows who may go on: %s", error)
+                logger.debug("console: rights cannot be read: %s", error)
         return over
     finally:
         connection.close()

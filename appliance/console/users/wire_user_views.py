@@ -23,7 +23,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from ..audit.log import audit
-from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status
+from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status, is_final
 from ..pages.engine_pages import (
     PAGE_SIZE,
     all_rows,
@@ -37,7 +37,9 @@ from ..pages.engine_pages import (
 from ..pages.words import WORDS
 from ..sign_in.forms import Form
 from ..sign_in.recent_login import recent_login_required
+from ..system.plain_yaml import LONGEST_BYTES
 from . import once
+from .wire_imports import take
 
 if TYPE_CHECKING:
     from ...engine.window.access.snapshots import WireUser, WireUserChange
@@ -102,6 +104,13 @@ BUTTONS = {
 }
 
 
+class Unshown(forms.Textarea):
+    """A field whose text is not in the page that shows the form again."""
+
+    def format_value(self, value: Any) -> str:
+        return ""
+
+
 class WireUserForm(Form):
     """A new user of the wire."""
 
@@ -119,6 +128,14 @@ class WireUserForm(Form):
         ],
         initial="Normal",
         widget=forms.RadioSelect,
+    )
+    secret = forms.CharField(
+        label=gettext_lazy("Secret of your own"),
+        required=False,
+        strip=False,
+        max_length=256,
+        widget=forms.PasswordInput(attrs=_TYPED | {"autocomplete": "new-password"}),
+        help_text=gettext_lazy("At least 8 characters. If it is empty, RocketBox makes one and shows it once."),
     )
 
 
@@ -172,6 +189,17 @@ class QuotaForm(Form):
     pull_bytes = forms.IntegerField(label=gettext_lazy("Bytes pulled a second"), required=False, min_value=0)
     requests = forms.IntegerField(label=gettext_lazy("Requests a second"), required=False, min_value=0)
     connections = forms.IntegerField(label=gettext_lazy("Connections"), required=False, min_value=0)
+
+
+class ImportForm(Form):
+    """A file of Apache's ACL 1.0. Its text is not shown again."""
+
+    text = forms.CharField(
+        label=gettext_lazy("Content of the file, as YAML"),
+        max_length=LONGEST_BYTES,
+        strip=False,
+        widget=Unshown(attrs={"rows": 16, "spellcheck": "false", "autocomplete": "off"}),
+    )
 
 
 class ResourceForm(Form):
@@ -279,21 +307,50 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
     """Make a user; its secret is shown once."""
     form = WireUserForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
-        name, user_type = form.cleaned_data["name"], form.cleaned_data["user_type"]
+        name, user_type, secret = (form.cleaned_data[field] for field in ("name", "user_type", "secret"))
         try:
             change = _done(
                 request,
                 SET,
                 name,
-                lambda: runtime.window().users.create(name, user_type=user_type, by=request.user.label),
+                lambda: runtime.window().users.create(
+                    name, user_type=user_type, secret=secret or None, by=request.user.label
+                ),
             )
         except InvalidInput as error:
             add_refusal(form, error)
         except Conflict as error:
             form.add_error("name", refusal_text(error))
         else:
-            return _show_once(request, name, change)
+            if change.secret is not None:
+                return _show_once(request, name, change)
+            messages.success(request, _("Saved."))
+            return redirect("wire_user", name)
     return render(request, "wire_users/create.html", {"form": form}, status=form_status(form))
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@recent_login_required
+@asks_the_engine
+@controlled
+def wire_import(request: HttpRequest) -> HttpResponse:
+    """Import accounts of Apache's ACL 1.0: a form for the text, a preview, then the result. The preview keeps the text
+    in this process, since it has secrets."""
+    kept = once.take(request, request.POST["ticket"]) if is_final(request) and "ticket" in request.POST else None
+    form = ImportForm(request.POST if kept is None else {"text": kept}) if request.method == "POST" else ImportForm()
+    if request.method == "POST" and form.is_valid():
+        text = form.cleaned_data["text"]
+        try:
+            report = take(request, text, dry_run=not is_final(request))
+        except (InvalidInput, Conflict) as error:
+            form.add_error("text", refusal_text(error))
+        else:
+            context: dict[str, Any] = {"report": report}
+            if not report.applied:
+                context["would"] = any(user.outcome == "new" for user in report.users)
+                context["ticket"] = once.keep(request.user.pk, text)
+            return render(request, "wire_users/imported.html", context)
+    return render(request, "wire_users/import.html", {"form": form}, status=form_status(form))
 
 
 @require_safe
@@ -317,15 +374,27 @@ def wire_user(request: HttpRequest, name: str) -> HttpResponse:
     return _page(request, name, EntryForm(initial=given))
 
 
+@require_safe
+@asks_the_engine
+@controlled
+def wire_user_compare(request: HttpRequest, name: str) -> HttpResponse:
+    """Show what RocketMQ 5.3.3 would decide otherwise by a user's entries."""
+    return render(
+        request, "wire_users/compare.html", {"name": name, "comparison": runtime.window().users.compare(name)}
+    )
+
+
 @require_POST
 @recent_login_required
 @asks_the_engine
 @controlled
 def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
     """Do one of BUTTONS. A secret that is made is shown once."""
-    act = request.POST.get("act", "")
+    act, secret = request.POST.get("act", ""), request.POST.get("secret") or None
     try:
-        change = _done(request, SET, name, lambda: runtime.window().users.act(name, act, **_of_page(request)))
+        change = _done(
+            request, SET, name, lambda: runtime.window().users.act(name, act, secret=secret, **_of_page(request))
+        )
     except (Conflict, InvalidInput) as error:
         messages.error(request, refusal_text(error))
     else:

@@ -1,6 +1,8 @@
 """Access control over the wire: users, the permissions in their policies, and the gate that checks them.
 
     policies.py    permissions of a user: entries, and which of them decides; PURE
+    apache_order.py     what 5.3.3 decides by the same entries; PURE
+    apache_accounts.py  accounts of its ACL 1.0 as users; PURE
     asked.py       permissions that each request code needs; PURE
     book.py        users and policies, in a journal
     gate.py        stands before every handler of a port

@@ -34,11 +34,17 @@ class UserAct(NamedTuple):
     makes_secret: bool = False
 
 
-def _rotated(account: Account) -> Account:
-    """Add a new secret. The present one stays good, so that clients can be changed one by one."""
+def with_secret(account: Account, secret: str) -> Account:
+    """Add a secret. The present one stays good, so that clients can be changed one by one."""
     if len(account.secrets) > 1:
         raise BookRefusal("two_secrets", "this user has two secrets: end the old one first", name=account.name)
-    return replace(account, secrets=(new_secret(), *account.secrets))
+    if secret in account.secrets:
+        raise BookRefusal("same_secret", "this is the secret that the user has")
+    return replace(account, secrets=(secret, *account.secrets))
+
+
+def _rotated(account: Account) -> Account:
+    return with_secret(account, new_secret())
 
 
 def _without_old_secret(account: Account) -> Account:

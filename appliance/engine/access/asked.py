@@ -148,7 +148,8 @@ def _cloned(request: RemotingCommand, _: str) -> list[Asked]:
 
 
 def _nothing(request: RemotingCommand, _: str) -> list[Asked]:
-    """Need nothing here: the handler checks when it has the record (`RemotingCommand.caller`)."""
+    """Need nothing here: the handler checks when it has the record, or leaves out what the user may not see
+    (`RemotingCommand.caller`)."""
     return []
 
 
@@ -212,6 +213,8 @@ ASKS: dict[int, Asks] = {
     C.CONSUME_MESSAGE_DIRECTLY: _group("consumerGroup", UPDATE),
     C.RESUME_CHECK_HALF_MESSAGE: SUPER,
     C.GET_TOPIC_STATS_INFO: _topic("topic", GET),
+    C.GET_ALL_TOPIC_CONFIG: _nothing,
+    C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: _nothing,
     C.GET_TOPIC_CONFIG: _topic("topic", GET),
     C.QUERY_TOPIC_CONSUME_BY_WHO: _topic("topic", GET),
     C.GET_SUBSCRIPTIONGROUP_CONFIG: _group("group", GET),
@@ -225,7 +228,6 @@ ASKS: dict[int, Asks] = {
     C.QUERY_SUBSCRIPTION_BY_CONSUMER: _both("group", "topic", GET),
     **dict.fromkeys(
         (
-            C.GET_ALL_TOPIC_CONFIG,
             C.ROCKETBOX_TOPIC_PLACES,
             C.GET_BROKER_CONFIG,
             C.GET_BROKER_RUNTIME_INFO,
@@ -235,7 +237,6 @@ ASKS: dict[int, Asks] = {
             C.GET_ALL_DELAY_OFFSET,
             C.GET_ALL_MESSAGE_REQUEST_MODE,
             C.GET_TIMER_CHECK_POINT,
-            C.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
             C.GET_PRODUCER_CONNECTION_LIST,
             C.GET_ALL_PRODUCER_INFO,
             C.GET_BROKER_CONSUME_STATS,

@@ -44,7 +44,7 @@ MOST_BYTES = 64 << 20
 _ANEW_BYTES = 256 << 10
 
 
-class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A user, and its entries. secrets: one, or two while one is replaced by the other."""
 
     name: str
@@ -57,7 +57,7 @@ class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     quotas: Quotas = Quotas()
 
 
-class _Line(Account, frozen=True, gc=False, omit_defaults=True):
+class _Line(Account, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """An account in the journal. sealed: JSON of its secrets, sealed; empty if they are in clear text."""
 
     sealed: str = ""
@@ -98,15 +98,14 @@ def check_name(name: str) -> None:
 def check_secret(secret: str) -> None:
     """Refuse a secret that a user cannot have; the text does not show the secret."""
     if not SHORTEST_SECRET <= len(secret) <= LONGEST_SECRET or not secret.isprintable() or secret != secret.strip():
-        raise _bad_secret(
-            f"a secret has {SHORTEST_SECRET} to {LONGEST_SECRET} printable characters, no blank at its ends"
+        raise BookRefusal(
+            "bad_secret",
+            f"a secret has {SHORTEST_SECRET} to {LONGEST_SECRET} printable characters, no blank at its ends",
+            shortest=SHORTEST_SECRET,
+            longest=LONGEST_SECRET,
         )
     if secret.lower() in _EXAMPLES:
-        raise _bad_secret("this secret stands in public examples")
-
-
-def _bad_secret(text: str) -> RefusedRequest:
-    return RefusedRequest(ResponseCode.NO_PERMISSION, text)
+        raise BookRefusal("example_secret", "this secret stands in public examples")
 
 
 class Changes(msgspec.Struct):
@@ -160,7 +159,12 @@ class Book(TableState):
         text = text_of(raw)
         try:
             user = User(self._opened(msgspec.json.decode(text or b"", type=_Line)))
-        except ValueError:  # msgspec's, and those of a resource, a network or a quota
+        except ValueError as error:  # msgspec's, and those of a resource, a network or a quota
+            if text is not None and "unknown field" in str(error):
+                raise StartError(
+                    f"{self._path} was written by a newer version, which says things of users that this one does not "
+                    "know; nothing of it was changed. Start the newer version."
+                ) from None
             raise StartError(
                 f"{self._path} is damaged: who may do what cannot be told. Put a backup of it in its place, or move it "
                 "away and make the users again."
@@ -250,6 +254,27 @@ class Book(TableState):
             self.on_less(name)
         end_change()
         return before, after
+
+    def add(self, accounts: Iterable[Account], *, dry_run: bool = False) -> list[str]:
+        """Make new users, all or none, durable; those whose name is taken stay as they are. Return the names of those
+        that are made. dry_run: nothing changes. Raises BookRefusal, OSError."""
+        with self._writing:
+            news = [User(account) for account in accounts if account.name not in self._users]
+            names = [user.account.name for user in news]
+            if not news:
+                return names
+            end_change = self.begin_change()
+            if len(self._users) + len(news) > MOST_USERS:
+                raise BookRefusal("wire_users_most", f"there are {MOST_USERS} users at most", count=MOST_USERS)
+            for user in news:
+                self._check(None, user.account)
+            if dry_run:
+                return names
+            self._write(news)
+        for name in names:
+            self.on_change(name)
+        end_change()
+        return names
 
     def _check(self, before: Account | None, after: Account) -> None:
         if before is None and not after.gone and len(self._users) >= MOST_USERS:

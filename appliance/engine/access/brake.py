@@ -11,6 +11,8 @@ Requests that wait are decoded and stand in a line of their connection, so a con
 user's connections take turns: one with thousands of sends does not keep out another one with a single send. Others,
 also other users on the same connection, do not notice. `Brake` bounds the bytes that wait in all lines.
 
+In report mode all of this is only counted.
+
 Owned by remoting-io, but for what `Limited` holds. A user without a quota has no `Meter`.
 """
 
@@ -281,6 +283,43 @@ class Meter:
             room.arm(self.brake.loop.monotonic)
 
 
+class _Tally(Meter):
+    """The quotas of one user in report mode: everything passes, and what they would do is counted."""
+
+    __slots__ = ()
+
+    def passes(
+        self,
+        request: RemotingCommand,
+        conn: Connection,
+        size: int,
+        is_current: Callable[[], bool],
+        proceed: Callable[[], None],
+    ) -> bool:
+        now = self.brake.loop.monotonic
+        is_send = request.code in SEND_CODES
+        wait_s = max(self.asked.wait_s(now), self.sent.wait_s(now) if is_send else 0.0)
+        if wait_s > LONGEST_S and (is_send or kind_of(request.code) != CLIENT):
+            self.note(SENDS_REFUSED if is_send else REQUESTS_REFUSED)
+            return True  # what is refused is not taken
+        if wait_s > 0:
+            self.note(SENDS_DELAYED if is_send else REQUESTS_DELAYED)
+        self.take(is_send, size, now)
+        return True
+
+    def admits_pull(self) -> bool:
+        if not super().admits_pull():
+            self.note(PULLS_HELD)
+        return True
+
+    def may_read(self) -> bool:
+        return True
+
+    def took(self, size: int) -> None:
+        if super().may_read():
+            super().took(size)
+
+
 class _Room:
     """The requests of one user that wait."""
 
@@ -434,8 +473,9 @@ class _Room:
 class Brake:
     """The meters of all users, and the connections that they have. Owned by remoting-io."""
 
-    def __init__(self, loop: EventLoop, book: Book, defaults: Quotas) -> None:
-        """defaults: of users who have none of their own."""
+    def __init__(self, loop: EventLoop, book: Book, defaults: Quotas, *, counts_only: bool = False) -> None:
+        """defaults: of users who have none of their own. counts_only: nothing is held back or refused."""
+        self._counts_only = counts_only
         self.loop = loop
         #: Bytes of the requests that wait.
         self.waiting = Shares(FEW_WAITING_BYTES)
@@ -466,7 +506,7 @@ class Brake:
         quotas = user.account.quotas.over(self._defaults)
         meter = self._meters.get(name)
         if meter is None and quotas.limit_flow:
-            meter = Meter(self, name, quotas)
+            meter = (_Tally if self._counts_only else Meter)(self, name, quotas)
             self.on_limit()
         elif meter is not None:
             meter.change(quotas)
@@ -483,11 +523,12 @@ class Brake:
         held = self._connections.get(name, {})
         if most and conn not in held and len(held) >= most:
             self.limited.add(name, CONNECTIONS_REFUSED, self.loop.monotonic)
-            if not conn.principals:
-                self.loop.call_soon(conn.close_after_flush)
-            raise RefusedRequest(
-                ResponseCode.SYSTEM_BUSY, f"[QUOTA]system busy: the quota of User:{name} is {most} connections"
-            )
+            if not self._counts_only:
+                if not conn.principals:
+                    self.loop.call_soon(conn.close_after_flush)
+                raise RefusedRequest(
+                    ResponseCode.SYSTEM_BUSY, f"[QUOTA]system busy: the quota of User:{name} is {most} connections"
+                )
         self._connections.setdefault(name, {})[conn] = None
         conn.principals |= {name}
 
@@ -538,7 +579,7 @@ class Brake:
             return
         if name in self._meters:
             self._renew(user)
-        most = user.account.quotas.over(self._defaults).connections
+        most = 0 if self._counts_only else user.account.quotas.over(self._defaults).connections
         held = self._connections.get(name, {})
         for conn in list(held)[most:] if most else ():
             self.limited.add(name, CONNECTIONS_REFUSED, self.loop.monotonic)

@@ -37,9 +37,9 @@ from ..protocol.message_id import decode_host
 from ..protocol.request_kinds import ADMIN, BROKER, kind_of
 from ..protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 from ..wire_gate import plain
-from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_topic
+from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_group, of_topic
 from .book import Book, User, may_less
-from .policies import Address, Network
+from .policies import CLUSTER, GET, TOPIC, Address, Network
 from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
 
 if TYPE_CHECKING:
@@ -135,6 +135,11 @@ class Caller:
     def told(self) -> str:
         """User and address, as a member that passes the request on tells them (`FOR_USER`)."""
         return f"{self.name} {self._address}"
+
+    def seen(self, kind: str) -> Callable[[str], bool] | None:
+        """Return what tells whether a name of this kind, TOPIC or GROUP, is shown to the user; None if all are. Any
+        thread."""
+        return None if self._user.account.is_super else self._gate.seen(self._user, kind, self._address, self._code)
 
     def check_topic(self, topic: str, *actions: str) -> None:
         """Refuse with 16 a user who may do none of the actions on the topic. Any thread."""
@@ -323,6 +328,23 @@ class AccessGate:
             text = f"User:{name} has no permission to access {resource} from {address}, {why}"
             self._refuse(name, address, code, text, reason, resource=resource, actions=asked.actions)
         return verdict.is_allowed
+
+    def seen(self, user: User, kind: str, address: Address, code: int) -> Callable[[str], bool] | None:
+        """Return what tells whether a name of this kind is shown to a user; None if all are, as in report mode, which
+        notes the right that would be missing. Any thread."""
+        policies, gets = user.policies, frozenset((GET,))
+        may_all = policies.decide(CLUSTER, self._cluster, gets, address).is_allowed
+        if not may_all and not self._enforces:
+            self.check(user, Asked(CLUSTER, self._cluster, gets), address, code)
+        if may_all or not self._enforces:
+            return None
+        asked = of_topic if kind == TOPIC else of_group
+
+        def is_shown(name: str) -> bool:
+            of_kind, real_name, actions = asked(name, GET)
+            return policies.decide(of_kind, real_name, actions, address).is_allowed
+
+        return is_shown
 
     def _refuse(
         self,

@@ -13,8 +13,14 @@ from ..config import EngineConfig, parse_first_user, parse_networks
 from ..errors import RefusedRequest, StartError
 from ..host_port import resolved
 from ..protocol.codes import ResponseCode
+from ..protocol.command import RemotingCommand
+from ..protocol.message_id import decode_host
+from ..remoting.connection import Connection
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
+from ..wire_act import WireAct
+from ..wire_audit import WireAudit
+from ..wire_gate import BY_USER
 from .book import Book, BookRefusal
 from .brake import Brake
 from .copies import MembersProcessor, UserCopies
@@ -45,6 +51,7 @@ class Access:
         clock: Clock,
         loop: EventLoop,
         server: RemotingServer,
+        audit: WireAudit,
         secret: bytes | None = None,
     ) -> None:
         """advertised: the host under which others reach this process. secret: shared with the other brokers of this
@@ -66,11 +73,10 @@ class Access:
             raise
         self.book.on_less = self._hang_up
         enforces = config.broker.access_control == ENFORCE
-        #: None in report mode, in which nothing is refused.
-        self.brake = Brake(loop, self.book, default_quotas(config)) if enforces else None
-        if self.brake is not None:
-            self.book.on_change = self.brake.changed
-            server.on_close(self.brake.leave)
+        #: In report mode it only counts.
+        self.brake = Brake(loop, self.book, default_quotas(config), counts_only=not enforces)
+        self.book.on_change = self.brake.changed
+        server.on_close(self.brake.leave)
         self.gate = AccessGate(
             self.book,
             clock,
@@ -84,7 +90,8 @@ class Access:
             ),
             brake=self.brake,
         )
-        self.processor = AccessProcessor(self.book)
+        gives = config.broker.auth_give_secrets
+        self.processor = AccessProcessor(self.book, _recording_given(audit, clock) if gives else None)
         self.members = None if secret is None else MembersProcessor(self.book, secret, clock)
 
     def new_copies(self) -> UserCopies:
@@ -124,8 +131,7 @@ class Access:
 
     def take_options(self, config: EngineConfig) -> None:
         """Use these options from now on. Any thread."""
-        if self.brake is not None:
-            self.brake.change_defaults(default_quotas(config))
+        self.brake.change_defaults(default_quotas(config))
 
     def _make_first(self, config: EngineConfig) -> None:
         if self.book.has_super():
@@ -167,6 +173,20 @@ class Access:
     def close(self) -> None:
         """Close the book: changes are refused from now on."""
         self.book.close()
+
+
+def _recording_given(audit: WireAudit, clock: Clock) -> Callable[[str, RemotingCommand, Connection], None]:
+    """Return what records in the audit log that secrets were given."""
+    logger.warning("access: authGiveSecrets is on: Super users get the secrets of users over TLS or on this machine")
+
+    def record(name: str, request: RemotingCommand, conn: Connection) -> None:
+        host, port = decode_host(conn.born_host)
+        by = {} if request.caller is None else {BY_USER: request.caller.name}
+        audit.record(
+            WireAct(at_ms=clock.wall_ms(), host=host, port=port, action="wire-user.give", target=name, after=by)
+        )
+
+    return record
 
 
 def default_quotas(config: EngineConfig) -> Quotas:

@@ -17,11 +17,12 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import msgspec
 
 from ..named_tuple import NamedTuple
+from ..protocol.names import RETRY_PREFIX
 
 TOPIC, GROUP, CLUSTER = "Topic", "Group", "Cluster"
 _TYPES = {kind.lower(): kind for kind in (TOPIC, GROUP, CLUSTER)}
@@ -85,7 +86,7 @@ def parse_resource(text: str) -> Resource:
         raise ValueError(f"must be * or begin with Topic:, Group: or Cluster:, not {text!r}")
     if not name or not name.isprintable() or name != name.strip():
         raise ValueError(f"names nothing behind {kind}: {text!r}")
-    if kind == GROUP and name.startswith("%RETRY%"):
+    if kind == GROUP and name.startswith(RETRY_PREFIX):
         raise ValueError(f"must name the group, and not its retry topic: {text!r}")
     if name == ANY:
         return Resource(kind, How.WHOLE_TYPE, "")
@@ -110,7 +111,7 @@ def _is_source(text: str) -> bool:
     return "%" not in text and getattr(network.network_address, "ipv4_mapped", None) is None
 
 
-class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
     """One line of a policy, as requests and the journal have it."""
 
     resource: str
@@ -133,6 +134,8 @@ def checked_entry(resource: str, actions: Iterable[str], sources: Iterable[str],
     An action that does not exist is refused: Apache drops it, and allows or denies less than was written.
     """
     spelled = spelled_resource(resource)
+    if spelled.startswith(f"{TOPIC}:{RETRY_PREFIX}"):
+        raise EntryError("resource", f"the resource must name the group, and not its retry topic: {resource!r}")
     known = []
     for action in actions:
         found = _ACTIONS.get(action.strip().lower())
@@ -213,15 +216,14 @@ class Policies:
         self.custom = custom
         self.default = default
         self._lines = (_in_order(custom), _in_order(default))
+        self._indexes = tuple(map(_Index, self._lines))
 
     def decide(self, kind: str, name: str, actions: frozenset[str], address: Address) -> Verdict:
         """Decide if any one of the actions may be done on the resource, from the address."""
-        for lines in self._lines:
-            for line in lines:
-                if (
-                    (ALL in line.actions or line.actions & actions)
-                    and line.resource.holds(kind, name)
-                    and (not line.networks or any(address in network for network in line.networks))
+        for index in self._indexes:
+            for line in index.holding(kind, name):
+                if (ALL in line.actions or line.actions & actions) and (
+                    not line.networks or any(address in network for network in line.networks)
                 ):
                     return Verdict(line.entry.decision == ALLOW, line.entry)
         return NOTHING_MATCHED
@@ -256,6 +258,33 @@ class Policies:
                     decided = True
                 judged.append(Judged(line.entry, policy, why))
         return judged
+
+
+class _Index:
+    """The entries of one policy, found by name: a heartbeat may ask for a thousand of each of a thousand names."""
+
+    def __init__(self, lines: list[_Line]) -> None:
+        """lines: in order."""
+        # By what they hold, in order. Prefixes by their length, the longest first.
+        self._literal: dict[tuple[str, str], list[_Line]] = {}
+        self._prefixes: dict[int, dict[tuple[str, str], list[_Line]]] = {}
+        self._types: dict[str, list[_Line]] = {}
+        for line in lines:
+            kind, how, name = line.resource
+            if how == How.LITERAL:
+                self._literal.setdefault((kind, name), []).append(line)
+            elif how == How.PREFIX:
+                self._prefixes.setdefault(len(name), {}).setdefault((kind, name), []).append(line)
+            else:
+                self._types.setdefault(kind, []).append(line)
+
+    def holding(self, kind: str, name: str) -> Iterator[_Line]:
+        """Yield the entries that hold a resource, in order."""
+        yield from self._literal.get((kind, name), ())
+        for length, prefixes in self._prefixes.items():
+            yield from prefixes.get((kind, name[:length]), ())
+        yield from self._types.get(kind, ())
+        yield from self._types.get(ANY, ())
 
 
 def _in_order(entries: tuple[Entry, ...]) -> list[_Line]:

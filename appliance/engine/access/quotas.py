@@ -17,7 +17,7 @@ from ..config import MOST_QUOTA_BYTES, MOST_QUOTA_CONNECTIONS, MOST_QUOTA_REQUES
 BURST_S = 1.0
 
 
-class Quotas(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Quotas(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """Quotas of one user, or the defaults. Bytes and requests are of a second. None: the default counts. 0: no
     limit."""
 

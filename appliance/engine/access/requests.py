@@ -1,7 +1,8 @@
 """3001 to 3010: users and their entries, as mqadmin of 5.3 sends them.
 
 Only requests of Super users get here, see `asked.py`. A change takes effect at once and is durable when it is answered.
-No answer holds a secret: `mqadmin listUser` shows an empty column, and `copyUser` has nothing to copy.
+No answer holds a secret, unless `authGiveSecrets` is set and the request comes over TLS or from this machine, for
+`mqadmin copyUser`; the audit log has each such answer.
 Source: RocketMQ 5.3.3 `AdminBrokerProcessor`, `UserConverter`, `AclConverter`.
 """
 
@@ -18,7 +19,7 @@ from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher
-from ..wire_gate import Act, Names, State
+from ..wire_gate import Act, Names, State, is_loopback
 from .acts import entry_put, entry_removed, entry_states, secrets_mark, user_states
 from .book import Account, Book, of_known
 from .policies import CUSTOM, DEFAULT, POLICY_TYPES, Entry, checked_entry, spelled_resource
@@ -66,9 +67,11 @@ class AclBody(msgspec.Struct, rename="camel", gc=False):
 class AccessProcessor:
     """Handles the requests on the pool's thread, because a change waits for the disk."""
 
-    def __init__(self, book: Book) -> None:
+    def __init__(self, book: Book, record_given: Callable[[str, RemotingCommand, Connection], None] | None) -> None:
+        """record_given: records that secrets of a user, "*" for several, were given to a peer; None: none are given."""
         # Constant after construction.
         self._book = book
+        self._record_given = record_given
 
     def register(self, dispatcher: Dispatcher) -> None:
         code = RequestCode
@@ -115,7 +118,7 @@ class AccessProcessor:
 
     # --- users
 
-    def _create_user(self, request: RemotingCommand) -> Any:
+    def _create_user(self, request: RemotingCommand, conn: Connection) -> Any:
         name, body = _user_named(request), decode_body(request.body, UserBody)
         if not name:
             raise _bad("The username is blank")
@@ -125,7 +128,7 @@ class AccessProcessor:
         is_enabled = _one_of(_STATUS, "userStatus", body.user_status)
         self._book.create(name[0], body.password, bool(is_super), is_enabled is not False)
 
-    def _update_user(self, request: RemotingCommand) -> Any:
+    def _update_user(self, request: RemotingCommand, conn: Connection) -> Any:
         name, body = _user_named(request), decode_body(request.body, UserBody)
         if not name:
             raise _bad("The username is blank")
@@ -136,26 +139,42 @@ class AccessProcessor:
             is_enabled=_one_of(_STATUS, "userStatus", body.user_status),
         )
 
-    def _delete_user(self, request: RemotingCommand) -> Any:
+    def _delete_user(self, request: RemotingCommand, conn: Connection) -> Any:
         name = _user_named(request)
         if not name:
             raise _refused("username can not be blank")
         self._book.delete(name[0])
 
-    def _get_user(self, request: RemotingCommand) -> Any:
+    def _get_user(self, request: RemotingCommand, conn: Connection) -> Any:
         name = request.ext_fields.get("username") or ""
         if not name.strip():
             raise _bad("The username is blank")
         user = self._book.get(name)
-        return None if user is None else _told_user(user.account)
+        if user is None:
+            return None
+        return _told_user(user.account, self._gives(name, request, conn))
 
-    def _list_users(self, request: RemotingCommand) -> Any:
+    def _list_users(self, request: RemotingCommand, conn: Connection) -> Any:
         part = request.ext_fields.get("filter") or ""
-        return [_told_user(account) for account in self._book if part in account.name] or None
+        found = [account for account in self._book if part in account.name]
+        if not found:
+            return None
+        gives = self._gives("*", request, conn)
+        return [_told_user(account, gives) for account in found]
+
+    def _gives(self, name: str, request: RemotingCommand, conn: Connection) -> bool:
+        """True if this answer has secrets of the user; recorded then. Over TLS the connection has a certificate's
+        digest. An address that a balancer tells is not this machine."""
+        if self._record_given is None:
+            return False
+        if not conn.channel and (conn.relayed or not is_loopback(conn.born_host)):
+            return False
+        self._record_given(name, request, conn)
+        return True
 
     # --- entries
 
-    def _set_acl(self, request: RemotingCommand) -> Any:
+    def _set_acl(self, request: RemotingCommand, conn: Connection) -> Any:
         """Add and replace entries (3006 and 3007 alike): one of a known resource takes its place, others go behind."""
         body = decode_body(request.body, AclBody, MAX_POOL_BODY_BYTES)
         name = _name_of(_subject_of(request, body))
@@ -175,7 +194,7 @@ class AccessProcessor:
 
         self._book.change(name, of_known(name, change, _no_subject(name)))
 
-    def _delete_acl(self, request: RemotingCommand) -> Any:
+    def _delete_acl(self, request: RemotingCommand, conn: Connection) -> Any:
         """Delete the entries of a resource, or all if none is named. Refuses a resource of an unknown type; Apache
         deletes all entries then."""
         fields = request.ext_fields
@@ -193,14 +212,14 @@ class AccessProcessor:
         change = of_known(name, lambda account: entry_removed(account, policy_type, spelled), _no_subject(name))
         self._book.change(name, change)
 
-    def _get_acl(self, request: RemotingCommand) -> Any:
+    def _get_acl(self, request: RemotingCommand, conn: Connection) -> Any:
         name = _name_of(request.ext_fields.get("subject") or "")
         user = self._book.get(name)
         if user is None:
             raise _refused("The subject is not exist.")
         return _told_acl(user.account)
 
-    def _list_acls(self, request: RemotingCommand) -> Any:
+    def _list_acls(self, request: RemotingCommand, conn: Connection) -> Any:
         subject = request.ext_fields.get("subjectFilter") or ""
         resource = request.ext_fields.get("resourceFilter") or ""
         found = []
@@ -216,10 +235,12 @@ class AccessProcessor:
             raise _refused(_no_subject(name))
 
 
-def _told(act: Callable[[RemotingCommand], Any]) -> Callable[[RemotingCommand, Connection], RemotingCommand]:
+def _told(
+    act: Callable[[RemotingCommand, Connection], Any],
+) -> Callable[[RemotingCommand, Connection], RemotingCommand]:
     def handle(request: RemotingCommand, conn: Connection) -> RemotingCommand:
         try:
-            answer = act(request)
+            answer = act(request, conn)
         except OSError as error:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"the change cannot be saved: {error}") from None
         body = b"" if answer is None else msgspec.json.encode(answer, order="sorted")
@@ -290,8 +311,10 @@ def _entry_of(given: EntryBody) -> Entry:
         raise _bad(str(error)) from None
 
 
-def _told_user(account: Account) -> dict[str, str]:
-    return {
+def _told_user(account: Account, with_secret: bool) -> dict[str, str]:
+    """with_secret: with the newest one, as the password of Java's UserInfo."""
+    secret = {"password": account.secrets[0]} if with_secret and account.secrets else {}
+    return secret | {
         "userStatus": "enable" if account.is_enabled else "disable",
         "userType": "Super" if account.is_super else "Normal",
         "username": account.name,

@@ -14,9 +14,9 @@ the reports and their facts are in.
 """
 
 from .archive import BackupError, Damaged
-from .making import Made, Spared, make_backup
+from .making import LogEnd, Made, Spared, make_backup
 from .manifest import Manifest
 from .restoring import check_backup, read_manifest, restore_backup
 
-__all__ = ["BackupError", "Damaged", "Made", "Manifest", "Spared", "check_backup", "make_backup", "read_manifest",
-           "restore_backup"]  # fmt: skip
+__all__ = ["BackupError", "Damaged", "LogEnd", "Made", "Manifest", "Spared", "check_backup", "make_backup",
+           "read_manifest", "restore_backup"]  # fmt: skip

@@ -11,7 +11,7 @@ import sqlite3
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
@@ -64,6 +64,19 @@ class Spared(NamedTuple):
         return cls(full_share(options), room_bytes)
 
 
+class LogEnd(NamedTuple):
+    """The end of a log, and how its files are kept meanwhile.
+
+    at: called once the progress files are copied; returns the published end. keeping: called with a function that
+    returns the offset from which on the log is still needed; returns a context manager that keeps the cleaner from it.
+    Without it every file of the log is opened first, and stays readable when it is deleted. spared: for a running
+    broker, which would delete messages before their time, and then refuse sends, if the backup filled its disk."""
+
+    at: Callable[[], int]
+    keeping: Callable[[Callable[[], int]], AbstractContextManager[object]] | None = None
+    spared: Spared | None = None
+
+
 class LogFile(NamedTuple):
     name: str
     path: Path
@@ -78,26 +91,19 @@ def make_backup(
     own_dir: Path,
     *,
     version: str,
-    log_end: Callable[[], int],
-    keeping: Callable[[Callable[[], int]], object] | None = None,
-    spared: Spared | None = None,
+    log_end: LogEnd,
     step: Callable[[int, int], None] = lambda _done, _total: None,
 ) -> Made:
     """Make a backup. Raises BackupError, and what `step` raises; nothing is left of it then.
 
-    log_end: called once the progress files are copied; returns the published end. keeping: called with a function that
-    returns the offset from which on the log is still needed; returns a context manager that keeps the cleaner from it.
-    Without it every file of the log is opened first, and stays readable when it is deleted. spared: for a running
-    broker, which would delete messages before their time, and then refuse sends, if the backup filled its disk. step:
-    called with (bytes done, bytes in all) after each MiB.
+    step: called with (bytes done, bytes in all) after each MiB.
     """
     try:
         with ExitStack() as stack:
             sink = sink_for(target)
             try:
-                manifest = sealed(
-                    _make(sink, store_dir, own_dir, version, log_end, keeping, spared, step, target, stack)
-                )
+                data = _DataDirectory(store_dir, own_dir)
+                manifest = sealed(_make(sink, data, version, log_end, step, target, stack))
                 sink.finish(encode(manifest))
             except BaseException:
                 sink.give_up()
@@ -109,22 +115,26 @@ def make_backup(
         raise BackupError(f"A database of the console cannot be copied: {error}.") from None
 
 
+class _DataDirectory(NamedTuple):
+    store: Path
+    own: Path
+
+
 def _make(
     sink: Sink,
-    store_dir: Path,
-    own_dir: Path,
+    data: _DataDirectory,
     version: str,
-    log_end: Callable[[], int],
-    keeping: Callable[[Callable[[], int]], object] | None,
-    spared: Spared | None,
+    log_end: LogEnd,
     step: Callable[[int, int], None],
     target: Path,
     stack: ExitStack,
 ) -> Manifest:
+    store_dir, own_dir = data
+    spared = log_end.spared
     needed_from = [0]
-    if keeping is not None:
-        stack.enter_context(keeping(lambda: needed_from[0]))  # type: ignore[arg-type]
-    handles = {} if keeping is not None else _open_all(store_dir / "commitlog", stack)
+    if log_end.keeping is not None:
+        stack.enter_context(log_end.keeping(lambda: needed_from[0]))
+    handles = {} if log_end.keeping is not None else _open_all(store_dir / "commitlog", stack)
     small = dict(_small_files(store_dir, own_dir))
     expected = sum(_size(path) for path in small.values()) + _log_bytes(store_dir / "commitlog")
     _check_room(target, expected)
@@ -152,7 +162,7 @@ def _make(
     entries += _copy_timers(sink, own_dir / "timers", count)
     for name in sorted(set(before) - set(timers), key=lambda name: (_rank(name), name)):
         copy(name, small[name])
-    end = log_end()
+    end = log_end.at()
     files = _log_files(store_dir / "commitlog", end)
     begin = files[0].start if files else end
     small = dict(_small_files(store_dir, own_dir))  # by now a table that was never changed may have its first file

@@ -123,7 +123,7 @@ class _Restored:
         with self._file:
             if self._entry.full_bytes > self._entry.bytes:
                 os.ftruncate(self._file.fileno(), self._entry.full_bytes)
-            os.fsync(self._file.fileno())
+            file_sync.sync_file(self._file.fileno())
 
 
 def _through(path: Path, take: Callable[[Entry], _Restored | None], step: Step) -> Manifest:

@@ -10,37 +10,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .protobuf_types import (
-    BOOL,
-    BYTES,
-    DOUBLE,
-    ENUM,
-    FIXED32,
-    FIXED64,
-    FLOAT,
-    GROUP,
-    INT32,
-    INT64,
-    MESSAGE,
-    SFIXED32,
-    SFIXED64,
-    SINT32,
-    SINT64,
-    STRING,
-    UINT32,
-    UINT64,
-    Field,
-    Message,
-    Types,
-)
+from .protobuf_types import ENUM, GROUP, MESSAGE, SCALARS, Field, Message, Types
 from .work import BadSchema
 
-_SCALARS = {
-    "double": DOUBLE, "float": FLOAT, "int64": INT64, "uint64": UINT64, "int32": INT32, "fixed64": FIXED64,
-    "fixed32": FIXED32, "bool": BOOL, "string": STRING, "bytes": BYTES, "uint32": UINT32, "sfixed32": SFIXED32,
-    "sfixed64": SFIXED64, "sint32": SINT32, "sint64": SINT64,
-}  # fmt: skip
-_KEYS = frozenset(_SCALARS) - {"double", "float", "bytes"}
+_KEYS = frozenset(SCALARS) - {"double", "float", "bytes"}
 #: The declarations of the files of google/protobuf that messages use.
 _KNOWN = {
     "timestamp": "message Timestamp { int64 seconds = 1; int32 nanos = 2; }",
@@ -203,7 +176,7 @@ class ProtoText:
         number = self._number()
         self._options()
         self._want(";")
-        self._add(message, number, Field(name, _SCALARS.get(kind, 0), repeated, kind), space)
+        self._add(message, number, Field(name, SCALARS.get(kind, 0), repeated, kind), space)
 
     def _map(self, space: str, message: Message, depth: int) -> None:
         self.types.count()
@@ -222,8 +195,8 @@ class ProtoText:
         full = f"{_joined(space, name)}.Entry"
         entry = self.types.declare(full, depth + 1)
         entry.is_entry = True
-        entry.add(1, Field("key", _SCALARS[key], False, ""))
-        self._add(entry, 2, Field("value", _SCALARS.get(value, 0), False, value), space)
+        entry.add(1, Field("key", SCALARS[key], False, ""))
+        self._add(entry, 2, Field("value", SCALARS.get(value, 0), False, value), space)
         message.add(number, Field(name, MESSAGE, True, full))
 
     def _add(self, message: Message, number: int, field: Field, scope: str) -> None:

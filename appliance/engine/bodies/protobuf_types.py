@@ -10,6 +10,12 @@ from .work import NAME_CHARS, NAME_PARTS, SCHEMA_DEPTH, SCHEMA_PARTS, BadSchema
 # FieldDescriptorProto.Type.
 (DOUBLE, FLOAT, INT64, UINT64, INT32, FIXED64, FIXED32, BOOL, STRING, GROUP, MESSAGE, BYTES,
  UINT32, ENUM, SFIXED32, SFIXED64, SINT32, SINT64) = range(1, 19)  # fmt: skip
+#: The types that are no types of their own, as a .proto file names them.
+SCALARS = {
+    "double": DOUBLE, "float": FLOAT, "int64": INT64, "uint64": UINT64, "int32": INT32, "fixed64": FIXED64,
+    "fixed32": FIXED32, "bool": BOOL, "string": STRING, "bytes": BYTES, "uint32": UINT32, "sfixed32": SFIXED32,
+    "sfixed64": SFIXED64, "sint32": SINT32, "sint64": SINT64,
+}  # fmt: skip
 MOST_NUMBER = (1 << 29) - 1
 
 

@@ -22,25 +22,29 @@ def fields_of(data: Data, work: Work | None = None) -> Iterator[tuple[int, int, 
         number, wire = tag >> 3, tag & 7
         if not 1 <= number <= MOST_NUMBER:
             raise Unfit(f"there is no field {number}, at byte {at}")
-        begin = at
         if wire == WIRE_VARINT:
             value, at = varint(data, at)
             yield number, wire, value
-            continue
-        if wire == WIRE_GROUP:
+        elif wire == WIRE_GROUP:
+            begin = at
             inner, at = _group(data, at, number, work)
             yield number, wire, data[begin:inner]
-            continue
-        if wire == WIRE_LENGTH:
-            size, begin = varint(data, at)
-        elif wire in (WIRE_FIXED64, WIRE_FIXED32):
-            size = 8 if wire == WIRE_FIXED64 else 4
         else:
-            raise Unfit(f"byte {at - 1} begins no field")
-        at = begin + size
-        if at > len(data):
-            raise Unfit(f"it ends too early, at byte {len(data)}")
-        yield number, wire, data[begin:at]
+            begin, at = _bytes(data, at, wire, at - 1)
+            yield number, wire, data[begin:at]
+
+
+def _bytes(data: Data, at: int, wire: int, tag_at: int) -> tuple[int, int]:
+    """Return (begin, end) of the bytes of a value that is no number and no group."""
+    if wire == WIRE_LENGTH:
+        size, at = varint(data, at)
+    elif wire in (WIRE_FIXED64, WIRE_FIXED32):
+        size = 8 if wire == WIRE_FIXED64 else 4
+    else:
+        raise Unfit(f"byte {tag_at} begins no field")
+    if at + size > len(data):
+        raise Unfit(f"it ends too early, at byte {len(data)}")
+    return at, at + size
 
 
 def _group(data: Data, at: int, number: int, work: Work | None) -> tuple[int, int]:
@@ -61,15 +65,8 @@ def _group(data: Data, at: int, number: int, work: Work | None) -> tuple[int, in
                 raise Unfit("a group in it has another end")
             if not opened:
                 return before, at
-        elif wire == WIRE_LENGTH:
-            size, at = varint(data, at)
-            at += size
-        elif wire in (WIRE_FIXED64, WIRE_FIXED32):
-            at += 8 if wire == WIRE_FIXED64 else 4
         else:
-            raise Unfit(f"byte {before} begins no field")
-        if at > len(data):
-            raise Unfit(f"it ends too early, at byte {len(data)}")
+            _, at = _bytes(data, at, wire, before)
 
 
 def varint(data: Data, at: int) -> tuple[int, int]:

@@ -113,14 +113,18 @@ class ConfigTable(SavedTable, TableState, Generic[T]):
         """Return a copy of the entries, made in one call."""
         return list(self._configs.values())
 
-    def encode_table(self) -> bytearray:
-        """Return the table as answers carry it, `{"name":{...},...}`: compact, with every field."""
+    def encode_table(self, shown: Callable[[str], bool] | None = None) -> bytearray:
+        """Return the table as answers carry it, `{"name":{...},...}`: compact, with every field. shown: tells the names
+        that are in it; None: all."""
         encode = msgspec.json.encode
         text = bytearray(b"{")
         for config in self.all():
+            name = self._name_of(config)
+            if shown is not None and not shown(name):
+                continue
             if len(text) > 1:
                 text += b","
-            text += encode(self._name_of(config)) + b":" + encode(config)
+            text += encode(name) + b":" + encode(config)
         text += b"}"
         return text
 

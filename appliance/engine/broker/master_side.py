@@ -22,15 +22,7 @@ def master_side(
     guard: Guard,
 ) -> ReplicationServer:
     """Return the server for the slaves that connect to this socket."""
-    server = ReplicationServer(
-        sock,
-        parse_networks(config.ha_slave_addresses),
-        store,
-        link_settings(config),
-        replicated,
-        clock,
-        guard=guard,
-    )
+    server = ReplicationServer(sock, store, link_settings(config), replicated, clock, guard=guard)
     store.on_kept = server.log_grew
     return server
 
@@ -43,4 +35,5 @@ def link_settings(config: StoreConfig) -> LinkSettings:
         bytes_per_s=config.max_ha_transfer_bytes_per_s if config.ha_flow_control_enable else 0,
         from_last_file=config.sync_from_last_file,
         late_s=config.ha_max_ack_delay_ms / 1000,
+        allowed=parse_networks(config.ha_slave_addresses),
     )

@@ -56,11 +56,10 @@ class SlaveSide:
         self._own_address = registration.address
         self.follower = Follower(
             store,
-            loop.call_soon,
+            loop,
             self.master,
             registration.register_all,
             CopySettings(config.ha_send_heartbeat_interval_ms / 1000, config.ha_housekeeping_interval_ms / 1000),
-            loop.clock,
             ties.greeting,
             ties.guard,
         )

@@ -20,7 +20,7 @@ from ..broker.master_side import link_settings
 from ..broker.member_side import LeadersTables, LeadersTopics
 from ..broker.promotion import settle_side_state
 from ..broker.role import NO_TIES, Kind, Role
-from ..config import EngineConfig, parse_networks
+from ..config import EngineConfig
 from ..errors import RocketBoxError
 from ..loop_calls import run_on_loop
 from ..remoting.event_loop import Timer
@@ -383,7 +383,6 @@ class OwnBrokers:
         )
         server = ReplicationServer(
             self._ha_socket.dup(),
-            parse_networks(config.ha_slave_addresses),
             store,
             link_settings(config),
             None,

@@ -53,6 +53,15 @@ class Tail(NamedTuple):
             disk.close(fd)
 
 
+class Cut(NamedTuple):
+    """A part of the log to cut off, from one physical offset to another. epoch: the newest one in it."""
+
+    epoch: int
+    begin: int
+    end: int
+    segment_bytes: int
+
+
 class Kept(NamedTuple):
     """Content of a .json. records: number of whole ones. topics: name -> messages. own_epochs, leaders_epochs: (epoch,
     start) pairs as the two had them. leader: uuid."""
@@ -98,16 +107,14 @@ def keep(
     raw: RawLog,
     disk: Disk,
     directory: Path,
-    epoch: int,
-    begin: int,
-    end: int,
-    segment_bytes: int,
+    cut: Cut,
     facts: dict[str, Any],
 ) -> Path:
-    """Copy [begin, end) of the log; return the path of the .log, durable. Raises OSError.
+    """Copy the part of the log that will be cut off; return the path of the .log, durable. Raises OSError.
 
     facts: further fields of the .json. Bytes that were kept before are not kept twice.
     """
+    epoch, begin, end, segment_bytes = cut
     disk.make_directory(directory)
     stem = f"diverged-{epoch}-{begin:020d}-{end:020d}"
     temporary = directory / f"{stem}.tmp"
@@ -149,20 +156,19 @@ def keep(
 def _copy(raw: RawLog, disk: Disk, path: Path, begin: int, end: int) -> int:
     """Copy [begin, end) of the log to a file; return the CRC-32 of the bytes."""
     checksum = 0
-    fd = disk.open(path, create=True)
-    try:
-        disk.truncate(fd, 0)
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal checksum
         offset = begin
         while offset < end:
             data = raw.read(offset, min(PIECE_BYTES, end - offset))
             if not data:
                 raise OSError(0, f"the log cannot be read at {offset}")
-            disk.write_all(fd, data, offset - begin)
             checksum = crc32(data, checksum)
+            yield data
             offset += len(data)
-        disk.fsync(fd)
-    finally:
-        disk.close(fd)
+
+    disk.write_new(path, pieces())
     return checksum
 
 

@@ -31,7 +31,7 @@ from ..store.settings import StoreSettings
 from ..store.tail_cut import cut_tail
 from .member_files import MemberFiles
 from .progress_cut import ProgressCut
-from .quarantine import Tail, keep
+from .quarantine import Cut, Tail, keep
 from .set_state import EpochStart
 
 logger = logging.getLogger(__name__)
@@ -139,8 +139,8 @@ class StoreCut:
                     "cut_ms": self._now_ms(),
                 }
                 epoch = max((one.epoch for one in own if one.start < end), default=0)
-                size = self._settings.segment_bytes
-                copy = keep(store.raw, self._disk, self._paths.quarantine, epoch, point, end, size, facts).name
+                cut = Cut(epoch, point, end, self._settings.segment_bytes)
+                copy = keep(store.raw, self._disk, self._paths.quarantine, cut, facts).name
             position = store.trusted_position()
             self._note(
                 {

@@ -68,6 +68,10 @@ class Caller(Protocol):
         """Refuse with code 16 unless the caller may do one of the actions (`access.policies`) on the topic. For
         handlers that learn only from a record which topic is meant. Any thread."""
 
+    def seen(self, kind: str) -> Callable[[str], bool] | None:
+        """Return what tells whether a name of this kind, "Topic" or "Group", is shown to the caller; None if all are.
+        For handlers that answer with a whole table. Any thread."""
+
     def passes(self, request: RemotingCommand, conn: Any, size: int, proceed: Callable[[], None]) -> bool:
         """True if a request, in a frame of `size` bytes, is within the caller's quotas. Otherwise `proceed` is called
         when it is, or the request is refused. On the I/O thread."""

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..clock import Clock
 from ..errors import CorruptFile, FrameError, RemotingError, StoreBroken
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
@@ -25,6 +24,7 @@ from .roles import NO_GUARD, Guard
 from .wake_pipe import WakePipe
 
 if TYPE_CHECKING:
+    from ..remoting.event_loop import EventLoop
     from .shared_secret import Greeting
 
 logger = logging.getLogger(__name__)
@@ -65,17 +65,16 @@ class Follower(ServiceThread):
     def __init__(
         self,
         store: MessageStore,
-        call_soon: Callable[[Callable[[], None]], None],
+        loop: EventLoop,
         master: Callable[[], Master | None],
         find_master: Callable[[], None],
         settings: CopySettings,
-        clock: Clock,
         greeting: Callable[[], Greeting | None] = lambda: None,
         guard: Guard = NO_GUARD,
     ) -> None:
         """master: returns its addresses as known now, None if unknown. find_master: has name servers queried again.
         greeting: makes the proof of this slave for a client."""
-        super().__init__("follow-master", clock)
+        super().__init__("follow-master", loop.clock)
         # Constant after construction.
         self._store = store
         self._master = master
@@ -84,7 +83,7 @@ class Follower(ServiceThread):
         self._greeting = greeting
         self._guard = guard
         self._wake = WakePipe()
-        self._home = Home(store, call_soon, self._wake, lambda: self.stopped, clock, guard, set())
+        self._home = Home(store, loop.call_soon, self._wake, lambda: self.stopped, loop.clock, guard, set())
         #: (master's address, code, fields) -> answer; a seam for tests.
         self.ask: Callable[[str, int, dict[str, str]], RemotingCommand] = self._ask
         # Written by this thread, read by anyone.

@@ -34,8 +34,6 @@ _LOOK_MS = 200
 #: Shortest time between two log lines about connections that were turned away.
 _LOG_S = 60.0
 
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
 
 class ReplicationServer(ServiceThread):
     """The thread `replication-listen`. Owns: the listening socket. Woken by: it."""
@@ -43,7 +41,6 @@ class ReplicationServer(ServiceThread):
     def __init__(
         self,
         sock: socket.socket,
-        allowed: tuple[Network, ...],
         store: MessageStore,
         settings: LinkSettings,
         replicated: ReplicatedPosition | None,
@@ -56,7 +53,7 @@ class ReplicationServer(ServiceThread):
         super().__init__("replication-listen", clock)
         # Constant after construction.
         self._sock = sock
-        self._allowed = allowed
+        self._allowed = settings.allowed
         self._log = log = store.log
         self._sendable = store.kept
         self._settings = settings

@@ -28,6 +28,8 @@ from .roles import NO_GUARD, Guard
 from .wake_pipe import WakePipe
 
 if TYPE_CHECKING:
+    from ipaddress import IPv4Network, IPv6Network
+
     from .proving import Challenger
 
 logger = logging.getLogger(__name__)
@@ -44,9 +46,9 @@ _FRAMES_IN_A_ROW = 64
 
 
 class LinkSettings(NamedTuple):
-    """The settings of a link. bytes_per_s: 0 for no limit. from_last_file: an empty slave gets the log from the start
+    """The settings of links. bytes_per_s: 0 for no limit. from_last_file: an empty slave gets the log from the start
     of the last file, as from Apache's masters; else all of it. late_s: a member's acknowledgement that takes longer is
-    late; 0: none is."""
+    late; 0: none is. allowed: networks of slaves; empty: any."""
 
     heartbeat_s: float
     silence_s: float
@@ -54,6 +56,7 @@ class LinkSettings(NamedTuple):
     bytes_per_s: int
     from_last_file: bool
     late_s: float = 0.0
+    allowed: tuple[IPv4Network | IPv6Network, ...] = ()
 
 
 class LinkStatus(NamedTuple):

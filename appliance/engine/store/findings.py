@@ -10,6 +10,7 @@ import logging
 import threading
 
 from ..disk import Disk
+from ..journal_file import AppendedLines
 from ..named_tuple import NamedTuple
 from .paths import StorePaths
 
@@ -50,17 +51,14 @@ class Findings:
             known = self._load()
             if finding.kind in ("damage", "blocks") and any(finding[1:5] == other[1:5] for other in known):
                 return
-            self._disk.make_directory(self._directory)
             if len(known) >= 2 * KEPT:
                 self._rewrite(known[-KEPT:])
-            fd = self._disk.open(self._path, create=True)
+            file = AppendedLines("findings", self._path, self._disk)
             try:
                 # Begins with a line end, in case the last line is torn.
-                data = b"\n" + json.dumps(finding._asdict()).encode() + b"\n"
-                self._disk.write_all(fd, data, self._disk.size(fd))
-                self._disk.fsync(fd)
+                file.append(b"\n" + json.dumps(finding._asdict()).encode() + b"\n")
             finally:
-                self._disk.close(fd)
+                file.close()
             self._disk.sync_directory(self._directory)
 
     def all(self) -> list[Finding]:
@@ -70,13 +68,9 @@ class Findings:
 
     def _load(self) -> list[Finding]:
         try:
-            fd = self._disk.open(self._path, read_only=True)
+            raw = self._disk.read(self._path)
         except OSError:
             return []
-        try:
-            raw = self._disk.pread(fd, self._disk.size(fd), 0)
-        finally:
-            self._disk.close(fd)
         found = []
         for line in raw.splitlines():
             try:

@@ -76,13 +76,7 @@ class StoreFiles:
 
     def mark_running(self) -> None:
         """Write the abort file, so that a crash shows from now on. It holds the process id, as in 5.x."""
-        fd = self._disk.open(self._paths.abort, create=True)
-        try:
-            self._disk.truncate(fd, 0)
-            self._disk.write_all(fd, str(os.getpid()).encode(), 0)
-            self._disk.fsync(fd)
-        finally:
-            self._disk.close(fd)
+        self._disk.write_new(self._paths.abort, (str(os.getpid()).encode(),))
         for directory in (self._paths.root, self._paths.own):
             self._disk.sync_directory(directory)
             try:

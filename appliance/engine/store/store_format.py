@@ -36,12 +36,6 @@ def check_format(paths: StorePaths, disk: Disk) -> None:
 
 def write_format(paths: StorePaths, disk: Disk) -> None:
     """Write the format version, unless the file has it; durable with the directory's next sync."""
-    fd = disk.open(paths.own / NAME, create=True)
-    try:
-        line = b"rocketbox %d\n" % FORMAT
-        if disk.pread(fd, len(line) + 1, 0) != line:
-            disk.truncate(fd, 0)
-            disk.write_all(fd, line, 0)
-            disk.fsync(fd)
-    finally:
-        disk.close(fd)
+    line = b"rocketbox %d\n" % FORMAT
+    if disk.read_if_any(paths.own / NAME, len(line) + 1) != line:
+        disk.write_new(paths.own / NAME, (line,))

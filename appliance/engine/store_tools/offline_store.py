@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import struct
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
@@ -94,14 +95,8 @@ class OfflineLog:
 
     def segment_at(self, offset: int) -> LogFile | None:
         """Return the file that holds a physical offset; None in a gap."""
-        low, high = 0, len(self.segments)
-        while low < high:
-            middle = (low + high) // 2
-            if self.segments[middle].end <= offset:
-                low = middle + 1
-            else:
-                high = middle
-        return self.segments[low] if low < len(self.segments) and self.segments[low].start <= offset else None
+        at = bisect_right(self.segments, offset, key=lambda one: one.end)
+        return self.segments[at] if at < len(self.segments) and self.segments[at].start <= offset else None
 
 
 def _numbered(directory: Path, disk: Disk, odd: list[tuple[str, str]]) -> list[tuple[int, Path, int]]:

@@ -5,10 +5,9 @@ Read once, at the start. Source: RocketMQ 5.3.3 `TlsSystemConfig`, `TlsHelper`; 
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from ..config_file import parse_properties
 from ..errors import StartError
+from ..regular_file import open_regular
 
 _MOST_BYTES = 64 << 10
 #: Key of Apache's -> option of the same meaning.
@@ -30,7 +29,7 @@ def read_tls_properties(path: str) -> tuple[dict[str, str], list[str]]:
     """Return option -> value, and a sentence about each key that is not served. Raises StartError for a file that
     cannot be read."""
     try:
-        with Path(path).open("rb") as file:
+        with open_regular(path) as file:
             raw = file.read(_MOST_BYTES + 1)
     except OSError as error:
         raise StartError(f"tlsConfigFile={path} cannot be read: {error.strerror}.") from None

@@ -11,11 +11,14 @@ import time
 
 from ..errors import StartError
 from ..named_tuple import NamedTuple
+from ..regular_file import open_regular
 
 logger = logging.getLogger(__name__)
 
-#: Longest PEM file that is read for the fingerprint.
-_MOST_BYTES = 1 << 20
+#: Longest PEM file of a certificate or a key, and of authorities or their lists: OpenSSL reads a file to its end.
+_MOST_BYTES, _MOST_AUTHORITIES_BYTES = 1 << 20, 64 << 20
+#: Longest time for which sessions of a context are resumed where lists of revoked certificates count.
+_SESSIONS_S = 60.0
 #: X509_V_FLAGNO_CHECK_TIME of OpenSSL (x509_vfy.h), which Python has no name for.
 _NO_CHECK_TIME = 0x200000
 FIRST_CERTIFICATE = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
@@ -82,7 +85,8 @@ class Certificate:
         self._files = certificate_file, key_file
         self._clients = _CLIENT_AUTH[client_auth]
         self._client_ca_file, self._client_crl_file = client_ca_file, client_crl_file
-        # Owned by the thread that calls `look`; any thread may read the two.
+        # Owned by the thread that calls `look`; any thread may read the last two.
+        self._loaded_at = 0.0
         self._seen = self._stamps()
         #: The reason for which the files, as they are now, are not used; None if they are.
         self.failure: str | None = None
@@ -112,6 +116,7 @@ class Certificate:
         """
         stamps = self._stamps()
         if stamps == self._seen:
+            self._end_sessions()
             return False
         self._seen = stamps
         try:
@@ -123,13 +128,31 @@ class Certificate:
         self.failure = None
         return True
 
-    def _take(self) -> Pair:
-        """Raises ValueError."""
+    def _end_sessions(self) -> None:
+        """Make the context again, now and then, where lists of revoked certificates count: TLS 1.2 resumes the sessions
+        of a context without a look at the list, which may have run out since they began."""
+        if not self._client_crl_file or self.failure is not None:
+            return
+        if time.monotonic() - self._loaded_at < _SESSIONS_S:
+            return
+        try:
+            self.pair = self._load()
+        except ValueError as error:  # a file is being replaced: the next look takes it
+            logger.debug("tls: the context stays: %s", error)
+
+    def _load(self) -> Pair:
+        """Return the pair of files, with what is checked of clients. Raises ValueError."""
         pair = read_pair(*self._files)
         if self._clients != ssl.CERT_NONE:
             _check_clients(pair, self._clients, self._client_ca_file)
             if self._client_crl_file:
                 _check_revoked(pair.context, self._client_crl_file)
+        self._loaded_at = time.monotonic()
+        return pair
+
+    def _take(self) -> Pair:
+        """Raises ValueError."""
+        pair = self._load()
         if self._clients == ssl.CERT_REQUIRED or self._client_crl_file:
             self._check_own(pair.context)
         logger.info("tls: serving the certificate in %s, SHA-256 %s", self.file, pair.fingerprint)
@@ -232,7 +255,7 @@ def _load(certificate_file: str, key_file: str) -> tuple[ssl.SSLContext, bytes]:
 def _check_clients(pair: Pair, mode: ssl.VerifyMode, file: str) -> None:
     """Have clients' certificates checked; this broker's own is good as well. Raises ValueError."""
     context = pair.context
-    if FIRST_CERTIFICATE.search(_read("tlsClientCaFile", file)) is None:
+    if FIRST_CERTIFICATE.search(_read("tlsClientCaFile", file, _MOST_AUTHORITIES_BYTES)) is None:
         raise ValueError(f"tlsClientCaFile={file} has no certificate in PEM form")
     try:
         context.load_verify_locations(file)
@@ -249,9 +272,12 @@ def _check_clients(pair: Pair, mode: ssl.VerifyMode, file: str) -> None:
 def _check_revoked(context: ssl.SSLContext, file: str) -> None:
     """Have certificates refused that are on their authority's list, and those of an authority whose list is not in the
     file or has run out. Raises ValueError."""
-    if "-----BEGIN X509 CRL-----" not in _read("tlsClientCrlFile", file):
+    if "-----BEGIN X509 CRL-----" not in _read("tlsClientCrlFile", file, _MOST_AUTHORITIES_BYTES):
         raise ValueError(f"tlsClientCrlFile={file} has no list of revoked certificates in PEM form")
     authorities = context.cert_store_stats()["x509"]
+    # An authority that another one has signed is trusted as if it were a root, and the other one's list need not be
+    # here. Where there are roots only, certificates between them and clients' are looked up, too.
+    are_roots = all(one["subject"] == one["issuer"] for one in context.get_ca_certs())
     try:
         context.load_verify_locations(file)
     except (OSError, ValueError) as error:
@@ -261,7 +287,7 @@ def _check_revoked(context: ssl.SSLContext, file: str) -> None:
             f"tlsClientCrlFile={file} holds certificates, too, which would be taken for authorities: they belong in "
             "tlsClientCaFile"
         )
-    context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN if are_roots else ssl.VERIFY_CRL_CHECK_LEAF
 
 
 def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float | None]:
@@ -308,9 +334,13 @@ def _shake_hands(serving: ssl.SSLContext, checking: ssl.SSLContext, to_the_end: 
     return client
 
 
-def _read(name: str, path: str) -> str:
+def _read(name: str, path: str, most: int = _MOST_BYTES) -> str:
+    """Return a file's text. Raises ValueError if it cannot be read, or is longer."""
     try:
-        with open(path, "rb") as file:
-            return file.read(_MOST_BYTES).decode("ascii", "replace")
+        with open_regular(path) as file:
+            data = file.read(most + 1)
     except OSError as error:
         raise ValueError(f"{name}={path} cannot be read: {error.strerror}") from None
+    if len(data) > most:
+        raise ValueError(f"{name}={path} is longer than {most >> 20} MiB")
+    return data.decode("ascii", "replace")

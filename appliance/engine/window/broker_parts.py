@@ -30,13 +30,13 @@ from .health.broker_checks import BrokerChecks
 from .health.checks import Checks
 from .health.disk_room import DiskRoom
 from .health.lateness import Lateness
-from .health.needs import Needs
+from .health.needs import Needs, at_quota
 from .health.overview import OverviewView, Standing
 from .health.unread_deletion import UnreadDeletion
 from .options import Options
 from .process.system import SystemView
 from .replicas.replica_set import ReplicaSet
-from .replicas.views import ReplicationView
+from .replicas.views import AsMaster, ReplicationView
 from .sources import Sources
 from .transactions.stuck import StuckTransactions
 
@@ -138,10 +138,8 @@ class BrokerParts:
         self.replication = replication = ReplicationView(
             store,
             options,
-            broker.replication,
+            AsMaster(broker.replication, broker.replicated, broker.ha_address),
             broker.follower,
-            broker.replicated,
-            broker.ha_address,
             broker.role,
             replica_set,
         )
@@ -183,7 +181,8 @@ class BrokerParts:
         )
         self._lateness = lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
         unread = UnreadDeletion(sources, lateness, disk, options)
-        needs = Needs(sources, lateness, stuck, disk, options, replication, unread, users_at_quota)
+        others = (replication.of_set, stuck.findings, lambda: at_quota(users_at_quota()))
+        needs = Needs(sources, lateness, disk, options, unread, others)
         standing = Standing(lag, group_views, clients, checks, needs)
         self.live = live = LiveFrames(BrokerSource(figures, standing, disk), frames_before)
         sampler.after_sample.append(live.refresh)
@@ -319,15 +318,9 @@ class BrokerParts:
     def sender(self) -> TestSender:
         from .messages.sending import TestSender
 
+        broker = self._broker
         return TestSender(
-            self._topics,
-            self._broker.sending.appends,
-            lambda: self._broker.sending.properties.added,
-            self._store.store_host,
-            self._options,
-            self._broker.sending.levels,
-            self._broker.transactions.half_appends,
-            self._broker.sending.places,
+            self._topics, broker.sending, broker.transactions.half_appends, self._store.store_host, self._options
         )
 
     @first_asked
@@ -370,20 +363,8 @@ class BrokerParts:
     def transactions(self) -> TransactionViews:
         from .transactions.views import TransactionViews
 
-        transactions = self._broker.transactions
-        return TransactionViews(
-            self._store,
-            transactions.open_halves,
-            transactions.check,
-            partial(_producers, self._broker),
-            self._topics,
-            transactions.resolved,
-            transactions.acts.journal,
-            transactions.resume,
-            lambda: transactions.decisions.counts,
-            transactions.settings,
-            transactions.check.clock,
-        )
+        broker = self._broker
+        return TransactionViews(self._store, self._topics, broker.transactions, partial(_producers, broker))
 
     @first_asked
     def transaction_commands(self) -> TransactionCommands:

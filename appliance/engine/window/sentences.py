@@ -203,6 +203,10 @@ TEMPLATES: dict[str, str | Plural] = {
     "two_secrets": _("%(name)s has two secrets already. End the old one first."),
     "one_secret": _("%(name)s has only one secret, and that one stays."),
     "wrong_quota": _("%(quota)s is a whole number from 0, which is no limit, to %(most)d."),
+    "bad_secret": _("A secret has %(shortest)d to %(longest)d printable characters, and no blank at its ends."),
+    "example_secret": _("This secret stands in public examples: everyone knows it."),
+    "same_secret": _("This is the secret that the user has."),
+    "secret_unneeded": _("This act needs no secret."),
     "entry_refused": _("The entry is refused: %(reason)s."),
     "wire_user_hung_up": _("Connections on which %(name)s signed are closed; what they asked for is judged anew."),
     "resource_literal": _("Name one topic, group or cluster: Topic:orders, Group:billing, Cluster:DefaultCluster."),
@@ -212,6 +216,35 @@ TEMPLATES: dict[str, str | Plural] = {
     "decided_allow": _("The entry for %(resource)s decides: it allows."),
     "decided_deny": _("The entry for %(resource)s decides: it denies."),
     "decided_nothing": _("No entry fits, so it is refused."),
+    "import_none": _("This is no file with accounts of ACL 1.0, as plain_acl.yml (%(reason)s)."),
+    "import_stricter": _(
+        "ACL 1.0 leaves some requests unchecked, tracing among them. Start with accessControl=report, and look at what "
+        "would be refused."
+    ),
+    "import_global": _(
+        "globalWhiteRemoteAddresses is not taken over: requests from %(addresses)s needed no signature, and need one "
+        "here."
+    ),
+    "import_address": _(
+        "whiteRemoteAddress is not taken over: requests from %(address)s needed no signature, and need one here."
+    ),
+    "import_limited": _("It was kept to its own permissions, and is a Super user here: it may do everything."),
+    "import_permission": _(
+        "“%(text)s” in %(field)s is no permission. It is refused here, as by ACL 1.0; RocketMQ 5.3.3 makes an entry of "
+        "it that allows everything."
+    ),
+    "import_again": _(
+        "%(text)s is named twice in %(field)s. The last one counts, as in ACL 1.0; in RocketMQ 5.3.3 the one that "
+        "allows."
+    ),
+    "import_line": _("“%(text)s” in %(field)s is not taken over (%(reason)s)."),
+    "import_exists": _("There is a wire user of this name, which stays as it is."),
+    "import_refused": _("It is not taken over (%(reason)s)."),
+    "apache_same": _("RocketMQ 5.3.3 would say the same."),
+    "apache_allow": _("RocketMQ 5.3.3 would allow it, by the entry for %(resource)s."),
+    "apache_deny": _("RocketMQ 5.3.3 would refuse it, by the entry for %(resource)s."),
+    "apache_nothing": _("RocketMQ 5.3.3 would refuse it: no entry fits there."),
+    "apache_untold": _("What RocketMQ 5.3.3 would say is not known: too many entries fit."),
     # needs you
     "dead_letters": ngettext_lazy("%(group)s has %(count)d dead letter.", "%(group)s has %(count)d dead letters."),
     "dead_letters_expire": ngettext_lazy(

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 from ..errors import InvalidInput
+from .refusals import require_within
 from .sentences import say
 from .snapshots import Page
 
@@ -32,8 +33,7 @@ def sorted_by(rows: Iterable[T], sort: str, keys: dict[str, Callable[[T], Any]])
 
 def cut(rows: list[T], page: int, page_size: int) -> tuple[list[T], int, int, int]:
     """Return (rows of the page, page, pages, page size). A page beyond the last one becomes the last one."""
-    if not 1 <= page_size <= MAX_PAGE_SIZE:
-        raise InvalidInput("page_size", say("out_of_range", field="page_size", low=1, high=MAX_PAGE_SIZE))
+    require_within("page_size", page_size, 1, MAX_PAGE_SIZE)
     pages = max(1, -(-len(rows) // page_size))
     page = min(max(1, page), pages)
     return rows[(page - 1) * page_size : page * page_size], page, pages, page_size

@@ -8,7 +8,7 @@ from appliance.client.core.client_core import ClientCore
 from appliance.client.core.directory import Directory
 from appliance.client.core.figures import Rates, Window
 from appliance.client.core.inspection import read_offsets
-from appliance.client.core.push_group import Direct, PushGroup
+from appliance.client.core.push_group import Direct, Handling, PushGroup
 from appliance.client.core.requests import Subscription
 from appliance.client.errors import BadAnswer
 from appliance.client.message import MessageQueue
@@ -24,8 +24,8 @@ def core_with_group(dispatch=lambda task: None):
     clock, notes = SetClock(), []
     core = ClientCore(Directory(["ns:9876"], clock, 3.0), clock, "me", 3.0, notes.append, lambda: "stacks of mine")
     group = PushGroup(
-        "g", core.surroundings, begin="first", wake=lambda: None, cache=10, cache_bytes=1000, batch=1,
-        most_retries=16, handler_timeout=900.0, offsets=None, dispatch=dispatch,
+        "g", core.surroundings, begin="first", wake=lambda: None, handling=Handling(10, 1000, 1, 16, 900.0),
+        offsets=None, dispatch=dispatch,
     )  # fmt: skip
     group.subscriptions["T"] = Subscription("T")
     core.groups["g"] = group

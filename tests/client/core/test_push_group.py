@@ -10,7 +10,7 @@ from appliance.client.core.directory import Directory
 from appliance.client.core.group import Surroundings
 from appliance.client.core.handling import DEAD, DONE, Outcome, outcome_of
 from appliance.client.core.ordered_group import OrderedGroup
-from appliance.client.core.push_group import PushGroup
+from appliance.client.core.push_group import Handling, PushGroup
 from appliance.client.core.requests import Subscription
 from appliance.client.core.steps import Call, CallFailed, Sleep, Together
 from appliance.client.errors import RequestRefused, Retry, Suspend
@@ -94,24 +94,17 @@ class File:
 
 
 class Group:
-    def __init__(self, broker, make=PushGroup, offsets=None, **options):
+    def __init__(self, broker, make=PushGroup, offsets=None, begin="first", **bounds):
         self.clock = SetClock()
         self.broker = broker
         self.driver = Driver(broker, self.clock)
         self.notes, self.tickets = [], []
         directory = Directory(["ns:9876"], self.clock, 3.0)
-        given = {
-            "begin": "first",
-            "cache": 10,
-            "cache_bytes": 1000,
-            "batch": 1,
-            "most_retries": 16,
-            "handler_timeout": 900.0,
-        }
         client = Surroundings("me", directory, self.clock, 3.0, no_beat, self.notes.append)
         self.core = make(
-            "g", client, wake=lambda: None, offsets=offsets, dispatch=self.tickets.append, **given | options
-        )
+            "g", client, begin=begin, wake=lambda: None, handling=Handling(10, 1000, 1, 16, 900.0)._replace(**bounds),
+            offsets=offsets, dispatch=self.tickets.append,
+        )  # fmt: skip
         self.core.subscriptions["T"] = Subscription("T")
         self.driver.run(self.core.start())
 

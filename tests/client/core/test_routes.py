@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from appliance.client.core.rebalance import average, read_members
+from appliance.client import allocation
+from appliance.client.core.rebalance import read_members, share
 from appliance.client.core.records import read_messages
 from appliance.client.core.routes import read_route
 from appliance.client.errors import BadAnswer
@@ -63,14 +64,16 @@ def test_a_topic_to_be_made_has_four_queues_on_each_broker():
 def test_members_share_queues_as_javas_do(queues, members, shares):
     all_queues = [MessageQueue("T", "b", number) for number in range(queues)]
     ids = [f"c{number}" for number in range(members)]
-    assert [[one.queue_id for one in average(all_queues, reversed(ids), own)] for own in ids] == shares
-    assert not average(all_queues, ids, "no member")
+    assert [
+        [one.queue_id for one in share(allocation.average, all_queues, reversed(ids), own)] for own in ids
+    ] == shares
+    assert not share(allocation.average, all_queues, ids, "no member")
 
 
 def test_members_are_sorted_as_java_sorts_text():
     """By UTF-16 units: a sign beyond the basic plane comes before U+FFFF."""
     queues = [MessageQueue("T", "b", number) for number in range(2)]
-    assert average(queues, ["\uff41", "\U0001f600"], "\U0001f600") == queues[:1]
+    assert share(allocation.average, queues, ["\uff41", "\U0001f600"], "\U0001f600") == queues[:1]
 
 
 def damaged(data, body):

@@ -4,7 +4,7 @@ import pytest
 
 from appliance.client.core import requests
 from appliance.client.core.directory import Directory
-from appliance.client.core.selection import Faults, queue_of_shard
+from appliance.client.core.selection import Faults, NoFaults, RoundRobin, queue_of_shard
 from appliance.client.core.send_plan import Envelope, Sending
 from appliance.client.core.steps import Call, CallFailed
 from appliance.client.errors import (
@@ -44,7 +44,7 @@ class Cluster:
         return self.sends.pop(0)
 
 
-def send(cluster, timeout=3.0, retries=2, **where):
+def send(cluster, timeout=3.0, retries=2, accept_unconfirmed=False, **where):
     clock = SetClock()
     directory = Directory(["ns:9876"], clock, 3.0)
     driver = Driver(cluster, clock)
@@ -54,7 +54,7 @@ def send(cluster, timeout=3.0, retries=2, **where):
         if not isinstance(outcome, CallFailed):
             directory.versions[address] = outcome.version
 
-    sending = Sending(directory, clock, Faults(), 0, retries, beat)
+    sending = Sending(directory, clock, Faults(), 0, retries, beat, accept_unconfirmed)
     envelope = Envelope("g", "T", b"x", "UNIQ_KEY\x01K\x02", 0, "K", **where)
     cluster.driver, cluster.clock, cluster.directory = driver, clock, directory
     return driver.run(sending.send(envelope, clock.now + timeout))
@@ -213,3 +213,21 @@ def test_a_broker_that_does_not_say_its_version_gets_no_time_of_delivery():
         send(cluster, since=413)
     assert not raised.value.maybe_stored
     assert cluster.sent_to == []
+
+
+@pytest.mark.parametrize("code", [10, 11, 12])
+def test_what_is_stored_and_not_safe_may_be_accepted_and_says_so(code):
+    result = send(Cluster([answer(code, **STORED)]), accept_unconfirmed=True)
+    assert result.queue_offset == 7
+    assert result.unconfirmed
+    assert send(Cluster([answer(**STORED)]), accept_unconfirmed=True).unconfirmed is None
+
+
+def test_a_broker_that_failed_takes_its_turn_if_none_is_to_be_avoided():
+    clock = SetClock()
+    queues = [MessageQueue("T", name, 0) for name in "ab"]
+    for faults, taken in ((Faults(), "bb"), (NoFaults(), "ab")):
+        in_turn = RoundRobin(0)
+        faults.failed("a", clock.now)
+        faults.answered("a", 20.0, clock.now)
+        assert "".join(in_turn.choose(queues, faults, clock.now, None).broker_name for _ in "12") == taken

@@ -162,4 +162,4 @@ def test_the_page_draws_the_trends_without_pictures(broker, people):
 def test_a_damaged_digest_is_told_to_nobody(told, caplog):
     (records.directory() / "days" / DAY / "digest.json").write_text('{"report": "digest"}')
     assert tell(DAY) == 0
-    assert "cannot be told" in caplog.text
+    assert "cannot be sent" in caplog.text

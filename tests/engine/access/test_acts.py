@@ -192,8 +192,8 @@ def test_the_explanation_agrees_with_the_gate():
         asked = chance.choice(["Topic", "Group"]), "orders", frozenset([chance.choice(ACTIONS[:-1])])
         found = policies.explain(*asked, HERE)
         decides = [judged.entry for judged in found if judged.why == DECIDES]
-        entry = policies.decide(*asked, HERE).entry
-        assert decides == ([] if entry is None else [entry])
+        verdict = policies.decide(*asked, HERE)
+        assert decides == ([] if verdict.entry is None else [verdict.entry])
         seen |= {judged.why for judged in found}
     assert seen == {DECIDES, OUTRANKED, OTHER_ACTIONS, OTHER_ADDRESS}
 

@@ -12,6 +12,7 @@ from appliance.engine.access.book import Book, BookRefusal
 from appliance.engine.access.policies import checked_entry
 from appliance.engine.access.sealing import sealer_of
 from appliance.engine.config import Secret
+from appliance.engine.crc_lines import line_of
 from appliance.engine.errors import RefusedRequest, StartError
 from tests.support.engine import RunningEngine
 
@@ -87,6 +88,26 @@ def test_damage_in_the_middle_refuses_the_start_since_it_may_have_taken_a_right_
         path.write_bytes(damaged)
         with pytest.raises(StartError, match="damaged"):
             book_of(path)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"expires": 5},
+        {"quotas": {"topics": 5}},
+        {"custom": [{"resource": "Topic:a", "actions": ["Pub"], "until": 5}]},
+    ],
+)
+def test_a_line_of_a_newer_version_refuses_the_start_and_stays(path, said):
+    """Left out of an account, it would be lost with the next change, and might have taken a right away."""
+    filled(path).close()
+    line = {"name": "later", "secrets": [SECRET]} | said
+    with path.open("ab") as file:
+        file.write(line_of(json.dumps(line).encode()))
+    whole = path.read_bytes()
+    with pytest.raises(StartError, match="written by a newer version"):
+        book_of(path)
+    assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize(

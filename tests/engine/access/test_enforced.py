@@ -19,7 +19,9 @@ from appliance.engine.protocol.message_id import encode_offset_id
 from appliance.engine.protocol.request_kinds import BROKER, KINDS
 from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from appliance.engine.window.window import Window
+from appliance.engine.wire_act import WireAct
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields
+from tests.support.tls import client_context, make_pair
 from tests.support.waiting import wait_for
 
 ROOT = ("root", "the first one's secret")
@@ -99,6 +101,12 @@ def site(start) -> Site:
     return start()
 
 
+def given_acts(site: Site) -> list[WireAct]:
+    """Return the entries of the audit log about secrets that were given."""
+    _, acts = site.running.engine.wire_audit.after("", 0)
+    return [act for act in acts if act.action == "wire-user.give"]
+
+
 def send(peer: Peer, topic: str, body: bytes = b"x", **fields: Any) -> RemotingCommand:
     return peer.ask(CODE.SEND_MESSAGE_V2, send_fields(topic, **fields), body)
 
@@ -151,6 +159,8 @@ def test_no_code_of_any_port_is_done_for_who_does_not_sign_or_may_nothing(site, 
                     continue  # without a group they need no right
                 if code in (CODE.VIEW_MESSAGE_BY_ID, CODE.END_TRANSACTION) and isinstance(peer, SignedPeer):
                     continue  # checked when the record is read, below
+                if code in (CODE.GET_ALL_TOPIC_CONFIG, CODE.GET_ALL_SUBSCRIPTIONGROUP_CONFIG) and peer != strangers[0]:
+                    continue  # empty tables, below
                 # Names that do not exist, so what is let through by mistake finds something to do.
                 fields = dict.fromkeys(
                     ("topic", "b", "group", "consumerGroup", "groupName", "srcGroup", "destGroup", "producerGroup"), "x"
@@ -507,6 +517,136 @@ def test_mqadmins_requests_and_their_odd_cases(site):
     assert ask(CODE.AUTH_CREATE_ACL, {"subject": "ann"}, b"{}").code == 29
     assert ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann"}).code == 0
     assert ask(CODE.AUTH_GET_ACL, {"subject": "User:ann"}).body == b""
+
+
+def test_secrets_leave_only_by_the_option_for_a_super_user_over_tls_or_on_this_machine(start, tmp_path):
+    certificate, key = make_pair(tmp_path)
+    tls = {"tls_mode": "permissive", "tls_cert_file": str(certificate), "tls_key_file": str(key)}
+    site = start(auth_give_secrets=True, proxy_protocol_from="127.0.0.2", **tls)
+    site.make(ANN, "Topic:Orders Pub")
+    host, _, port = site.address.rpartition(":")
+
+    def far(user: tuple[str, str], header: bytes, over_tls: bool = False) -> Peer:
+        peer = site.peer(user)
+        peer.sock.close()
+        peer.sock = socket.create_connection((host, int(port)), 60, source_address=("127.0.0.2", 0))
+        peer.sock.sendall(header)
+        if over_tls:
+            peer.sock = client_context().wrap_socket(peer.sock)
+        return peer
+
+    def passwords(peer: Peer) -> list[str | None]:
+        one = peer.ask(CODE.AUTH_GET_USER, {"username": ANN[0]})
+        listed = peer.ask(CODE.AUTH_LIST_USER)
+        if one.code:
+            assert (one.code, one.body, listed.code, listed.body) == (16, b"", 16, b"")
+            return []
+        return [told.get("password") for told in (json.loads(one.body), *json.loads(listed.body))]
+
+    given, kept = [ANN[1], ANN[1], ROOT[1]], [None, None, None]
+    header = b"PROXY TCP4 10.7.0.1 10.0.0.1 1 2\r\n"
+    assert passwords(site.root) == given
+    assert passwords(far(ROOT, header)) == kept
+    assert passwords(far(ROOT, b"PROXY TCP4 127.0.0.1 10.0.0.1 1 2\r\n")) == kept
+    assert passwords(far(ROOT, header, over_tls=True)) == given
+    assert passwords(site.peer(ANN)) == passwords(far(ANN, header, over_tls=True)) == []
+    wait_for(lambda: len(given_acts(site)) == 4, "four entries of the audit log")
+    acts = given_acts(site)
+    assert [(act.host, act.target, act.after) for act in acts] == [
+        (address, target, {"byUser": "root"}) for address in ("127.0.0.1", "10.7.0.1") for target in ("ann", "*")
+    ]
+    site.stop()
+    assert passwords(start(**tls).peer(ROOT)) == kept
+
+
+def test_a_user_that_was_read_is_made_elsewhere_as_copy_user_does_it(start):
+    site = start(auth_give_secrets=True)
+    site.make(ANN)
+    told = site.root.ask(CODE.AUTH_GET_USER, {"username": ANN[0]}).body
+    assert site.root.ask(CODE.AUTH_DELETE_USER, {"username": ANN[0]}).code == 0
+    assert site.root.ask(CODE.AUTH_CREATE_USER, {"username": ANN[0]}, told).code == 0
+    assert site.allow(ANN[0], "Topic:Orders Pub").code == 0
+    assert send(site.peer(ANN), "Orders").code == 0
+
+
+def test_whole_tables_show_a_user_what_it_may_see(site):
+    ann = site.make(
+        ANN, "Topic:Orders* Get", "Topic:Orders-closed Get Deny", "Group:readers Get,Sub", "Topic:Bills Pub"
+    )
+    bob = site.make(BOB, "Cluster:* Get")
+    for topic in ("Orders-eu", "Orders-closed", "Bills", "%RETRY%readers", "%RETRY%others"):
+        fields = {"topic": topic, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+        assert site.root.ask(CODE.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+    for group in ("readers", "others"):
+        body = json.dumps({"groupName": group}).encode()
+        assert site.root.ask(CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
+
+    def tables(peer: Peer) -> list[set[str]]:
+        answers = [
+            json.loads(peer.ask(code).body)[field]
+            for code, field in (
+                (CODE.GET_ALL_TOPIC_CONFIG, "topicConfigTable"),
+                (CODE.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "subscriptionGroupTable"),
+            )
+        ]
+        return [set(answer) for answer in answers]
+
+    assert tables(ann) == [{"Orders-eu", "%RETRY%readers"}, {"readers"}]
+    assert tables(bob) == tables(site.root)
+    assert tables(bob)[0] > {"Orders-eu", "Orders-closed", "Bills", "TBW102"}
+    assert {"readers", "others"} < tables(bob)[1]
+    assert tables(site.make(("nil", "nil's own secret"))) == [set(), set()]
+    assert [site.peer().ask(code).code for code in (21, 201)] == [16, 16]
+
+
+def test_report_mode_leaves_nothing_out_and_notes_the_right_that_is_missing(start):
+    site = start(access_control="report")
+    ann = site.make(ANN, "Topic:Orders Get")
+    assert "TBW102" in json.loads(ann.ask(CODE.GET_ALL_TOPIC_CONFIG).body)["topicConfigTable"]
+    rows = site.running.window.users.refusals().rows
+    assert [(row.user, row.resource, row.actions) for row in rows] == [("ann", "Cluster:DefaultCluster", ("Get",))]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_the_topic_that_is_judged_is_the_one_that_is_served(site, codec):
+    ann = site.make(ANN, "Topic:Mine Pub,Sub", "Group:mine Sub")
+    for topic in ("Mine", "Theirs"):
+        assert send(site.root, topic).code == 0
+
+    def end(topic: str) -> int:
+        return int(site.root.ask(CODE.GET_MAX_OFFSET, {"topic": topic, "queueId": 0}).ext_fields["offset"])
+
+    short = send_fields("Mine")
+    long = {"producerGroup": "p", "defaultTopic": "TBW102", "defaultTopicQueueNums": 4, "queueId": 0, "sysFlag": 0}
+    long |= {"bornTimestamp": 0, "flag": 0, "properties": "", "reconsumeTimes": 0, "unitMode": "false"}
+    sends = {310: (short, "b", "topic"), 320: (short, "b", "topic"), 325: (short, "b", "topic")}
+    sends |= {10: (long, "topic", "b"), 324: (long, "topic", "b")}
+    for code, (fields, named, other) in sends.items():
+        unnamed = {name: value for name, value in fields.items() if name != named}
+        for given in ({named: "Theirs", other: "Mine"}, {}, {other: "Mine"}, {named: ""}):
+            assert ann.ask(code, unnamed | given, b"x", codec=codec).code == 16, (code, given)
+        assert ann.ask(code, unnamed | {named: "Mine", other: "Theirs"}, b"x", codec=codec).code != 16
+        ann.send(code, unnamed | {named: "Theirs"}, b"x", flag=2, codec=codec)
+    for properties in ("DELAY\x011\x02", "TIMER_DELAY_MS\x01100\x02"):
+        before = end("Mine")
+        told = f"REAL_TOPIC\x01Theirs\x02REAL_QID\x010\x02{properties}"
+        assert send(ann, "Mine", i=told).code == 0
+        wait_for(lambda before=before: end("Mine") == before + 1, "the message at its own topic")
+    assert end("Theirs") == 1
+    for code in (CODE.PULL_MESSAGE, CODE.LITE_PULL_MESSAGE):
+        for topic in ("Theirs", "%RETRY%other", "SCHEDULE_TOPIC_XXXX", ""):
+            fields = pull_fields(topic, 0, 0, consumerGroup="mine", sysFlag=4)
+            assert ann.ask(code, fields, codec=codec).code == 16, topic
+        assert ann.ask(code, pull_fields("%RETRY%mine", 0, 0, consumerGroup="mine", sysFlag=4), codec=codec).code == 17
+    for group, topic, may in (("mine", "%RETRY%other", False), ("other", "Mine", False), ("mine", "%RETRY%mine", True)):
+        queue = {"topic": topic, "brokerName": "b", "queueId": 0}
+        body = json.dumps({"clientId": "c", "consumerGroup": group, "mqSet": [queue]}).encode()
+        assert [ann.ask(code, {}, body, codec=codec).code != 16 for code in (41, 42)] == [may, may]
+
+
+def test_requests_about_files_of_acl_1_0_are_not_served(site):
+    assert [peer.ask(code).code for peer in (site.root, site.peer()) for code in range(50, 55)] == [3] * 10
 
 
 def test_the_check_of_an_address_knows_a_broker_that_asks_who_it_is(site):

@@ -54,6 +54,15 @@ def test_the_narrowest_decides_whatever_was_made_first(entries, allowed):
     assert set(found) == {allowed}
 
 
+def test_the_entries_of_other_names_are_not_walked():
+    """A heartbeat asks for a thousand names on the I/O thread, of a user who may have a thousand entries."""
+    names = ["*", *(f"{kind}:{name}" for n in range(249) for kind in (TOPIC, GROUP) for name in (f"t{n}", f"t{n}-*"))]
+    policies = Policies(tuple(map(entry, names)))
+    asked = [line.entry.resource for line in policies._indexes[0].holding(TOPIC, "t7-x")]
+    assert asked == ["Topic:t7-*", "*"]
+    assert [line.entry.resource for line in policies._indexes[0].holding(GROUP, "t7")] == ["Group:t7", "*"]
+
+
 def test_nothing_that_matches_denies():
     assert decides() == [False]
     assert decides(entry("Topic:other")) == [False]
@@ -112,7 +121,7 @@ def test_what_decided_is_told():
 @pytest.mark.parametrize(
     "text",
     ["", "Topic", "Topic:", "Queue:x", "Namespace:x", "Topic:a*b", "Topic:**", "Topic: a", "Topic:a\n",
-     "Group:%RETRY%g", "Topic:" + "x" * 300, "orders", "*:x"],
+     "Group:%RETRY%g", "topic:%RETRY%g", "Topic:%RETRY%*", "Topic:" + "x" * 300, "orders", "*:x"],
 )  # fmt: skip
 def test_a_resource_that_is_none(text):
     with pytest.raises(ValueError, match="resource"):

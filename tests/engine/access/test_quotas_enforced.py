@@ -176,11 +176,34 @@ def test_defaults_count_for_users_without_quotas_and_may_be_changed_while_it_run
     assert {send(ann, "T").code for _ in range(20)} == {0}
 
 
-def test_quotas_do_not_count_in_report_mode(start):
+def test_report_mode_holds_nothing_back_and_counts_what_would_be(start):
+    site = start(access_control="report")
+    ann = site.make(ANN)
+    set_quotas(site, ANN, send_bytes=1024, pull_bytes=1024, connections=1)
+    begun = time.monotonic()
+    assert {send(ann, "T", KIB * 4).code for _ in range(20)} == {0}
+    assert [len(records(long_pull(ann, "T", offset, 20_000).body)) > 0 for offset in range(3)] == [True] * 3
+    assert {send(other, "T").code for other in (site.peer(ANN), site.peer(ANN))} == {0}
+    assert send(ann, "T").code == 0
+    if time.monotonic() - begun < 3:  # else some of the debt is paid
+        assert counts(site)["sends_refused"] >= 19
+        assert counts(site)["pulls_held"] == 2
+    assert counts(site)["connections_refused"] == 2
+    users = site.running.window.users
+    assert users.one(ANN[0]).limited.lately
+    assert (users.at_quota(), users.quota_count("sends_refused"), users.quota_count("users_at_quota")) == ([], 0, 0)
+
+
+def test_report_mode_counts_other_requests_too(start):
     site = start(access_control="report", user_requests_per_second=1)
     ann = site.make(ANN)
-    assert {send(ann, "T").code for _ in range(20)} == {0}
-    assert site.running.engine._access.brake is None
+    begun = time.monotonic()
+    asked = [ann.ask(CODE.GET_MAX_OFFSET, {"topic": "T", "queueId": 0}).code for _ in range(20)]
+    assert 2 not in asked
+    if time.monotonic() - begun < 3:
+        found = counts(site)
+        assert found["requests_refused"] + found["requests_delayed"] >= 15
+        assert found["requests_refused"] > 0 < found["requests_delayed"]
 
 
 def beat(peer: Peer, expression: str, version: int) -> None:

@@ -21,7 +21,15 @@ import pytest
 from appliance.commands import backup as backup_command
 from appliance.commands import restore as restore_command
 from appliance.commands import store as store_command
-from appliance.engine.backup import BackupError, Damaged, check_backup, make_backup, read_manifest, restore_backup
+from appliance.engine.backup import (
+    BackupError,
+    Damaged,
+    LogEnd,
+    check_backup,
+    make_backup,
+    read_manifest,
+    restore_backup,
+)
 from appliance.engine.backup import archive as archive_module
 from appliance.engine.store_tools.offline_store import OfflineStore
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, send_fields, start_engine
@@ -188,7 +196,7 @@ def test_a_queue_without_messages_goes_on_where_it_ended(running: RunningEngine,
     elif by == "window":
         running.window.backups.make(target)
     else:
-        make_backup(target, store.paths.root, store.paths.own, version="x", log_end=end_before_more)
+        make_backup(target, store.paths.root, store.paths.own, version="x", log_end=LogEnd(end_before_more))
     restored = tmp_path / "restored"
     restore_backup(target, restored)
     again = RunningEngine(restored, store={"mapped_file_size_commit_log": 1 << 20})

@@ -173,6 +173,49 @@ def test_a_resumed_session_does_not_outlive_its_certificate(tmp_path, monkeypatc
         served.name_in(again)
 
 
+def test_sessions_end_where_a_list_of_the_revoked_may_run_out(tmp_path, monkeypatch):
+    authority = Authority(tmp_path)
+    crl = tmp_path / "revoked.pem"
+    crl.write_bytes(authority.revoked())
+    served = Certificate(*map(str, authority.signed("broker")), "optional", str(authority.path), str(crl))
+    asking = authority.context("ann", version=ssl.TLSVersion.TLSv1_2)
+    ends = [shake_hands(served.context, asking)]
+    session = ends[0][0].session
+    assert not served.look()
+    ends.append(shake_hands(served.context, asking, session))
+    assert ends[-1][1].session_reused
+    monkeypatch.setattr(certificate_module, "_SESSIONS_S", 0.0)
+    assert not served.look()
+    ends.append(shake_hands(served.context, asking, session))
+    assert (ends[-1][1].session_reused, served.name_in(ends[-1][1])) == (False, "ann")
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_a_certificate_of_a_revoked_authority_below_the_root_is_refused(tmp_path, version):
+    root = Authority(tmp_path, "root")
+    between = Authority(tmp_path, "between", signer=root)
+    crl = tmp_path / "revoked.pem"
+    crl.write_bytes(root.revoked() + between.revoked())
+    served = Certificate(*map(str, root.signed("broker")), "required", str(root.path), str(crl))
+    chain, key = between.signed("ann")
+    chain.write_bytes(chain.read_bytes() + between.path.read_bytes())
+    asking = client_context(version)
+    asking.load_cert_chain(chain, key)
+    assert served.name_in(shake_hands(served.context, asking)[1]) == "ann"
+    crl.write_bytes(root.revoked(between.path) + between.revoked())
+    assert served.look()
+    with pytest.raises(ssl.SSLError, match="revoked"):
+        shake_hands(served.context, asking)
+
+
+def test_an_authority_below_a_root_is_trusted_without_the_roots_list(tmp_path):
+    between = Authority(tmp_path, "between", signer=Authority(tmp_path, "root"))
+    crl = tmp_path / "revoked.pem"
+    crl.write_bytes(between.revoked())
+    served = Certificate(*map(str, between.signed("broker")), "required", str(between.path), str(crl))
+    assert served.name_in(shake_hands(served.context, between.context("ann"))[1]) == "ann"
+
+
 def test_other_authorities_are_taken_over_without_a_restart(site, tmp_path):
     other = Authority(tmp_path, "other")
     door = site.running.engine._door

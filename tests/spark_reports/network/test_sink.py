@@ -111,7 +111,7 @@ def test_a_stream_is_written_batch_by_batch(session, brokers, engine, tmp_path):
     stream = rows.select("body", "keys").writeStream.format("rocketbox").options(brokers=brokers, topic="Copies")
     stream = stream.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True).start()
     try:
-        assert stream.awaitTermination(120)
+        assert stream.awaitTermination(600)
     finally:
         stream.stop()
     assert sorted(int(bytes(row.body)) for row in read(session, brokers, "Copies")) == list(range(50))

@@ -181,7 +181,7 @@ def run(spark, server: Server, into: Path, **options: Any) -> list[Any]:
         .trigger(availableNow=True)
         .start(str(into / "rows"))
     )
-    assert query.awaitTermination(120)
+    assert query.awaitTermination(600)
     assert query.exception() is None
     columns = ("topic", "queue_id", "queue_offset")
     return sorted(tuple(row) for row in spark.read.parquet(str(into / "rows")).select(*columns).collect())

@@ -336,7 +336,7 @@ def run(spark, source, directory, name, **options):
         .trigger(availableNow=True)
         .start()
     )
-    assert query.awaitTermination(120), "AvailableNow has an end"
+    assert query.awaitTermination(600), "AvailableNow has an end"
     return query
 
 

@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from appliance.engine.backup import make_backup, restore_backup
+from appliance.engine.backup import LogEnd, make_backup, restore_backup
 from tests.support.peer import pull_fields, records
 from tests.world.actors import producers
 from tests.world.actors.kind import TOPICS, Act, Kind
@@ -128,7 +128,7 @@ def _backup(world: World, act: Act) -> str:
             return end
 
         try:
-            made = make_backup(target, data / "store", data / "rocketbox", version="world", log_end=log_end)
+            made = make_backup(target, data / "store", data / "rocketbox", version="world", log_end=LogEnd(log_end))
         except _Killed:
             return "killed"
         world.look()

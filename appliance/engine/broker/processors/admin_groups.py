@@ -61,12 +61,14 @@ class AdminGroupsProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS)
 
     def handle_get_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """201: the whole table."""
-        groups = self._groups
+        """201: the whole table, or what the caller may see of it."""
+        groups, caller = self._groups, request.caller
+        shown = None if caller is None else caller.seen("Group")
+        forbidden = groups.forbidden if shown is None else {}  # it names groups and topics
         body = bytearray(b'{"dataVersion":%b,' % groups.data_version.encode())
-        body += b'"forbiddenTable":' + msgspec.json.encode(groups.forbidden)
+        body += b'"forbiddenTable":' + msgspec.json.encode(forbidden)
         body += b',"subscriptionGroupTable":'
-        body += groups.encode_table()
+        body += groups.encode_table(shown)
         body += b"}"
         return RemotingCommand.response(ResponseCode.SUCCESS, body=bytes(body))
 

@@ -6,6 +6,8 @@ ask for the route right afterwards. Texts and order of checks: RocketMQ 5.3.3 `A
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from ...errors import RefusedRequest
@@ -89,15 +91,17 @@ class AdminTopicsProcessor:
     # --- reading
 
     def handle_get_all(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
-        """21: the whole table."""
-        return RemotingCommand.response(ResponseCode.SUCCESS, body=bytes(self.document()))
+        """21: the whole table, or what the caller may see of it."""
+        shown = None if request.caller is None else request.caller.seen("Topic")
+        return RemotingCommand.response(ResponseCode.SUCCESS, body=bytes(self.document(shown)))
 
-    def document(self) -> bytearray:
-        """Return the table as 21 answers it. The mapping tables are empty: there are no static topics."""
+    def document(self, shown: Callable[[str], bool] | None = None) -> bytearray:
+        """Return the table as 21 answers it. shown: tells the topics that are in it; None: all. The mapping tables are
+        empty: there are no static topics."""
         version = self._topics.data_version.encode()
         body = bytearray(b'{"dataVersion":%b,"mappingDataVersion":%b,' % (version, DataVersion().encode()))
         body += b'"topicConfigTable":'
-        body += self._topics.encode_table()
+        body += self._topics.encode_table(shown)
         body += b',"topicQueueMappingDetailMap":{},"topicQueueMappingInfoMap":{}}'
         return body
 

@@ -6,8 +6,7 @@ A line is the CRC-32 of the JSON text as eight hex digits, a blank, and the text
 Each line is durable before the next is written, so only the last one can be torn; a torn line is left out. If a damaged
 line has others behind it, or the first line is missing, the job cannot be read; this does not affect other jobs.
 
-Apart from the other journals of lines (`journal_file.py`): these leave a damaged line out, and know at any time what
-the whole file should hold.
+The other journals of lines leave a damaged line out, and know at any time what the whole file should hold.
 """
 
 from __future__ import annotations
@@ -25,6 +24,7 @@ from msgspec import structs
 from ...crc_lines import line_of, text_of
 from ...disk import Disk
 from ...errors import CorruptFile
+from ...journal_file import AppendedLines
 from .job import FINISHED, MOST_MESSAGES, PAUSED, RUNNING, JobSpec, JobState, Result, Why, count_results
 
 logger = logging.getLogger(__name__)
@@ -179,8 +179,8 @@ class JobJournal:
         # Constant after construction.
         self._directory = directory
         self._disk = disk
-        # Owned by the thread: id -> (descriptor, where the next line begins) of unfinished jobs.
-        self._open: dict[str, tuple[int, int]] = {}
+        # Owned by the thread: the files of unfinished jobs, by id.
+        self._open: dict[str, AppendedLines] = {}
 
     def _path(self, job: str) -> Path:
         return self._directory / f"{job}{SUFFIX}"
@@ -207,7 +207,7 @@ class JobJournal:
         self._disk.make_directory(self._directory)
         line = JobLine(VERSION if spec.filter is None else FILTERED, spec)
         self._disk.replace(self._path(spec.id), encode_line(line))
-        self._reopen(spec.id)
+        self._open[spec.id] = self._opened(spec.id)
         return state_of([line])
 
     def open(self, job: str) -> JobState:
@@ -217,42 +217,35 @@ class JobJournal:
         is read from the disk, and the lines found there go into a new file.
         """
         self.close(job)
-        path = self._path(job)
-        fd = self._disk.open(path)
+        file = self._opened(job)
         try:
-            self._disk.fdatasync(fd)
-            self._disk.forget_cached(fd)
-        finally:
-            self._disk.close(fd)
-        data = self._read(path)
-        lines, good = read_lines(data)
-        state = state_of(lines)
-        self._disk.replace(path, data[:good])
-        self._reopen(job)
+            data = _bounded(file.read(MOST_BYTES))
+            lines, good = read_lines(data)
+            state = state_of(lines)
+            file.begin(data[:good])
+        except BaseException:
+            file.close()
+            raise
+        self._open[job] = file
         return state
 
-    def _reopen(self, job: str) -> None:
-        fd = self._disk.open(self._path(job))
-        self._open[job] = fd, self._disk.size(fd)
+    def _opened(self, job: str) -> AppendedLines:
+        return AppendedLines(f"replay {job}", self._path(job), self._disk, create=False)
 
     def append(self, job: str, *lines: Line) -> None:
         """Append entries as one line, durable when this returns: all or none. After an OSError, `open` the journal
         again."""
         if job not in self._open:
             raise OSError(f"the journal of job {job} is not open")
-        fd, end = self._open[job]
-        data = encode_line(*lines)
         try:
-            self._disk.write_all(fd, data, end)
-            self._disk.fdatasync(fd)
+            self._open[job].append(encode_line(*lines))
         except OSError:
             self.close(job)
             raise
-        self._open[job] = fd, end + len(data)
 
     def size(self, job: str) -> int:
         """Return the size of an open journal in bytes."""
-        return self._open[job][1]
+        return self._open[job].size
 
     def compact(self, job: str) -> None:
         """Rewrite the file with the fewest lines that say the same. Raises CorruptFile, OSError.
@@ -275,7 +268,7 @@ class JobJournal:
             fresh.append(last)
         self._disk.replace(self._path(job), b"".join(encode_line(line) for line in fresh))
         if was_open:
-            self._reopen(job)
+            self._open[job] = self._opened(job)
 
     def results(self, job: str, begin: int, end: int) -> bytes:
         """Return a byte for each message of [begin, end) whose result is in the file. Raises CorruptFile, OSError."""
@@ -293,18 +286,20 @@ class JobJournal:
     def close(self, job: str) -> None:
         """Close a job's file, if it is open."""
         if job in self._open:
-            fd, _ = self._open.pop(job)
-            self._disk.close(fd)
+            self._open.pop(job).close()
 
     def close_all(self) -> None:
         for job in list(self._open):
             self.close(job)
 
     def _read(self, path: Path) -> bytes:
-        data = self._disk.read(path, MOST_BYTES + 1)
-        if len(data) > MOST_BYTES:
-            raise CorruptFile(f"it has more than {MOST_BYTES} bytes")
-        return data
+        return _bounded(self._disk.read(path, MOST_BYTES + 1))
+
+
+def _bounded(data: bytes) -> bytes:
+    if len(data) > MOST_BYTES:
+        raise CorruptFile(f"it has more than {MOST_BYTES} bytes")
+    return data
 
 
 def _results(lines: Sequence[Line], begin: int, end: int) -> Iterator[bytes]:

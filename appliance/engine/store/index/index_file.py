@@ -14,6 +14,7 @@ from __future__ import annotations
 import struct
 import sys
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -325,15 +326,12 @@ class IndexFile:
 
     def first_behind(self, offset: int) -> int:
         """Return the number of the first entry whose record lies at or behind `offset`; physical offsets ascend."""
-        low, high = FIRST_ENTRY, self.count
-        while low < high:
-            middle = (low + high) // 2
-            raw = self.entries(middle, 1)
-            if len(raw) == ENTRY.size and ENTRY.unpack(raw)[1] < offset:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+
+        def is_behind(number: int) -> bool:
+            raw = self.entries(number, 1)
+            return len(raw) != ENTRY.size or ENTRY.unpack(raw)[1] >= offset
+
+        return FIRST_ENTRY + bisect_left(range(FIRST_ENTRY, self.count), True, key=is_behind)
 
     def cut(self, count: int) -> None:
         """Remove the entries from number `count` on. The slots have to be rebuilt afterwards."""

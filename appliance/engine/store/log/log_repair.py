@@ -7,6 +7,7 @@ or they are zeroed.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 
 from ...disk import Disk
 from ..paths import StorePaths
@@ -59,23 +60,18 @@ class LogRepair:
                     disk.write_all(segment.fd, zeros, offset - segment.start)
             disk.fdatasync(segment.fd)
 
+    def _pieces(self, at: int, end: int) -> Iterator[bytes]:
+        """Yield the log's bytes of a range, as far as they can be read."""
+        while at < end and (data := self.raw.read(at, min(WINDOW_BYTES, end - at))):
+            yield data
+            at += len(data)
+
     def _quarantine(self, begin: int, end: int, kind: str, reason: str) -> None:
         """Copy bytes that are stepped over or cut to `quarantine/`, and report them as a finding."""
         disk, directory = self._disk, self._paths.quarantine
         disk.make_directory(directory)
         path = directory / f"commitlog-{begin:020d}-{end:020d}.{kind}"
-        fd = disk.open(path, create=True)
-        try:
-            position = 0
-            while begin + position < end:
-                data = self.raw.read(begin + position, min(WINDOW_BYTES, end - begin - position))
-                if not data:
-                    break
-                disk.write_all(fd, data, position)
-                position += len(data)
-            disk.fsync(fd)
-        finally:
-            disk.close(fd)
+        disk.write_new(path, self._pieces(begin, end))
         disk.sync_directory(directory)
         self._files.report(kind, self._paths.commit_log.name, reason, begin, end, str(path))
         level = logging.ERROR if kind == "damage" else logging.WARNING

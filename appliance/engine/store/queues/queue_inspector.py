@@ -6,6 +6,7 @@ Used by recovery, which has the store to itself, and by QueueRepair beside the r
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left
 from collections.abc import Callable
 
 from ..log.raw_log import RawLog
@@ -109,17 +110,14 @@ class QueueInspector:
 
     def _search_end(self, topic: str, queue_id: int, number: int, counts: Callable[[int, int, int], bool]) -> int:
         """Return the offset behind the last entry for which counts(physical offset, size, queue offset) is true."""
-        per_file = self._files.entries_per_file
-        low, high = number * per_file, (number + 1) * per_file
-        while low < high:
-            middle = (low + high) // 2
-            entry = self._files.read(topic, queue_id, middle, 1)
+
+        def is_behind(offset: int) -> bool:
+            entry = self._files.read(topic, queue_id, offset, 1)
             physical, size, _ = ENTRY.unpack(entry) if len(entry) == ENTRY_BYTES else (0, 0, 0)
-            if counts(physical, size, middle):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+            return not counts(physical, size, offset)
+
+        low = number * self._files.entries_per_file
+        return low + bisect_left(range(low, low + self._files.entries_per_file), True, key=is_behind)
 
     def is_true(self, topic: str, queue_id: int, physical: int, size: int, offset: int) -> bool:
         """True if the log has the record that an entry names. Entries of expired records and holes count as true."""
@@ -178,16 +176,10 @@ class QueueInspector:
     def first_offset(self, queue: ConsumeQueue, end: int) -> int:
         """Return the first offset, below `end`, whose record is still in the log. Fillers at the front have size
         HOLE_SIZE and offset 0."""
-        low, high = queue.min_offset, end
-        if low >= high or not self._is_gone(queue, low):
+        low = queue.min_offset
+        if low >= end or not self._is_gone(queue, low):
             return low
-        while low < high:
-            middle = (low + high) // 2
-            if self._is_gone(queue, middle):
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        return low + bisect_left(range(low, end), True, key=lambda offset: not self._is_gone(queue, offset))
 
     def _is_gone(self, queue: ConsumeQueue, offset: int) -> bool:
         entry = self._files.read(queue.topic, queue.queue_id, offset, 1)

@@ -40,7 +40,8 @@ class QuotaRow:
 @dataclass(frozen=True, slots=True)
 class Limited:
     """lately: a quota took effect in the last minute. The numbers count since the start: sends and other requests that
-    were delayed or refused, pulls that were held, and connections that were refused or closed."""
+    were delayed or refused, pulls that were held, and connections that were refused or closed; in report mode, that
+    would have been."""
 
     # connections: open now, on all ports.
     lately: bool
@@ -58,8 +59,7 @@ class WireUser:
     """user_type: "Super", who may everything, or "Normal". secrets: how many are good, 1 or 2; none is ever told
     again."""
 
-    # entries: in the order in which they were made, own ones first. limited: None in report mode, in which quotas do
-    # not count. revision: changes with the user.
+    # entries: in the order in which they were made, own ones first. revision: changes with the user.
     name: str
     user_type: str
     enabled: bool
@@ -88,13 +88,59 @@ class JudgedRow:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """passes: the request goes through, as all do in report mode. entries: all that hold the resource, in the order in
-    which they are asked."""
+    which they are asked. apache: what RocketMQ 5.3.3 would say by the same entries."""
 
-    # entries: empty for a Super user and for one that is disabled.
+    # entries: empty for a Super user and for one that is disabled. apache_allowed: None if it is not known.
     allowed: bool
     passes: bool
     sentence: Sentence
     entries: tuple[JudgedRow, ...]
+    apache_allowed: bool | None
+    apache: Sentence
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRow:
+    """A question that RocketMQ 5.3.3 decides otherwise by the same entries. resource: as "Topic:orders", a name that
+    entries hold. by, apache_by: the resource of the entry that decides; "" if none fits."""
+
+    # actions: those of which it is so. address: the client's. apache_allowed: None if it is not known.
+    resource: str
+    actions: tuple[str, ...]
+    address: str
+    allowed: bool
+    by: str
+    apache_allowed: bool | None
+    apache_by: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """complete: these are all questions that RocketMQ 5.3.3 decides otherwise."""
+
+    rows: tuple[ComparedRow, ...]
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedUser:
+    """An account of Apache's ACL 1.0. outcome: "made", or "new" in a preview; "exists": the user of this name stays as
+    it is; "refused"."""
+
+    name: str
+    user_type: str
+    outcome: str
+    entries: tuple[EntryRow, ...]
+    notes: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ImportReport:
+    """notes: about the whole file."""
+
+    applied: bool
+    users: tuple[ImportedUser, ...]
+    notes: tuple[Sentence, ...]
 
 
 @dataclass(frozen=True, slots=True)

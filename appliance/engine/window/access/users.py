@@ -20,16 +20,18 @@ from ...access.acts import (
     secrets_mark,
     user_states,
     with_quotas,
+    with_secret,
 )
+from ...access.apache_accounts import Read, accounts_of
+from ...access.apache_order import ApachePolicies, Differing, differences
 from ...access.asked import Asked, of_group, of_topic
-from ...access.book import Account, Book, BookRefusal, User, creation, may_less, of_known
+from ...access.book import Account, Book, BookRefusal, User, check_secret, creation, may_less, of_known
 from ...access.brake import Brake
 from ...access.policies import (
     ACTIONS,
     ALL,
     CREATE,
     CUSTOM,
-    DECIDES,
     DEFAULT,
     DELETE,
     GET,
@@ -43,7 +45,9 @@ from ...access.policies import (
     Entry,
     EntryError,
     How,
+    Policies,
     Resource,
+    Verdict,
     checked_entry,
     parse_resource,
     spelled_resource,
@@ -57,8 +61,12 @@ from ..snapshots import Difference, Page
 from ..tables import cut, page_of, sorted_by
 from .snapshots import (
     AccessRow,
+    ComparedRow,
+    Comparison,
     Decision,
     EntryRow,
+    ImportedUser,
+    ImportReport,
     JudgedRow,
     Limited,
     QuotaRow,
@@ -106,8 +114,9 @@ class WireUsers:
         brake: Brake | None = None,
         defaults: Callable[[], Quotas] = Quotas,
     ) -> None:
-        """mode: "report" or "enforce". refusals: returns what was refused, or would have been. brake: None while quotas
-        do not count. defaults: returns the quotas of users who have none of their own."""
+        """mode: "report" or "enforce". refusals: returns what was refused, or would have been. brake: None without
+        quotas; in report mode its counts are of what would be held back. defaults: returns the quotas of users who have
+        none of their own."""
         # Constant after construction.
         self._book = book
         self.mode = mode
@@ -178,10 +187,7 @@ class WireUsers:
             user_type=_type_of(account),
             enabled=account.is_enabled,
             secrets=len(account.secrets),
-            entries=(
-                *(_row(CUSTOM, entry) for entry in account.custom),
-                *(_row(DEFAULT, entry) for entry in account.default),
-            ),
+            entries=_entries(account),
             quotas=tuple(QuotaRow(name, now[name], number or 0, NAMES[name]) for name, number in quotas.items()),
             limited=self._limited(account.name),
             revision=_revision_of(account),
@@ -195,14 +201,14 @@ class WireUsers:
         return Limited(lately, brake.connections_of(name), **brake.limited.of(name))
 
     def at_quota(self) -> list[str]:
-        """Return the users who reached a quota in the last minute, by name."""
+        """Return the users whom a quota held back in the last minute, by name."""
         brake = self._brake
-        return [] if brake is None else brake.limited.lately(brake.loop.clock.monotonic())
+        return [] if brake is None or self.mode == REPORT else brake.limited.lately(brake.loop.clock.monotonic())
 
     def quota_count(self, what: str) -> int:
         """Return how often quotas took effect since the start: one of `brake.COUNTS`, or "users_at_quota", the number
         of users now."""
-        if self._brake is None:
+        if self._brake is None or self.mode == REPORT:
             return 0
         return len(self.at_quota()) if what == "users_at_quota" else self._brake.limited.totals()[what]
 
@@ -214,21 +220,66 @@ class WireUsers:
 
     # --- changing
 
-    def create(self, name: str, *, user_type: str = "Normal", dry_run: bool = False, by: str = "") -> WireUserChange:
-        """Make a user, with a new secret. InvalidInput (name, user_type); Conflict if it exists."""
+    def create(
+        self,
+        name: str,
+        *,
+        user_type: str = "Normal",
+        secret: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
+    ) -> WireUserChange:
+        """Make a user. secret: of its own; None for a new one. InvalidInput (name, user_type, secret); Conflict if it
+        exists."""
         is_super = _one_of("user_type", user_type, _TYPES)
         try:
-            change = creation(name, new_secret(), is_super)
+            change = creation(name, new_secret() if secret is None else secret, is_super)
         except BookRefusal as refusal:
             raise _said(refusal) from None
-        return self._change(name, change, None, dry_run, by, makes_secret=True)
+        return self._change(name, change, None, dry_run, by, makes_secret=secret is None)
+
+    def import_accounts(self, content: object, *, dry_run: bool = False, by: str = "") -> ImportReport:
+        """Make users of the accounts of Apache's ACL 1.0, and report what becomes of them; users that exist stay as
+        they are. content: a file's, as YAML says it. InvalidInput (text); Conflict if they cannot be made now."""
+        try:
+            read, notes = accounts_of(content)
+        except ValueError as error:
+            raise InvalidInput("text", say("import_none", reason=str(error))) from None
+        try:
+            made = self._book.add([one.account for one in read if not one.refusal], dry_run=dry_run)
+        except BookRefusal as refusal:
+            raise _said(refusal) from None
+        except OSError as error:
+            raise Unavailable(say("not_saved", reason=error.strerror or str(error))) from None
+        if not dry_run:
+            logger.info("access: imported users=%d by=%s", len(made), by)
+        outcome = "new" if dry_run else "made"
+        users = tuple(_imported(one, outcome if one.account.name in made else "exists") for one in read)
+        return ImportReport(not dry_run, users, tuple(say(key, **args) for key, args in notes))
 
     def act(
-        self, name: str, act: str, *, revision: str | None = None, dry_run: bool = False, by: str = ""
+        self,
+        name: str,
+        act: str,
+        *,
+        secret: str | None = None,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
     ) -> WireUserChange:
-        """Do one of `access.acts.USER_ACTS`. NotFound, InvalidInput (act); Conflict if it cannot be done now."""
+        """Do one of `access.acts.USER_ACTS`. secret: one that takes the place of the one that the act makes. NotFound,
+        InvalidInput (act, secret); Conflict if it cannot be done now."""
         known = _one_of("act", act, USER_ACTS)
-        return self._change(name, of_known(name, known.change), revision, dry_run, by, known.makes_secret)
+        if secret is None:
+            return self._change(name, of_known(name, known.change), revision, dry_run, by, known.makes_secret)
+        if not known.makes_secret:
+            raise InvalidInput("secret", say("secret_unneeded"))
+        try:
+            check_secret(secret)
+        except BookRefusal as refusal:
+            raise _said(refusal) from None
+        change = of_known(name, lambda account: with_secret(account, secret))
+        return self._change(name, change, revision, dry_run, by)
 
     def delete(self, name: str, *, revision: str | None = None, dry_run: bool = False, by: str = "") -> WireUserChange:
         """Delete a user and its entries. NotFound; Conflict for the last Super user who is enabled."""
@@ -339,18 +390,77 @@ class WireUsers:
             return self._decision(False, say("decided_disabled", name=name))
         if account.is_super:
             return self._decision(True, say("decided_super", name=name))
-        user = self._book.get(name)
-        found = [] if user is None else user.policies.explain(asked.kind, asked.name, asked.actions, source)
-        rows = tuple(JudgedRow(_row(judged.policy, judged.entry), judged.why) for judged in found)
-        for row in rows:
-            if row.why == DECIDES:
-                allowed = row.entry.decision == "Allow"
-                key = "decided_allow" if allowed else "decided_deny"
-                return self._decision(allowed, say(key, resource=row.entry.resource), rows)
-        return self._decision(False, say("decided_nothing"), rows)
+        policies = Policies(account.custom, account.default)
+        question = asked.kind, asked.name, asked.actions, source
+        rows = tuple(JudgedRow(_row(judged.policy, judged.entry), judged.why) for judged in policies.explain(*question))
+        here, there = policies.decide(*question), ApachePolicies(account.custom, account.default).decide(*question)
+        if here.entry is None:
+            sentence = say("decided_nothing")
+        else:
+            key = "decided_allow" if here.is_allowed else "decided_deny"
+            sentence = say(key, resource=here.entry.resource)
+        return self._decision(here.is_allowed, sentence, rows, there, _said_by_apache(here, there))
 
-    def _decision(self, allowed: bool, sentence: Sentence, rows: tuple[JudgedRow, ...] = ()) -> Decision:
-        return Decision(allowed, allowed or self.mode == REPORT, sentence, rows)
+    def _decision(
+        self,
+        allowed: bool,
+        sentence: Sentence,
+        rows: tuple[JudgedRow, ...] = (),
+        there: Verdict | None = None,
+        apache: Sentence | None = None,
+    ) -> Decision:
+        """apache: None if 5.3.3 says the same."""
+        passes = allowed or self.mode == REPORT
+        if apache is None:
+            return Decision(allowed, passes, sentence, rows, allowed, say("apache_same"))
+        return Decision(allowed, passes, sentence, rows, None if there is None else there.is_allowed, apache)
+
+    def compare(self, name: str) -> Comparison:
+        """Return what RocketMQ 5.3.3 decides otherwise by a user's entries. NotFound."""
+        return _compared(self._known(name))
+
+
+def _imported(one: Read, outcome: str) -> ImportedUser:
+    account, notes = one.account, [say(key, **args) for key, args in one.notes]
+    if one.refusal:
+        outcome, notes = "refused", [say("import_refused", reason=one.refusal)]
+    elif outcome == "exists":
+        notes = [say("import_exists")]
+    return ImportedUser(
+        name=account.name,
+        user_type=_type_of(account),
+        outcome=outcome,
+        entries=_entries(account),
+        notes=tuple(notes),
+    )
+
+
+def _compared(account: Account) -> Comparison:
+    found, are_all = differences(account.custom, account.default)
+    return Comparison(tuple(map(_compared_row, found)), are_all)
+
+
+def _compared_row(one: Differing) -> ComparedRow:
+    here, there = one.here, one.there
+    return ComparedRow(
+        resource=one.resource,
+        actions=one.actions,
+        address=one.address,
+        allowed=here.is_allowed,
+        by="" if here.entry is None else here.entry.resource,
+        apache_allowed=None if there is None else there.is_allowed,
+        apache_by="" if there is None or there.entry is None else there.entry.resource,
+    )
+
+
+def _said_by_apache(here: Verdict, there: Verdict | None) -> Sentence:
+    if there is None:
+        return say("apache_untold")
+    if there.is_allowed == here.is_allowed and there.entry == here.entry:
+        return say("apache_same")
+    if there.entry is None:
+        return say("apache_nothing")
+    return say("apache_allow" if there.is_allowed else "apache_deny", resource=there.entry.resource)
 
 
 def _access_row(user: User, resource: Resource) -> AccessRow:
@@ -418,6 +528,8 @@ def _said(refusal: BookRefusal) -> AdminError:
             return NotFound("entry", str(args["resource"]))
         case "wire_user_name":
             return InvalidInput("name", say(refusal.key))
+        case "bad_secret" | "example_secret" | "same_secret":
+            return InvalidInput("secret", say(refusal.key, **args))
         case "wrong_quota":
             return InvalidInput(str(args["quota"]), say(refusal.key, **args))
         case _:
@@ -439,6 +551,13 @@ def _refusal(row: Refusal) -> RefusalRow:
         count=row.count,
         first_at_ms=row.first_ms,
         last_at_ms=row.last_ms,
+    )
+
+
+def _entries(account: Account) -> tuple[EntryRow, ...]:
+    return (
+        *(_row(CUSTOM, entry) for entry in account.custom),
+        *(_row(DEFAULT, entry) for entry in account.default),
     )
 
 

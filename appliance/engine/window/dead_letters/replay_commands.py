@@ -19,6 +19,7 @@ from ...protocol.names import DLQ_PREFIX, PERM_READ, PERM_WRITE, RETRY_PREFIX
 from ...protocol.record import Record
 from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
+from ..refusals import require_one_of, require_span
 from ..sentences import Sentence, say
 from ..sources import Sources
 from .replays import ReplayViews, job_of
@@ -27,7 +28,6 @@ from .views import DeadLetterViews, filter_of
 
 #: Time after which a dry run ends.
 DRY_RUN_MS = 2000.0
-_MAX_I64 = (1 << 63) - 1
 _CHUNK = 256
 
 
@@ -76,8 +76,7 @@ class ReplayCommands:
         self._letters.check(group)
         if offsets is not None and not chosen.all:
             raise InvalidInput("offsets", say("replay_offsets_or_filter"))
-        if target not in j.TARGETS:
-            raise InvalidInput("target", say("one_of", field="target", choices=", ".join(j.TARGETS)))
+        require_one_of("target", target, j.TARGETS)
         _check_range("rate", rate, j.MOST_RATE)
         _check_range("max_replays", max_replays, j.MOST_REPLAYS)
         aim, warnings = self._aim(group, target, topic)
@@ -164,11 +163,7 @@ class ReplayCommands:
                 raise InvalidInput("offsets", say("replay_offsets_or_times"))
             spans = self._listed(topic, offsets)
         else:
-            for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
-                if value is not None and not 0 <= value < _MAX_I64:
-                    raise InvalidInput(name, say("not_a_time", field=name))
-            if from_ms is not None and to_ms is not None and from_ms > to_ms:
-                raise InvalidInput("to_ms", say("times_reversed"))
+            require_span(from_ms, to_ms)
             spans = self._between(topic, from_ms, to_ms)
         total = sum(span.end - span.begin for span in spans)
         if not total:

@@ -13,6 +13,7 @@ from ...protocol.names import DLQ_PREFIX
 from ...protocol.properties import KEYS, ORIGIN_MESSAGE_ID, RETRY_TOPIC, UNIQUE_KEY, decode_properties
 from ...store.message_store import MessageStore
 from ..messages.queue_reader import QueueReader
+from ..refusals import require_within
 from ..sentences import Sentence, say
 from .snapshots import ReplayJob, ReplayJobs, ReplayResult, ReplayResultPage, UnreadableReplay
 from .views import DeadLetterViews
@@ -92,8 +93,7 @@ class ReplayViews:
     ) -> ReplayResultPage:
         """Return the result of each message of a job. result: only those of this kind; "chosen" for all that the filter
         matches. limit: 1 to 500."""
-        if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
+        require_within("limit", limit, 1, MAX_LIMIT)
         names = [CHOSEN, *sorted({name for name, _ in _SHOWN.values()})]
         if result is not None and result not in names:
             raise InvalidInput("result", say("one_of", field="result", choices=", ".join(names)))

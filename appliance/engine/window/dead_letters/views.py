@@ -28,6 +28,7 @@ from ..messages.queue_reader import QueueReader
 from ..messages.snapshots import MessageCopy
 from ..messages.views import MessageViews, copy_of, row_of
 from ..options import Options
+from ..refusals import require_within
 from ..sentences import say
 from ..sources import Sources
 from ..tables import cut, page_of, sorted_by
@@ -165,8 +166,7 @@ class DeadLetterViews:
         time after which the page ends, 250 at most; it may be empty although there is a next one."""
         chosen = filter_of(wanted)
         self.check(group, with_letters=False)
-        if not 1 <= budget_ms <= BUDGET_MS:
-            raise InvalidInput("budget_ms", say("out_of_range", field="budget_ms", low=1, high=int(BUDGET_MS)))
+        require_within("budget_ms", budget_ms, 1, int(BUDGET_MS))
         found = self._filtered(group, from_ms, to_ms, chosen, cursor, limit, budget_ms)
         rows = tuple(copy_of(record) for record in found.rows)
         return DeadLetterCopies(rows, found.next_cursor, found.total, found.seen, found.skipped)
@@ -276,8 +276,7 @@ class DeadLetterViews:
     def expiring(self, within_ms: int = 24 * 3600000) -> ExpiringLetters:
         """Return by group how many dead letters may be deleted within the next hours. Cheap enough to be called every
         second for a page: it reads next to nothing."""
-        if not 0 < within_ms < 1 << 40:
-            raise InvalidInput("within_ms", say("out_of_range", field="within_ms", low=1, high=(1 << 40) - 1))
+        require_within("within_ms", within_ms, 1, (1 << 40) - 1)
         until = int(time.time() * 1000) + within_ms
         expiry = Expiry(self._store, self._options)
         edge = expiry.edge(until)
@@ -313,18 +312,11 @@ class DeadLetterViews:
         known = self._edges.get(queue)
         if known is not None and known[0] == edge:
             return max(known[1], queue.min_offset)
-        low, high = queue.min_offset, queue.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            found = reader.entries(queue, middle, 1)
-            if not found or found[0][0] < edge:
-                low = middle + 1
-            else:
-                high = middle
         if len(self._edges) >= MOST_EDGES:
             self._edges.clear()
-        self._edges[queue] = (edge, low)
-        return low
+        first = reader.first_behind(queue, edge)
+        self._edges[queue] = (edge, first)
+        return first
 
     def check(self, group: str, with_letters: bool = True) -> None:
         """Raise NotFound unless the group exists, or was deleted and its dead letter topic is left.

@@ -16,6 +16,7 @@ from ...protocol.record import Record
 from ...store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
+from ..refusals import require_span, require_within
 from ..sentences import say
 from .facts import LetterFacts, QueueFacts
 
@@ -77,7 +78,7 @@ class LetterWalk:
 
     def begin(self, from_ms: int | None, to_ms: int | None) -> _Cursor:
         """Return the cursor of the first page. Raises InvalidInput."""
-        check_times(from_ms, to_ms)
+        require_span(from_ms, to_ms)
         begins, ends = [], []
         for queue_id, queue in self._queues.items():
             low = queue.min_offset if from_ms is None else self._reader.offset_at(queue, from_ms)
@@ -103,8 +104,7 @@ class LetterWalk:
         return cursor
 
     def page(self, cursor: _Cursor, limit: int, budget_ms: float = BUDGET_MS) -> Walked:
-        if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
+        require_within("limit", limit, 1, MAX_LIMIT)
         budget = Budget(budget_ms)
         begins, ends = dict(cursor.begins), dict(cursor.ends)
         steps = heapq.merge(*self._walks(begins, ends, Budget(min(FILL_MS, budget_ms / 2))))
@@ -196,12 +196,3 @@ class LetterWalk:
                 if 0 < size < HOLE_SIZE and (wanted is None or offset in wanted):
                     yield -physical, physical, size, queue, offset
             end = begin
-
-
-def check_times(from_ms: int | None, to_ms: int | None) -> None:
-    """Raise InvalidInput unless both are times in ms, or None, and in order."""
-    for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
-        if value is not None and not 0 <= value < _MAX_I64:
-            raise InvalidInput(name, say("not_a_time", field=name))
-    if from_ms is not None and to_ms is not None and from_ms > to_ms:
-        raise InvalidInput("to_ms", say("times_reversed"))

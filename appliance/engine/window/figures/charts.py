@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ...broker.sampler import Sampler
 from ...broker.topics import TopicConfigManager
-from ...errors import InvalidInput, NotFound
+from ...errors import NotFound
 from .. import snapshots as s
-from ..sentences import say
+from ..refusals import require_one_of, require_within
 
 _BROKER = ("in", "out", "in_bytes", "out_bytes")
 
@@ -25,16 +25,15 @@ class Charts:
         name: "in", "out" (messages/s), "in_bytes", "out_bytes" (bytes/s) of the broker; "in" or "out" of a topic; "out"
         of a group. NotFound for an unknown topic, InvalidInput for another name.
         """
-        if not 1 <= seconds <= 3600:
-            raise InvalidInput("seconds", say("out_of_range", field="seconds", low=1, high=3600))
+        require_within("seconds", seconds, 1, 3600)
         if topic is not None:
             points = self._of_topic(topic, name, seconds)
         elif group is not None:
-            _check_name(name, ("out",))
+            require_one_of("name", name, ("out",))
             pairs = list(self._sampler.pairs.items())
             points = self._sampler.moves_history([moves for (_, own), moves in pairs if own == group], seconds)
         else:
-            _check_name(name, _BROKER)
+            require_one_of("name", name, _BROKER)
             points = self._sampler.history(name, seconds)
         unit = "bytes/s" if name.endswith("bytes") else "messages/s"
         return s.Series(name, unit, tuple(at for at, _ in points), tuple(value for _, value in points))
@@ -42,14 +41,9 @@ class Charts:
     def _of_topic(self, topic: str, name: str, seconds: int) -> list[tuple[int, float]]:
         if self._topics.get(topic) is None:
             raise NotFound("topic", topic)
-        _check_name(name, ("in", "out"))
+        require_one_of("name", name, ("in", "out"))
         if name == "in":
             came = self._sampler.topics.get(topic)
             return self._sampler.moves_history([] if came is None else [came], seconds)
         pairs = list(self._sampler.pairs.items())
         return self._sampler.moves_history([moves for (own, _), moves in pairs if own == topic], seconds)
-
-
-def _check_name(name: str, names: tuple[str, ...]) -> None:
-    if name not in names:
-        raise InvalidInput("name", say("one_of", field="name", choices=", ".join(names)))

@@ -214,7 +214,8 @@ class UpstreamMetrics:
                         *base, ("topic", topic), ("consumer_group", group), ("is_retry", "false"),
                         ("is_system", _flag(system)),
                     )  # fmt: skip
-                    yield from self._lag_of(names, labels, progress, group, topic, info, backlog.lag, age, span)
+                    pair = _Pair(group, topic, info, backlog.lag, age)
+                    yield from self._lag_of(names, labels, progress, pair, span)
                 if pairs > MOST_PAIRS:
                     continue
                 retries, letters = progress.retries(group), progress.dead_letters(group)
@@ -232,13 +233,10 @@ class UpstreamMetrics:
         names: BrokerNames,
         labels: tuple[tuple[str, str], ...],
         progress: LagSnapshot,
-        group: str,
-        topic: str,
-        info: ConsumerGroupInfo | None,
-        lag: int | None,
-        age: int | None,
+        pair: _Pair,
         span: tuple[int, float],
     ) -> Iterator[Sample]:
+        group, topic, info, lag, age = pair
         sampler = self._sampler
         moves = sampler.pairs.get((topic, group))
         exporter = (("cluster", names.cluster), ("broker", names.broker), ("topic", topic), ("group", group))
@@ -268,6 +266,17 @@ class UpstreamMetrics:
         if age is not None:
             yield Sample("rocketmq_consumer_lag_latency", GAUGE, labels, age)
             yield Sample("rocketmq_group_get_latency_by_storetime", GAUGE, exporter, age)
+
+
+class _Pair(NamedTuple):
+    """A group and a topic that it reads. info: None if it is offline. lag: in messages; age_ms: of the oldest of them;
+    None if unknown."""
+
+    group: str
+    topic: str
+    info: ConsumerGroupInfo | None
+    lag: int | None
+    age_ms: int | None
 
 
 def _node(names: BrokerNames) -> tuple[tuple[str, str], ...]:

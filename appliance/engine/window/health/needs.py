@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...broker.groups import is_system_group
 from ...broker.topic_config import reserve_hours_of
@@ -19,10 +19,8 @@ from ..figures.lag import Backlog, LagSnapshot
 from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..options import Options
-from ..replicas.views import ReplicationView
 from ..sentences import Sentence, say
 from ..sources import Sources
-from ..transactions.stuck import StuckTransactions
 from . import limits
 from .disk_room import DiskRoom
 from .finding import Finding
@@ -87,6 +85,14 @@ def _need(level: str, kind: str, name: str, sentence: Sentence, size: float = 0)
     return Finding(sentence, level=level, kind=kind, name=name, size=size)
 
 
+def at_quota(names: list[str]) -> Iterator[Finding]:
+    """Yield a finding if there are users of the wire who reached a quota in the last minute. names: theirs."""
+    if names:
+        shown = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+        text = say("users_at_quota", count=len(names), names=shown)
+        yield _need("watch", "system", "users_at_quota", text, len(names))
+
+
 class Needs:
     """Any thread."""
 
@@ -94,31 +100,26 @@ class Needs:
         self,
         sources: Sources,
         lateness: Lateness,
-        transactions: StuckTransactions,
         disk: DiskRoom,
         options: Options,
-        replication: ReplicationView,
         unread: UnreadDeletion,
-        users_at_quota: Callable[[], list[str]],
+        others: Sequence[Callable[[], Iterable[Finding]]],
     ) -> None:
-        """users_at_quota: returns the users of the wire who reached a quota in the last minute."""
+        """others: return the findings of other subjects."""
         # Constant after construction.
         self._store, self._topics, self._groups = sources.store, sources.topics, sources.groups
         self._measures, self._lag_times = sources.measures, sources.lag_times
         self._lateness = lateness
-        self._transactions = transactions
         self._disk = disk
         self._options = options
-        self._replication = replication
         self._unread = unread
-        self._users_at_quota = users_at_quota
+        self._others = others
 
     def of(self, progress: LagSnapshot, findings: Iterable[Finding]) -> tuple[s.Need, ...]:
         """Return the needs among the findings of the checks, and those that follow from topics and groups' progress."""
-        found = [*findings, *self._replication.of_set(), *self._transactions.findings()]
+        found = [*findings, *(one for other in self._others for one in other())]
         found += self._full_disk()
         found += self._unreadable_queues(progress)
-        found += self._at_quota()
         with QueueReader(self._store) as reader:
             look = _Look(self, progress, reader)
             found += look.dead_letters()
@@ -140,13 +141,6 @@ class Needs:
         if 0 < left <= limits.DISK_MS:
             level = "act" if left <= limits.DISK_URGENT_MS else "watch"
             yield _need(level, "system", "disk_full", say("disk_full_soon", full_at_ms=at_ms), -left)
-
-    def _at_quota(self) -> Iterator[Finding]:
-        names = self._users_at_quota()
-        if names:
-            shown = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
-            text = say("users_at_quota", count=len(names), names=shown)
-            yield _need("watch", "system", "users_at_quota", text, len(names))
 
     def _unreadable_queues(self, progress: LagSnapshot) -> Iterator[Finding]:
         """Yield the topics to which producers may send, or have sent, messages that cannot be read."""

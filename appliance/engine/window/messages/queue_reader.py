@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from bisect import bisect_left
 from collections.abc import Iterator
 from functools import partial
 from types import TracebackType
@@ -43,6 +44,16 @@ class QueueReader:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
         self._files.close()
+
+    def first_behind(self, queue: ConsumeQueue, physical: int) -> int:
+        """Return the queue's first offset whose record lies at or behind a physical offset."""
+
+        def is_behind(offset: int) -> bool:
+            found = self.entries(queue, offset, 1)
+            return bool(found) and found[0][0] >= physical
+
+        low = queue.min_offset
+        return low + bisect_left(range(low, queue.max_offset), True, key=is_behind)
 
     def raw_entries(self, queue: ConsumeQueue, offset: int, count: int) -> bytes:
         """Return published entries from `offset` on, in one piece; fewer if a file, the tail or the queue ends.

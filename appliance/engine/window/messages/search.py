@@ -24,6 +24,7 @@ from ...protocol.record import Record
 from ...store.index.index_query import ChainTooLong, IndexQuery
 from ...store.message_store import MessageStore
 from ..figures.measures import Pace
+from ..refusals import require_span, require_within
 from ..sentences import Sentence, say
 from . import snapshots as m
 from .copies import Copy, MessageCopies
@@ -120,13 +121,8 @@ class SearchViews:
         """
         begin = time.monotonic()
         pace = Pace(PAGE_BUDGET_MS, 1.0)
-        if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
-        for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
-            if value is not None and not 0 <= value <= _MAX_I64:
-                raise InvalidInput(name, say("not_a_time", field=name))
-        if from_ms is not None and to_ms is not None and from_ms > to_ms:
-            raise InvalidInput("to_ms", say("times_reversed"))
+        require_within("limit", limit, 1, MAX_LIMIT)
+        require_span(from_ms, to_ms)
         if topic is not None and self._configs.get(topic) is None:
             raise NotFound("topic", topic)
         text = text.strip()

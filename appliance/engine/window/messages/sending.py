@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import TimeoutError as FutureTimeout
 
-from ...broker.delays.levels import DelayLevels, Place, make_wait, queue_of_level
-from ...broker.sending.own_appends import OwnAppends, OwnMessage
-from ...broker.timers.waiting import WaitingPlaces
+from ...broker.delays.levels import Place, make_wait, queue_of_level
+from ...broker.sending.own_appends import OwnMessage
+from ...broker.sending.sending import Sending
 from ...broker.topic_config import TopicConfig
 from ...broker.topics import TopicConfigManager
 from ...broker.transactions.half import HALF_QUEUE, make_half
@@ -34,6 +34,7 @@ from ...protocol.properties import (
     java_hash,
 )
 from ..options import Options
+from ..refusals import require_within
 from ..sentences import say
 from .snapshots import SentMessage
 
@@ -68,24 +69,20 @@ class TestSender:
     def __init__(
         self,
         topics: TopicConfigManager,
-        appends: OwnAppends,
-        added: Callable[[], dict[str, str]],
+        sending: Sending,
+        halves: HalfAppends,
         store_host: bytes,
         options: Options,
-        levels: DelayLevels,
-        halves: HalfAppends,
-        places: WaitingPlaces,
     ) -> None:
-        """added: returns the properties that the broker adds to every message."""
         # Constant after construction.
         self._topics = topics
-        self._appends = appends
-        self._added = added
+        self._appends = sending.appends
+        self._properties = sending.properties
         self._store_host = store_host
         self._options = options
-        self._levels = levels
+        self._levels = sending.levels
         self._halves = halves
-        self._places = places
+        self._places = sending.places
 
     def send(
         self,
@@ -115,16 +112,13 @@ class TestSender:
         """
         begin = time.monotonic()
         queues = self._check(topic, body, queue_id)
-        own = _properties(tags, tuple(keys), dict(properties or {}), sharding_key) | self._added()
+        own = _properties(tags, tuple(keys), dict(properties or {}), sharding_key) | self._properties.added
         if sharding_key:
             if queue_id is not None:
                 raise InvalidInput("sharding_key", say("queue_or_key"))
             queue_id = abs(java_hash(sharding_key)) % queues  # as the clients' SelectMessageQueueByHash
         place = Place(topic, secrets.randbelow(queues) if queue_id is None else queue_id)
-        if not 0 <= delay_level <= self._levels.highest:
-            raise InvalidInput(
-                "delay_level", say("out_of_range", field="delay_level", low=0, high=self._levels.highest)
-            )
+        require_within("delay_level", delay_level, 0, self._levels.highest)
         if delay_level and deliver_at_ms is not None:
             raise InvalidInput("deliver_at_ms", say("level_or_time"))
         if half_of:

@@ -28,6 +28,7 @@ from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from ...store.queues.queue_extension import is_address
 from ..figures.measures import Budget
+from ..refusals import require_within
 from ..sentences import say
 from .bodies import glance_at
 from .draft import topic_of
@@ -336,7 +337,6 @@ class Tails:
         InvalidInput (tags, key, expression, one_in, per_second).
         """
         wanted = Wanted(topic, tags, key, expression, one_in, per_second, body_chars)
-        """Begin a tail; None if only the checks are made. Raises NotFound and InvalidInput."""
         check_wanted(wanted)
         width = partial(self._width, wanted.topic)
         if width() is None:
@@ -356,8 +356,7 @@ def check_wanted(wanted: Wanted) -> None:
         ("one_in", wanted.one_in, MOST_ONE_IN),
         ("per_second", wanted.per_second, MOST_PER_SECOND),
     ):
-        if not 1 <= value <= most:
-            raise InvalidInput(name, say("out_of_range", field=name, low=1, high=most))
+        require_within(name, value, 1, most)
     for name, text, most in (
         ("key", wanted.key, LONGEST_KEY),
         ("tags", wanted.tags, LONGEST_EXPRESSION),

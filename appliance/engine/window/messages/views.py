@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...cursors import decode_cursor, encode_cursor
 from ...errors import InvalidInput, NotFound
-from ...filter.query import Query
 from ...protocol.compression import compression_of
 from ...protocol.message_id import decode_offset_id, encode_host, encode_offset_id
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
@@ -25,6 +24,7 @@ from ...protocol.record import Record
 from ...store.index.index_query import IndexQuery
 from ...store.queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from ..figures.measures import Pace
+from ..refusals import require_span, require_within
 from ..sentences import say
 from ..snapshots import fields_of
 from ..sources import Sources
@@ -148,8 +148,7 @@ class MessageViews:
         begin = time.monotonic()
         query = query_of(filter_text)
         question = 0 if query is None else zlib.crc32(query.text.strip().encode("utf-8", "replace")) or 1
-        if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
+        require_within("limit", limit, 1, MAX_LIMIT)
         if self._topics.get(topic) is None:
             raise NotFound("topic", topic)
         with QueueReader(self._store, 64) as reader:
@@ -162,7 +161,8 @@ class MessageViews:
             if query is None:
                 found = self._walk(topic, at, limit, reader, make_row or row_of, budget)
             else:
-                found = self._look(topic, at, limit, reader, make_row or row_of, budget, query, patient)
+                look = MessageLook(self._store, reader, query, self._schema_of, patient)
+                found = self._look(topic, at, limit, reader, make_row or row_of, budget, look)
             at = found.cursor
             ended = at.seen >= at.total
             return m.MessagePage(
@@ -221,11 +221,7 @@ class MessageViews:
         since: int,
     ) -> Cursor:
         """Fix the snapshot: the messages that are published now and were stored in the span of time."""
-        for name, value in (("from_ms", from_ms), ("to_ms", to_ms)):
-            if value is not None and not 0 <= value < _MAX_I64:
-                raise InvalidInput(name, say("not_a_time", field=name))
-        if from_ms is not None and to_ms is not None and from_ms > to_ms:
-            raise InvalidInput("to_ms", say("times_reversed"))
+        require_span(from_ms, to_ms)
         wanted = -1 if queue_id is None else queue_id
         config = self._topics.get(topic)
         count = 0 if config is None else max(config.read_queue_nums, config.write_queue_nums)
@@ -237,7 +233,7 @@ class MessageViews:
             end = queue.max_offset if to_ms is None else reader.end_at(queue, to_ms)
             first = queue.min_offset if from_ms is None else reader.offset_at(queue, from_ms)
             if since:
-                first = max(first, _first_at(queue, since, reader))
+                first = max(first, reader.first_behind(queue, since))
             if first < end:
                 low = min(low, _edge(queue, range(first, min(end, first + CHUNK)), reader, _MAX_I64))
                 high = max(high, _edge(queue, range(end - 1, max(first, end - CHUNK) - 1, -1), reader, -1) + 1)
@@ -294,11 +290,9 @@ class MessageViews:
         reader: QueueReader,
         make_row: Callable[[Record], Any],
         budget: Pace,
-        query: Query,
-        patient: bool,
+        look: MessageLook,
     ) -> _Found:
         """As `_walk`, with only the messages that match a filter."""
-        look = MessageLook(self._store, reader, query, self._schema_of, patient)
         rows: list[Any] = []
         position, scanned, size_seen, skipped, undecided = cursor.position, 0, 0, 0, 0
         truncated, ended = False, True
@@ -413,8 +407,7 @@ class MessageViews:
         Needs the grant to read bodies; the caller checks that, and gives `most_whole` to users who may not export.
         Errors as `detail`.
         """
-        if not 1 <= max_bytes <= 1 << 20:
-            raise InvalidInput("max_bytes", say("out_of_range", field="max_bytes", low=1, high=1 << 20))
+        require_within("max_bytes", max_bytes, 1, 1 << 20)
         record = self.record(ref)[0]
         return view_body(record.body, record.sys_flag, max_bytes, self._schema_of(topic_of(record)), most_whole)
 
@@ -429,8 +422,7 @@ class MessageViews:
 
     def raw(self, ref: str, dump_bytes: int = 4096) -> m.RawRecord:
         """Return the record in the log, field by field, with a hex dump. It has the body: needs the grant, too."""
-        if not 0 <= dump_bytes <= 1 << 16:
-            raise InvalidInput("dump_bytes", say("out_of_range", field="dump_bytes", low=0, high=1 << 16))
+        require_within("dump_bytes", dump_bytes, 0, 1 << 16)
         record, data = self.record(ref)
         return raw_of(record, data, dump_bytes)
 
@@ -485,7 +477,8 @@ def _moved(cursor: Cursor, position: int, scanned: int, size: int, ended: bool) 
 def _entries_of(queue: ConsumeQueue, cursor: Cursor, chunk: int, reader: QueueReader) -> Iterator[Step]:
     """Yield the queue's entries of the snapshot from the cursor on, in its direction, without holes."""
     if cursor.newest_first:
-        low, end = _first_at(queue, cursor.low, reader), _first_at(queue, min(cursor.position, cursor.high), reader)
+        low = reader.first_behind(queue, cursor.low)
+        end = reader.first_behind(queue, min(cursor.position, cursor.high))
         while low < end:
             begin = max(low, end - chunk)
             for offset, physical, size in reversed(reader.span(queue, begin, end)):
@@ -493,7 +486,7 @@ def _entries_of(queue: ConsumeQueue, cursor: Cursor, chunk: int, reader: QueueRe
                     yield -physical, physical, size, queue, offset
             end = begin
         return
-    at, end = _first_at(queue, max(cursor.position, cursor.low), reader), _first_at(queue, cursor.high, reader)
+    at, end = reader.first_behind(queue, max(cursor.position, cursor.low)), reader.first_behind(queue, cursor.high)
     while at < end:
         following = min(end, at + chunk)
         for offset, physical, size in reader.span(queue, at, following):
@@ -510,16 +503,3 @@ def _edge(queue: ConsumeQueue, offsets: range, reader: QueueReader, otherwise: i
             if 0 < size < HOLE_SIZE:
                 return physical
     return otherwise
-
-
-def _first_at(queue: ConsumeQueue, physical: int, reader: QueueReader) -> int:
-    """Return the queue's first offset whose record lies at or behind a physical offset."""
-    low, high = queue.min_offset, queue.max_offset
-    while low < high:
-        middle = (low + high) // 2
-        found = reader.entries(queue, middle, 1)
-        if not found or found[0][0] < physical:
-            low = middle + 1
-        else:
-            high = middle
-    return low

@@ -33,7 +33,7 @@ class Backups:
         after each MiB; an exception that it raises ends the backup, and nothing is left of it. Raises
         `backup.BackupError`.
         """
-        from ...backup import BackupError, Spared, make_backup  # tar and SQLite are imported for a backup only
+        from ...backup import BackupError, LogEnd, Spared, make_backup  # tar and SQLite are imported for a backup only
 
         spared = Spared.by(self._store.cleaner.options, self._store.log.room_bytes)
         given_way: list[bool] = []
@@ -55,9 +55,11 @@ class Backups:
             paths.root,
             paths.own,
             version=__version__,
-            log_end=lambda: self._store.published,
-            keeping=lambda needed_from: self._keeping(needed_from, spared, given_way),
-            spared=spared,
+            log_end=LogEnd(
+                lambda: self._store.published,
+                lambda needed_from: self._keeping(needed_from, spared, given_way),
+                spared,
+            ),
             step=gently,
         )
 

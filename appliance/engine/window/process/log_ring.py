@@ -8,6 +8,7 @@ from collections import deque
 
 from ...errors import InvalidInput
 from ...log_lines import text_of
+from ..refusals import require_within
 from ..sentences import say
 from .system_snapshots import LogLine
 
@@ -56,8 +57,7 @@ class LogRing(logging.Handler):
         least = logging.getLevelNamesMapping().get(level.upper())
         if least is None:
             raise InvalidInput("level", say("one_of", field="level", choices="DEBUG, INFO, WARNING, ERROR, CRITICAL"))
-        if not 1 <= limit <= KEPT:
-            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=KEPT))
+        require_within("limit", limit, 1, KEPT)
         needle = q.strip().lower()
         found: list[LogLine] = []
         for number, line in reversed(list(self._lines)):

@@ -7,11 +7,10 @@ from collections.abc import Callable
 from ...broker.deleted_unread import DeletedUnread
 from ...broker.requested_cleaning import RequestedCleaning
 from ...broker.topics import TopicConfigManager
-from ...errors import InvalidInput
 from ...store.message_store import MessageStore
 from ..admin_pool import AdminPool
 from ..options import Options
-from ..sentences import say
+from ..refusals import require_one_of
 from .system_snapshots import Retention
 
 #: Values of `what` of RetentionPart.clean.
@@ -45,8 +44,7 @@ class RetentionPart:
         "topics" (queues whose topic has no configuration). The first two continue after the call has returned.
         InvalidInput for anything else; Unavailable.
         """
-        if what not in CLEANABLE:
-            raise InvalidInput("what", say("one_of", field="what", choices=", ".join(CLEANABLE)))
+        require_one_of("what", what, CLEANABLE)
         cleaning = self._cleaning
 
         def job() -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from ...broker.role import NO_TIES, Ties
 from ...clock import Clock
 from ...disk import Disk
-from ...errors import FrameError, InvalidInput, NotFound, RemotingError, Unavailable
+from ...errors import FrameError, NotFound, RemotingError, Unavailable
 from ...failover.quarantine import Kept, KeptMessage, kept_tails, read_page, read_record
 from ...protocol import properties as p
 from ...protocol.codes import RequestCode, ResponseCode
@@ -23,6 +23,7 @@ from ...protocol.command import RemotingCommand
 from ...protocol.names import NO_SEND_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from ...protocol.record import Record, decode_record
 from ...remoting.client import RemotingClient
+from ..refusals import require_within
 from ..sentences import Sentence, say
 
 logger = logging.getLogger(__name__)
@@ -100,8 +101,7 @@ class Quarantine:
         offset: physical offset at which the page begins; None: the first message. limit: 1 to 500. NotFound (file),
         InvalidInput, Unavailable (it cannot be read).
         """
-        if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
+        require_within("limit", limit, 1, MAX_LIMIT)
         kept = self._kept(name)
         try:
             found = read_page(kept, self._disk, kept.tail.begin if offset is None else offset, limit)

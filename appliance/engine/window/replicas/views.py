@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...broker.replication import is_in_sync
 from ...broker.role import Role
@@ -25,6 +25,15 @@ if TYPE_CHECKING:
     from ...replication.slave_link import LinkStatus
 
 
+class AsMaster(NamedTuple):
+    """A broker as a master. server: if it accepts slaves. replicated: if it waits for them. address: for slaves, as
+    registered with the name servers."""
+
+    server: ReplicationServer | None
+    replicated: ReplicatedPosition | None
+    address: str
+
+
 class ReplicationView:
     """Any thread."""
 
@@ -32,22 +41,17 @@ class ReplicationView:
         self,
         store: MessageStore,
         options: Options,
-        server: ReplicationServer | None,
+        master: AsMaster,
         slave: SlaveSide | None,
-        replicated: ReplicatedPosition | None,
-        ha_address: str,
         role: Role,
         replica_set: ReplicaSet | None = None,
     ) -> None:
-        """server: on a master that accepts slaves. slave: on a slave. replicated: on a master that waits for slaves.
-        ha_address: address for slaves, as registered with the name servers. replica_set: on a member of a set."""
+        """slave: on a slave. replica_set: on a member of a set."""
         # Constant after construction.
         self._store = store
         self._options = options
-        self._server = server
+        self._server, self._replicated, self._ha_address = master
         self._slave = slave
-        self._replicated = replicated
-        self._ha_address = ha_address
         self._role = role
         self._set = replica_set
 

@@ -8,11 +8,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...broker.clean_up import CleanUpService, Lost
-from ...errors import Conflict, InvalidInput, Unavailable
+from ...errors import Conflict, Unavailable
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from .. import snapshots as s
 from ..admin_pool import AdminPool
 from ..figures.measures import Budget
+from ..refusals import require_one_of, require_within
 from ..sentences import say
 from ..transactions.views import TransactionViews
 from ..transactions.views import Wanted as WantedHalves
@@ -64,10 +65,8 @@ class CleanUps:
         q: part of the name. InvalidInput, Conflict (revision: something else would be deleted than was shown),
         Unavailable if too many messages wait to find the topics that they are for.
         """
-        if kind not in KINDS:
-            raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join(KINDS)))
-        if not 0 <= idle_hours <= MOST_HOURS:
-            raise InvalidInput("idle_hours", say("out_of_range", field="idle_hours", low=0, high=MOST_HOURS))
+        require_one_of("kind", kind, KINDS)
+        require_within("idle_hours", idle_hours, 0, MOST_HOURS)
         idle_s = idle_hours * 3600.0
         since = self._service.now()
         found = self._found(kind, idle_s, q.strip().lower())

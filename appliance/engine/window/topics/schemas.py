@@ -25,6 +25,7 @@ from ...store.message_store import MessageStore
 from .. import snapshots as s
 from ..admin_pool import AdminPool
 from ..changes import preview
+from ..refusals import require_one_of
 from ..sentences import say
 
 if TYPE_CHECKING:
@@ -191,8 +192,7 @@ class TopicSchemas:
         from ...bodies.schemas import KINDS, BodySchema
         from ...bodies.work import BadSchema
 
-        if kind not in (*KINDS, REGISTRY):
-            raise InvalidInput("kind", say("one_of", field="kind", choices=", ".join((*KINDS, REGISTRY))))
+        require_one_of("kind", kind, (*KINDS, REGISTRY))
         if kind == REGISTRY:
             if not self._config.schema_registry:
                 raise InvalidInput("kind", say("no_schema_registry"))

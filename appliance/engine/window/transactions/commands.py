@@ -14,6 +14,7 @@ from ...broker.transactions.half import Half
 from ...errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from ...protocol.message_id import encode_offset_id
 from ...protocol.record import Record
+from ..refusals import require_one_of, require_within
 from ..sentences import Sentence, say
 from .snapshots import HalfPlace, ResolvedTransaction, ResumedTransaction, TransactionAct, TransactionOutcome
 from .views import Filters, TransactionViews, Wanted
@@ -91,10 +92,8 @@ class TransactionCommands:
         begin = time.monotonic()
         wanted = Wanted(**filters)
         named = [one if isinstance(one, HalfPlace) else HalfPlace(*one) for one in places]
-        if action not in ACTIONS:
-            raise InvalidInput("action", say("one_of", field="action", choices=", ".join(ACTIONS)))
-        if not 1 <= limit <= MOST_CHECKED:
-            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MOST_CHECKED))
+        require_one_of("action", action, ACTIONS)
+        require_within("limit", limit, 1, MOST_CHECKED)
         if named and not wanted.anything:
             raise InvalidInput("places", say("half_places_or_filter"))
         for place in named:

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, Protocol, TypedDict, Unpack
+from typing import NamedTuple, TypedDict, Unpack
 from zlib import crc32
 
 from ...broker.topics import TopicConfigManager
-from ...broker.transactions.admin_journal import DecisionJournal
-from ...broker.transactions.check import CheckSettings
 from ...broker.transactions.half import DISCARDED_TOPIC, HALF_QUEUE, Half, checks_of, half_like, half_of
 from ...broker.transactions.open_halves import MOST_CHECKS, PAGE, OpenHalves
-from ...broker.transactions.resolved import By, EntryPlace, How, Resolved, ResolvedTransactions
-from ...broker.transactions.resume import CATCH_UP_S, ResumeDiscarded
-from ...clock import Clock
+from ...broker.transactions.resolved import By, EntryPlace, How, Resolved
+from ...broker.transactions.resume import CATCH_UP_S
+from ...broker.transactions.transactions import Transactions
 from ...cursors import decode_cursor, encode_cursor
 from ...errors import InvalidInput, Unavailable
 from ...protocol.message_id import decode_host, encode_host, encode_offset_id
@@ -29,6 +27,7 @@ from ...store.record_reader import Missing, StoredRecord
 from ..figures.measures import Budget
 from ..messages.queue_reader import Entry, QueueReader
 from ..messages.views import row_of
+from ..refusals import require_within
 from ..sentences import Sentence, say
 from ..topics.views import host_text
 from .snapshots import (
@@ -53,15 +52,6 @@ _GROUPS_TOLD = 20
 
 HOW = {How.COMMITTED: "committed", How.ROLLED_BACK: "rolled_back", How.DISCARDED: "discarded", How.LOST: "lost"}
 BY = {By.PRODUCER: "producer", By.CHECK: "check", By.ADMINISTRATOR: "administrator", By.BROKER: "broker"}
-
-
-class Checking(Protocol):
-    """The part of `broker.transactions.check.CheckTransactions` that this module uses."""
-
-    ready: bool
-    asked: int
-
-    def now_ms(self) -> float: ...
 
 
 class Filters(TypedDict, total=False):
@@ -109,30 +99,23 @@ class TransactionViews:
     def __init__(
         self,
         store: MessageStore,
-        halves: OpenHalves,
-        checking: Checking,
-        producers: Callable[[str], int],
         topics: TopicConfigManager,
-        resolved: ResolvedTransactions,
-        journal: DecisionJournal,
-        discarded: ResumeDiscarded,
-        counts: Callable[[], dict[How, int]],
-        settings: Callable[[], CheckSettings],
-        clock: Clock,
+        transactions: Transactions,
+        producers: Callable[[str], int],
     ) -> None:
-        """producers: returns how many of a group are connected. counts: returns the numbers of ends since the start."""
+        """producers: returns how many of a group are connected."""
         # Constant after construction.
         self._store = store
-        self._halves = halves
-        self._checking = checking
-        self._producers = producers
         self._topics = topics
-        self._resolved = resolved
-        self._journal = journal
-        self._discarded = discarded
-        self._counts = counts
-        self._settings = settings
-        self._clock = clock
+        self._halves = transactions.open_halves
+        self._checking = transactions.check
+        self._producers = producers
+        self._resolved = transactions.resolved
+        self._journal = transactions.acts.journal
+        self._discarded = transactions.resume
+        self._decisions = transactions.decisions
+        self._settings = transactions.settings
+        self._clock = transactions.check.clock
         # Replaced whole: (queue offset of the oldest open half message, its store time).
         self._oldest: tuple[int, int | None] = (-1, None)
 
@@ -146,7 +129,7 @@ class TransactionViews:
         """
         wanted = Wanted(**filters)
         begin = time.monotonic()
-        _check_limit(limit)
+        require_within("limit", limit, 1, MAX_LIMIT)
         crc = crc32(repr(("open", wanted)).encode())
         at = 0 if cursor is None else _cursor_of(cursor, crc, 1)[0]
         walk = OpenWalk(self._store, self._halves, wanted, at, Budget(BUDGET_MS))
@@ -241,7 +224,7 @@ class TransactionViews:
         `open`."""
         wanted = Wanted(**filters)
         begin = time.monotonic()
-        _check_limit(limit)
+        require_within("limit", limit, 1, MAX_LIMIT)
         crc = crc32(repr(("discarded", wanted)).encode())
         queue = self._store.find_queue(DISCARDED_TOPIC, 0)
         end = 0 if queue is None else queue.max_offset
@@ -323,7 +306,7 @@ class TransactionViews:
         """
         wanted = Wanted(**filters)
         begin = time.monotonic()
-        _check_limit(limit)
+        require_within("limit", limit, 1, MAX_LIMIT)
         for field, value, choices in (("how", how, HOW.values()), ("by", by, BY.values())):
             if value is not None and value not in choices:
                 raise InvalidInput(field, say("one_of", field=field, choices=", ".join(choices)))
@@ -401,7 +384,7 @@ class TransactionViews:
     def counts(self) -> TransactionCounts:
         """Return the number of open transactions, and counts since the start."""
         parked = sorted(self._halves.parked_groups(), key=lambda one: -one[1])
-        ends = self._counts()
+        ends = self._decisions.counts
         return TransactionCounts(
             open=self._halves.count,
             oldest_stored_ms=self.oldest_stored_ms(),
@@ -501,11 +484,6 @@ class OpenWalk:
                         half = None
                     self.scanned += 1
                     yield OpenHalf(offset, part[index] - 1, half)
-
-
-def _check_limit(limit: int) -> None:
-    if not 1 <= limit <= MAX_LIMIT:
-        raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
 
 
 def _cursor_of(text: str, crc: int, count: int) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from ...store.queues.consume_queue import ConsumeQueue
 from ..figures.measures import Budget
 from ..messages.queue_reader import Entry, QueueReader
 from ..messages.views import row_of
+from ..refusals import require_span, require_within
 from ..sentences import Sentence, say
 from ..sources import Sources
 from .kinds import OTHER, SLICE, TEXT_LIMIT, Kind, LevelKinds, WaitingKinds, kind_of
@@ -322,11 +323,7 @@ class WaitingViews:
     def wanted(self, group: str | None, **filters: Unpack[Filters]) -> Wanted:
         """Make a filter. group: only its retries, of no topic. Raises InvalidInput."""
         wanted = Wanted(**filters)
-        for name, value in (("from_ms", wanted.from_ms), ("to_ms", wanted.to_ms)):
-            if value is not None and not 0 <= value < _MAX_MS:
-                raise InvalidInput(name, say("not_a_time", field=name))
-        if wanted.from_ms is not None and wanted.to_ms is not None and wanted.from_ms > wanted.to_ms:
-            raise InvalidInput("to_ms", say("times_reversed"))
+        require_span(wanted.from_ms, wanted.to_ms)
         if wanted.level is not None and not TIMED <= wanted.level < _MAX_LEVEL:
             raise InvalidInput(
                 "level", say("out_of_range", field="level", low=TIMED, high=max(1, self._levels.highest))
@@ -347,8 +344,7 @@ class WaitingViews:
         """
         wanted = self.wanted(group, **filters)
         begin = time.monotonic()
-        if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
+        require_within("limit", limit, 1, MAX_LIMIT)
         places = _places_of(cursor, wanted)
         budget = Budget(BUDGET_MS)
         with QueueReader(self._store, _DESCRIPTORS) as reader:
@@ -381,8 +377,7 @@ class WaitingViews:
         not suffice to look at all. InvalidInput, Unavailable.
         """
         begin = time.monotonic()
-        if not 1 <= limit <= MAX_LIMIT:
-            raise InvalidInput("limit", say("out_of_range", field="limit", low=1, high=MAX_LIMIT))
+        require_within("limit", limit, 1, MAX_LIMIT)
         text = text.strip()[:_LONGEST_NAME]
         records: list[Record] = []
         truncated = False
@@ -561,10 +556,8 @@ class WaitingViews:
         """
         wanted = self.wanted(group, topic=topic, level=level, retries=retries)
         begin = time.monotonic()
-        if not 1 <= buckets <= MAX_BUCKETS:
-            raise InvalidInput("buckets", say("out_of_range", field="buckets", low=1, high=MAX_BUCKETS))
-        if not 1 <= bucket_ms < 1 << 40:
-            raise InvalidInput("bucket_ms", say("out_of_range", field="bucket_ms", low=1, high=(1 << 40) - 1))
+        require_within("buckets", buckets, 1, MAX_BUCKETS)
+        require_within("bucket_ms", bucket_ms, 1, (1 << 40) - 1)
         if begin_ms is not None and not 0 <= begin_ms < _MAX_MS - (MAX_BUCKETS << 40):
             raise InvalidInput("begin_ms", say("not_a_time", field="begin_ms"))
         first = self._clock.wall_ms() // bucket_ms * bucket_ms if begin_ms is None else begin_ms

@@ -1,0 +1,172 @@
+"""Messages that wait for others, against a scripted cluster."""
+
+import itertools
+
+import pytest
+
+from appliance.client.core.directory import Directory
+from appliance.client.core.parcels import FULL_BYTES, Member, Parcels
+from appliance.client.core.selection import Faults
+from appliance.client.core.send_plan import Sending
+from appliance.client.core.steps import CallFailed
+from appliance.client.errors import Refused, SendError, StoredUnconfirmed
+from tests.client.core.test_batches import members_of
+from tests.support.client_steps import Driver, SetClock, answer, route
+
+LINGER = 0.005
+
+
+class Scene:
+    """Parcels of a producer with one broker. answers: to sends, in order. became: by message, its result or error."""
+
+    def __init__(self, *answers):
+        self.clock = SetClock()
+        self.driver = Driver(self.cluster, self.clock)
+        self.answers = list(answers)
+        self.sends = []
+        self.begun = []
+        self.became = {}
+        #: (Topic, keys, number of those that failed) of each parcel.
+        self.landed = []
+        directory = Directory(["ns:9876"], self.clock, 3.0)
+        keys = itertools.count()
+        sending = Sending(directory, self.clock, Faults(), 0, 2, lambda address: iter(()))
+        run = lambda procedure, done: self.begun.append((procedure, done))  # noqa: E731
+        self.parcels = Parcels(
+            "g", sending, self.clock, LINGER, run, lambda: f"B{next(keys)}", lambda *landed: self.landed.append(landed)
+        )
+
+    def cluster(self, call):
+        if call.address == "ns:9876":
+            return answer(body=route("a"))
+        self.sends.append(call.request)
+        return self.answers.pop(0)
+
+    def put(self, key, topic="T", body=b"x", shard=None):
+
+        def done(result, error):
+            assert key not in self.became
+            self.became[key] = error or result
+
+        member = Member(key, body, f"UNIQ_KEY\x01{key}\x02", done, key != "c")
+        for begin in self.parcels.put(topic, shard, member, self.clock.now + 3.0):
+            begin()
+
+    def go(self):
+        """Run what was begun, the latest first: the one that waits comes after the one that was full."""
+        while self.begun:
+            procedure, done = self.begun.pop()
+            try:
+                result = self.driver.run(procedure)
+            except BaseException as error:
+                done(None, error)
+            else:
+                done(result, None)
+
+    def bodies(self):
+        return [(one.code, [body for body, _ in members_of(one.body)] if one.code == 320 else one.body)
+                for one in self.sends]  # fmt: skip
+
+
+def stored(offset=7, ids="A1,A2,A3", code=0):
+    return answer(code, msgId=ids, queueId=1, queueOffset=offset, transactionId="B0")
+
+
+def test_messages_of_a_topic_leave_together_after_their_time():
+    scene = Scene(stored(), stored(3, "A9"))
+    for key in "abc":
+        scene.put(key, body=key.encode())
+    scene.put("d", topic="U", body=b"d")
+    scene.go()
+    assert scene.driver.slept == pytest.approx([LINGER, LINGER])
+    assert sorted(scene.bodies(), key=str) == [(310, b"d"), (320, [b"a", b"b", b"c"])]
+
+
+def test_each_message_has_its_place():
+    scene = Scene(stored())
+    for key in "abc":
+        scene.put(key)
+    scene.go()
+    assert {key: (one.message_id, one.offset_id, one.queue_offset) for key, one in scene.became.items()} == {
+        "a": ("a", "A1", 7),
+        "b": ("b", "A2", 8),
+        "c": ("c", "A3", 9),
+    }
+
+
+def test_a_full_parcel_does_not_wait():
+    scene = Scene(stored(), stored(9))
+    half = bytes(FULL_BYTES // 2 - 100)
+    for key in "abc":
+        scene.put(key, body=half)
+    assert len(scene.begun) == 3, "the first waits, is full, and the next waits"
+    scene.go()
+    assert [len(bodies) for _, bodies in scene.bodies()] == [len(half), 2]
+    assert set(scene.became) == set("abc")
+
+
+def test_shards_do_not_travel_together():
+    scene = Scene(stored(), stored())
+    scene.put("a", shard=1)
+    scene.put("b", shard=2)
+    scene.put("c", shard=1)
+    scene.go()
+    assert sorted(code for code, _ in scene.bodies()) == [310, 320]
+
+
+def test_a_flush_does_not_wait():
+    scene = Scene(stored())
+    scene.put("a")
+    scene.put("b")
+    for begin in scene.parcels.close_all():
+        begin()
+    scene.go()
+    assert set(scene.became) == {"a", "b"}
+    assert len(scene.sends) == 1
+    assert not scene.parcels.close_all()
+
+
+def test_a_message_that_the_broker_does_not_take_is_alone_in_that():
+    scene = Scene(answer(13, remark="too long"), stored(1, "A1"), answer(13, remark="too long"), stored(2, "A2"))
+    for key in "abc":
+        scene.put(key)
+    scene.go()
+    assert [scene.became[key].queue_offset for key in "ac"] == [1, 2]
+    assert isinstance(scene.became["b"], Refused)
+    assert scene.became["b"].message_id == "b"
+    [(topic, members, failed)] = scene.landed
+    assert (topic, [one.key for one in members], failed) == ("T", ["a", "b"], 1), "what is counted by itself is not"
+
+
+def test_what_may_be_stored_is_not_sent_again_one_by_one():
+    scene = Scene(CallFailed("lost", "it broke"), *[answer(13, remark="too long")] * 2)
+    scene.put("a")
+    scene.put("b")
+    scene.go()
+    assert [(one.maybe_stored, one.message_id) for one in scene.became.values()] == [(True, "a"), (True, "b")]
+    assert [failed for _, _, failed in scene.landed] == [2]
+    assert len(scene.sends) == 2
+
+
+def test_each_error_is_of_its_own_message():
+    scene = Scene(stored(code=12))
+    scene.put("a")
+    scene.put("b")
+    scene.go()
+    assert all(isinstance(one, StoredUnconfirmed) for one in scene.became.values())
+    assert [(one.message_id, one.result.message_id, one.result.queue_offset) for one in scene.became.values()] == [
+        ("a", "a", 7),
+        ("b", "b", 8),
+    ]
+
+
+def test_messages_of_a_client_that_closes_have_its_error():
+    scene = Scene()
+    scene.put("a")
+    procedure, done = scene.begun.pop()
+    procedure.send(None)
+    with pytest.raises(SendError, match="closed"):
+        procedure.throw(SendError("closed"))
+    done(None, SendError("closed"))
+    assert str(scene.became["a"]) == "closed"
+    assert not scene.parcels.close_all()
