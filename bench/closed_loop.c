@@ -83,7 +83,7 @@ static void issue(struct connection *connection, int index) {
     slot->sent_at = run.now;
     slot->waiting = true;
     outstanding++;
-    request.queue_id = slot->queue_id;
+    request.queue_id = run.options.first_queue + slot->queue_id;
     request.opaque = FIRST_OPAQUE + index + (int64_t)slot_count * slot->generation;
     connection_wrote(connection, write_request(connection_room(connection, request_bound(&request)), &request));
 }
@@ -181,7 +181,7 @@ static void on_sent(struct connection *connection, const struct header *header) 
     if (slot == NULL) return;
     if (header->code != 0) {
         count_bad_code(header);
-    } else if (!is_message_id(header, count) || header->queue_offset < 0 || header->queue_id != slot->queue_id) {
+    } else if (!is_message_id(header, count) || header->queue_offset < 0 || header->queue_id != run.options.first_queue + slot->queue_id) {
         count_error(BAD_ANSWER, "a send was answered without msgId, queueId or queueOffset as they must be");
     } else {
         struct queue *queue = &queues[transactions ? 0 : slot->queue_id]; /* all halves are in one */

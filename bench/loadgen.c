@@ -154,7 +154,7 @@ static void take_cpu(struct cpu *cpu) {
 
 static void usage(const char *complaint) {
     fprintf(stderr,
-            "%s\nusage: loadgen send|transaction|batch|ping|pull|paced|latency|park|nats|redis --broker HOST:PORT [--topic T] [--queues N] [--group G]\n"
+            "%s\nusage: loadgen send|transaction|batch|ping|pull|paced|latency|park|nats|redis --broker HOST:PORT [--topic T] [--queues N] [--first-queue N] [--group G]\n"
             "  [--broker-name S] [--connections N] [--inflight N] [--body BYTES] [--seconds S] [--warm-up S]\n"
             "  [--messages N] [--batch N] [--max N] [--rate N] [--suspend-ms N] [--hold S] [--tags T] [--keys K]\n"
             "  [--heartbeat] [--verify] [--discard] [--open] [--sign NAME:SECRET] [--tls] [--watch PID,...]\n",
@@ -170,7 +170,7 @@ static void read_options(int argc, char **argv) {
         {"inflight", 1, 0, 'i'}, {"batch", 1, 0, 'n'},      {"max", 1, 0, 'm'},      {"body", 1, 0, 'y'},
         {"seconds", 1, 0, 's'},  {"warm-up", 1, 0, 'w'},    {"rate", 1, 0, 'r'},     {"hold", 1, 0, 'h'},
         {"messages", 1, 0, 'M'}, {"suspend-ms", 1, 0, 'S'}, {"heartbeat", 0, 0, 'H'}, {"verify", 0, 0, 'V'}, {"open", 0, 0, 'O'},
-        {"discard", 0, 0, 'D'},  {"sign", 1, 0, 'A'},    {"tls", 0, 0, 'L'},  {"watch", 1, 0, 'p'},
+        {"discard", 0, 0, 'D'},  {"first-queue", 1, 0, 'Q'}, {"sign", 1, 0, 'A'},    {"tls", 0, 0, 'L'},  {"watch", 1, 0, 'p'},
         {0, 0, 0, 0}};
     if (argc < 2) usage("which mode?");
     o->mode = argv[1];
@@ -184,6 +184,7 @@ static void read_options(int argc, char **argv) {
             case 'T': o->tags = optarg; break;
             case 'k': o->keys = optarg; break;
             case 'q': o->queues = atoi(optarg); break;
+            case 'Q': o->first_queue = atoi(optarg); break;
             case 'c': o->connections = atoi(optarg); break;
             case 'i': o->inflight = atoi(optarg); break;
             case 'n': o->batch = atoi(optarg); break;

@@ -10,7 +10,7 @@
 struct options {
     const char *mode, *broker, *topic, *group, *broker_name, *tags, *keys;
     struct sockaddr_in address;
-    int connections, inflight, queues, batch, max_messages;
+    int connections, inflight, queues, first_queue, batch, max_messages;
     size_t body;
     double seconds, warm_up, rate, hold;
     int64_t messages;   /* stop after so many instead of after `seconds`; 0 = by time */

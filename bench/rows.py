@@ -84,9 +84,26 @@ class Bench:
         pids = ",".join(map(str, server.pids))
         command = self.command(server, mode, watch=pids, **options)
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True)
-        if not done.stdout.startswith("{"):
-            raise LoadError(f"loadgen {mode} on {server.label}: {done.stderr.strip() or done.returncode}")
-        result = json.loads(done.stdout)
+        return self._result(server, mode, done.stdout, done.stderr.strip() or str(done.returncode))
+
+    def load_by_two(self, server: Server, mode: str, queues: int, connections: int, **options: Any) -> dict[str, Any]:
+        """As `load`, by two generators at a time, with half of the connections each and queues of their own. Quantiles
+        are those of the slower one: they cannot be added."""
+        options |= {"watch": ",".join(map(str, server.pids)), "connections": connections // 2, "queues": queues}
+        commands = [self.command(server, mode, first_queue=first, **options) for first in (0, queues)]
+        pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        both = [subprocess.Popen(command, **pipes) for command in commands]
+        said = [one.communicate() for one in both]
+        first, second = (self._result(server, mode, out, error) for out, error in said)
+        added = ("rate", "messages", "all_messages", "requests", "errors", "generator_cpu_s")
+        sums = {name: first[name] + second[name] for name in added}
+        slower = max(first, second, key=lambda one: one["latency_us"]["p99"])
+        return slower | sums | {"first_error": first["first_error"] or second["first_error"]}
+
+    def _result(self, server: Server, mode: str, out: str, error: str) -> dict[str, Any]:
+        if not out.startswith("{"):
+            raise LoadError(f"loadgen {mode} on {server.label}: {error.strip()}")
+        result: dict[str, Any] = json.loads(out)
         result["cores"] = result["watched_cpu_s"] / max(result["seconds"], 0.001)
         return result
 
@@ -180,10 +197,16 @@ def _warm_sends(bench: Bench, server: Server, **options: Any) -> None:
     warm_until_steady(server, lambda: send(1.0))
 
 
+def _sends(bench: Bench, server: Server, mode: str, **options: Any) -> dict[str, Any]:
+    """Send to a fresh topic. One generator would be the limit of the C server where it has several connections."""
+    by_two = server.label == RIG and options["connections"] > 1
+    load = bench.load_by_two if by_two else bench.load
+    return load(server, mode, topic=fresh_topic(server, SEND_QUEUES), queues=SEND_QUEUES, **options)
+
+
 def _send_row(key: str, title: str, flush: str, goal: str, **options: Any) -> Row:
     def measure(bench: Bench, server: Server) -> Sample:
-        topic = fresh_topic(server, SEND_QUEUES)
-        return _rate(key, bench.load(server, server.send_mode, topic=topic, queues=SEND_QUEUES, **options))
+        return _rate(key, _sends(bench, server, server.send_mode, **options))
 
     def warm(bench: Bench, server: Server) -> None:
         _warm_sends(bench, server, **options)
@@ -194,10 +217,8 @@ def _send_row(key: str, title: str, flush: str, goal: str, **options: Any) -> Ro
 
 def _batch_row(key: str, title: str, goal: str, **options: Any) -> Row:
     def measure(bench: Bench, server: Server) -> Sample:
-        topic = fresh_topic(server, SEND_QUEUES)
         # Batches fill the disk ten times as fast as single sends.
-        seconds = min(bench.seconds, 3)
-        return _rate(key, bench.load(server, "batch", topic=topic, queues=SEND_QUEUES, seconds=seconds, **options))
+        return _rate(key, _sends(bench, server, "batch", seconds=min(bench.seconds, 3), **options))
 
     def warm(bench: Bench, server: Server) -> None:
         _warm_sends(bench, server)

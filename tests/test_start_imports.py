@@ -18,6 +18,11 @@ LATER = {
     "xml.etree.ElementTree", "spark_reports.reports.capacity",
     "numpy", "pandas", "pyarrow", "pyspark", "py4j",
 }  # fmt: skip
+#: Modules that the console loads on demand: to make reports, to send notices.
+ON_DEMAND = {
+    "spark_reports", "appliance.console.reports.runner", "appliance.console.reports.published",
+    "appliance.console.alerts.sending",
+}  # fmt: skip
 #: ninja takes a signal from Django's test kit, which loads the others: 2 MB.
 NINJAS = ["django.test", "unittest", "wsgiref.simple_server"]
 IN_THE_WORKER = (
@@ -41,6 +46,7 @@ def loaded(statement: str, directory: os.PathLike[str]) -> set[str]:
 def test_the_start_leaves_alone_what_few_need(more, tmp_path):
     names = loaded(IN_THE_WORKER + more, tmp_path)
     assert sorted(names & LATER) == (NINJAS if more else [])
+    assert more or not names & ON_DEMAND
     assert ("ninja" in names) == bool(more)
 
 
@@ -151,6 +157,17 @@ RARE = LATER | {
 }  # fmt: skip
 
 
+#: Most modules of `engine.window` that a console loads before it is asked for anything, with its samples and checks.
+MOST_OF_THE_WINDOW = 51
+SAMPLED = "list(engine.window.measurements.take(30)), engine.window.overview.snapshot(), engine.window.checks()"
+#: Subjects that no sample needs, below `appliance.engine`.
+ASKED_FOR = (
+    "window.dead_letters.views window.groups.diagnosis window.messages.views window.messages.search "
+    "window.offsets.commands window.topics.commands window.topics.views window.waiting.views "
+    "window.figures.upstream_metrics broker.replay filter.query broker.slave_side"
+)
+
+
 def started(roles: tuple[str, ...], directory: os.PathLike[str], look: str = "") -> set[str]:
     return loaded(ENGINE.format(directory=str(directory), roles=roles, look=look), directory)
 
@@ -191,3 +208,12 @@ def test_an_engine_with_replay_jobs_loads_what_works_them_off(tmp_path):
     jobs.mkdir(parents=True)
     (jobs / "0.job").write_bytes(b"")
     assert "appliance.engine.broker.replay.service" in started(("broker", "namesrv"), tmp_path)
+
+
+def test_a_console_loads_a_subject_of_the_broker_when_it_is_asked_for(tmp_path):
+    names = started(("broker", "namesrv"), tmp_path / "samples", SAMPLED)
+    assert not names & {f"appliance.engine.{name}" for name in ASKED_FOR.split()}
+    window = sorted(name for name in names if name.startswith("appliance.engine.window."))
+    assert len(window) <= MOST_OF_THE_WINDOW, f"{len(window)} modules, one of them is new here: {window}"
+    names = started(("broker", "namesrv"), tmp_path / "question", "engine.window.dead_letters, engine.window.search")
+    assert {"appliance.engine.window.dead_letters.views", "appliance.engine.window.messages.views"} <= names

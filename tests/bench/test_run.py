@@ -32,6 +32,9 @@ def test_a_short_run_prints_three_tables(tmp_path, capsys):
             assert sample["cpu_ms"] > 0
             assert sample["generator_cores"] > 0
             assert sample["values"][key] > 0
+    both = rows["batch"]["rig"][0]
+    assert both["raw"]["connections"] == 4, "one generator of two has half of the connections"
+    assert both["raw"]["rate"] == both["values"]["batch"]
 
 
 def test_the_column_of_a_twin_that_does_not_run_stays_empty(tmp_path, capsys, monkeypatch):

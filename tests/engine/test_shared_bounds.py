@@ -113,17 +113,20 @@ def held_pulls(desk, names, monkeypatch):
         def __init__(self, conn):
             self.conn, self.queue = conn, queue
 
+    held = []
     for hog in peers():
-        hog.parked_count = 0
+        hog.parked, hog.parked_count = None, 0
+        held.append(hog)
         while polling.hold(Pull(hog), 1000):
             pass
     # A peer of the same address has its few, and one of another address gets more.
     for one, least in zip(after(), (4, 24), strict=True):
-        one.parked_count = 0
+        one.parked, one.parked_count = None, 0
+        held.append(one)
         assert all(polling.hold(Pull(one), 1000) for _ in range(least))
     polling.forget(hog)
     assert hog.parked_count == 0
-    for one in list(polling._lists):
+    for one in held:
         polling.forget(one)
     assert polling._shares.taken == 0
 

@@ -20,7 +20,7 @@ from ..health import needs as needs_
 from .figures import FIGURES, LEVELS, NEEDS, Figures, Measured, Past
 from .judging import QUIET, Limit, Period, Watched, periods, step
 from .models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
-from .sending import Mail, Target
+from .target import Mail, Target
 from .teller import Teller
 from .texts import notice_of
 

@@ -12,13 +12,13 @@ import urllib.request
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from email.message import EmailMessage
 from typing import Any
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from . import chat
 from .chat import Notice
+from .target import Mail, Target
 
 #: A receiver that sends nothing for this long has failed.
 TIMEOUT_S = 10.0
@@ -32,29 +32,6 @@ _WHY_CHARS = 300
 _SHORTEST_SECRET = 6
 
 POSTED = ("webhook", "slack", "dingtalk", "feishu", "wecom")
-
-
-@dataclass(frozen=True, slots=True)
-class Mail:
-    """A mail server, how to connect to it, and the mail's addresses. security: "none", "starttls" or "tls"."""
-
-    host: str
-    port: int
-    security: str
-    sender: str
-    recipients: tuple[str, ...]
-    user: str = ""
-    password: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Target:
-    """A channel's kind and the data to send to it; `mail` only for the kind "mail"."""
-
-    kind: str
-    url: str = ""
-    secret: str = ""
-    mail: Mail | None = None
 
 
 def send(target: Target, notice: Notice) -> str | None:

@@ -16,7 +16,7 @@ from .book import Judge
 from .chat import Notice
 from .figures import Measured
 from .models import AlertDelivery
-from .sending import Target, send
+from .target import Target
 from .teller import Teller
 
 logger = logging.getLogger(__name__)
@@ -84,10 +84,16 @@ class AlertWatch(ServiceThread):
             logger.exception("alerts: a look failed")
 
 
+def _send(target: Target, notice: Notice) -> str | None:
+    from .sending import send  # loaded with the first notice: HTTP, TLS and mail
+
+    return send(target, notice)
+
+
 class AlertSender(ServiceThread):
     """The thread `alerts-sending`: sends notices one after the other, each until it was accepted or failed for good."""
 
-    def __init__(self, send: Callable[[Target, Notice], str | None] = send) -> None:
+    def __init__(self, send: Callable[[Target, Notice], str | None] = _send) -> None:
         super().__init__("alerts-sending")
         # Constant after construction.
         self._send = send

@@ -22,7 +22,7 @@ from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from ..audit.log import audit
 from ..models import Setting, now_ms
-from ..reports.needs import report_needs
+from ..reports.wanted import any_run
 from ..users.access import allows
 
 if TYPE_CHECKING:
@@ -124,7 +124,16 @@ class Board:
 
 def everything() -> list[Need]:
     """Return all needs, muted or not: those of the broker, the worst first, then those of the console's reports."""
-    return [*runtime.window().overview.snapshot().needs, *report_needs()]
+    return [*runtime.window().overview.snapshot().needs, *of_reports()]
+
+
+def of_reports() -> list[Need]:
+    """Return the needs of the reports. Their code is loaded if there was ever a run."""
+    if not any_run():
+        return []
+    from ..reports.needs import report_needs
+
+    return report_needs()
 
 
 def key_of(need: Need) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
@@ -20,9 +20,11 @@ from ..live.feed import live_feed
 from ..models import now_ms
 from ..pages import errors
 from ..pages.engine_pages import refusal_text
-from ..reports.needs import report_needs
-from ..reports.views import newest_digest
+from ..reports.wanted import any_run
 from . import needs
+
+if TYPE_CHECKING:
+    from ..reports.shown import Shown
 
 HISTORY_S = 600
 #: Figure of a tile -> class of its line.
@@ -52,8 +54,8 @@ def overview(request: HttpRequest) -> HttpResponse:
     context |= {
         "shown": shown,
         "disk_is_full": shown.disk_full_at_ms is not None and shown.disk_full_at_ms <= now_ms(),
-        "board": needs.board([*shown.needs, *report_needs()], request.user),
-        "digest": newest_digest(request),
+        "board": needs.board([*shown.needs, *needs.of_reports()], request.user),
+        "digest": _digest(request),
         "sparks": {name: charts.spark(name, "", now_ms(), css=css) for name, css in _SPARKS.items()},
         "group_sparks": [
             (row, charts.spark("group_lag_ms", row.group, now_ms(), width=96, height=22)) for row in shown.behind
@@ -62,6 +64,15 @@ def overview(request: HttpRequest) -> HttpResponse:
         "names": {"in": _("received"), "out": _("delivered")},
     }
     return render(request, "overview/page.html", context)
+
+
+def _digest(request: HttpRequest) -> Shown | None:
+    """Return the newest day's digest. The reports' code is loaded if there was ever a run."""
+    if not any_run():
+        return None
+    from ..reports.views import newest_digest
+
+    return newest_digest(request)
 
 
 def history() -> str:

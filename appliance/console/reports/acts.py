@@ -14,7 +14,7 @@ from ...engine.errors import Conflict, InvalidInput, Unavailable
 from ..audit.log import audit
 from ..models import now_ms
 from ..pages import time_zones
-from . import inputs, records
+from . import inputs, records, thread
 from .records import RunRecord
 from .report_settings import settings
 from .runner import SCHEDULE, ReportRunner, new_record
@@ -23,18 +23,23 @@ _runner: ReportRunner | None = None
 
 
 def use(runner: ReportRunner | None) -> None:
-    """Set the thread that makes reports in this process. Called at the start, and by tests."""
+    """Set what makes reports in this process, instead of the thread's own. Called by tests."""
     global _runner
     _runner = runner
+
+
+def _running() -> ReportRunner:
+    runner = _runner or thread.runner()
+    if runner is None:
+        raise Unavailable(_("Nothing makes reports in this process."))
+    return runner
 
 
 def start(request: HttpRequest, day: str | None = None) -> RunRecord:
     """Start a run that makes the reports of a day, by default of today so far. The thread begins it at once. Raises
     InvalidInput (day), Conflict while another run has not ended, and Unavailable."""
     runtime.window().report_inputs.earliest_ms()  # raises if there is no broker
-    runner = _runner
-    if runner is None:
-        raise Unavailable(_("Nothing makes reports in this process."))
+    runner = _running()
     zone = time_zones.zone(settings().zone) or ZoneInfo("UTC")
     today = inputs.day_of(now_ms(), zone)
     wanted = today if day is None else _checked(day, today)
@@ -73,9 +78,7 @@ def cancel(request: HttpRequest, run_id: str) -> RunRecord:
     """End a run without new reports; existing reports stay. Raises NotFound, Unavailable, and Conflict if the run has
     ended."""
     record = records.run(run_id)
-    runner = _runner
-    if runner is None:
-        raise Unavailable(_("Nothing makes reports in this process."))
+    runner = _running()
     with runner.lock:
         record = records.run(run_id)
         if record.ended:

@@ -12,11 +12,11 @@ from typing import Any
 from spark_reports.run import plan as files
 from spark_reports.run.plan import Outcome, Progress
 
-from ... import runtime
 from ...engine.errors import NotFound
 from ...engine.own_files import make_directory
 from ..jobs.job import ENDED, ID, ids_in
 from ..models import now_ms
+from .wanted import directory
 
 RECORD = "record.json"
 #: Number of runs that are kept, the newest ones.
@@ -56,11 +56,6 @@ class RunRecord:
     @property
     def ended(self) -> bool:
         return self.state in ENDED
-
-
-def directory() -> Path:
-    """Return the directory for all files of the reports."""
-    return runtime.place().directory / "reports"
 
 
 def folder(run_id: str) -> Path:

@@ -47,8 +47,6 @@ from .report_settings import ReportSettings, settings
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after the start until the first look: the first sends and pages should not wait for it.
-BEGIN_S = 5.0
 LOOK_S = 20.0
 FOLLOW_S = 0.5
 #: When RocketBox stops, a run is killed after this time.
@@ -60,13 +58,12 @@ SCHEDULE = "schedule"
 
 
 class ReportRunner(ServiceThread):
-    """The thread `reports` of the console: starts the run that waits or is due, and follows it to its end."""
+    """Starts the run that waits or is due, and follows it to its end. Its `run` is called by the thread `reports`."""
 
-    def __init__(self, begin_s: float = BEGIN_S, tell: Callable[[str], object] = lambda day: None) -> None:
+    def __init__(self, tell: Callable[[str], object] = lambda day: None) -> None:
         """tell: called with the newest day when the schedule has made its reports."""
         super().__init__("reports")
         # Constant after construction.
-        self._begin_s = begin_s
         self._tell = tell
         # Guards records of runs that have not ended: this thread and requests change them.
         self.lock = threading.Lock()
@@ -75,7 +72,6 @@ class ReportRunner(ServiceThread):
         self._owed: dict[str, tuple[Outcome | RunFailed, str]] = {}
 
     def run(self) -> None:
-        self.wait(self._begin_s)
         try:
             self.sweep()
         except Exception:

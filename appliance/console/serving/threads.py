@@ -14,9 +14,8 @@ from ..history import series
 from ..history.recorder import Recorder
 from ..jobs.runner import AT_ONCE, JobRunner
 from ..pages.look_ahead import LookAhead
-from ..reports import acts as reports
-from ..reports.runner import ReportRunner
-from ..reports.telling import tell as tell_digest
+from ..reports import thread as reports
+from ..reports.thread import ReportThread
 
 
 def threads(directory: Path) -> list[ServiceThread]:
@@ -24,8 +23,8 @@ def threads(directory: Path) -> list[ServiceThread]:
     recorder = Recorder(directory)
     series.use(recorder)
     sender = AlertSender()
-    report_runner = ReportRunner(tell=tell_digest)
-    reports.use(report_runner)
+    report_thread = ReportThread()
+    reports.use(report_thread)
     watched = {figure.metric for figure in FIGURES.values() if figure.code != NEEDS}
     return [
         Follower(),
@@ -34,6 +33,6 @@ def threads(directory: Path) -> list[ServiceThread]:
         recorder,
         AlertWatch(lambda: recorder.newest(watched), teller, sender.wakeup),
         sender,
-        report_runner,
+        report_thread,
         *(JobRunner(number) for number in range(1, AT_ONCE + 1)),
     ]

@@ -60,7 +60,6 @@ class LongPolling:
         self._flush_answers = flush_answers
         self._waiting: dict[ConsumeQueue | Allowance, dict[PullRequest, None]] = {}
         self._buckets: dict[int, dict[PullRequest, None]] = {}
-        self._lists: dict[Connection, PullRequest] = {}
         self._timer: Timer | None = None
         self._timer_bucket = self._newest_bucket = 0
         self.count = 0
@@ -89,11 +88,11 @@ class LongPolling:
         self._newest_bucket = request.bucket = bucket
         self._waiting.setdefault(queue, {})[request] = None
         self._buckets.setdefault(bucket, {})[request] = None
-        head = self._lists.get(conn)
+        head = conn.parked
         if head is not None:
             request.following = head
             head.previous = request
-        self._lists[conn] = request
+        conn.parked = request
         conn.parked_count += 1
         self.count += 1
         if self._timer is None or bucket < self._timer_bucket:
@@ -122,10 +121,8 @@ class LongPolling:
         conn, previous, following = request.conn, request.previous, request.following
         if previous is not None:
             previous.following = following
-        elif following is not None:
-            self._lists[conn] = following
         else:
-            del self._lists[conn]
+            conn.parked = following
         if following is not None:
             following.previous = previous
         request.previous = request.following = None
@@ -251,14 +248,14 @@ class LongPolling:
 
     def forget(self, conn: Connection) -> None:
         """Drop the pulls of a closed connection."""
-        while (request := self._lists.get(conn)) is not None:
+        while (request := conn.parked) is not None:
             self._remove(request)
 
     def end(self) -> None:
         """Answer every held pull, and hold no other one: another broker takes over here."""
         self.release_all()
-        places = (self._waiting, self._buckets, self._lists)
-        assert not any(places), "a held pull is in all of its three places, or in none"
+        assert not self._waiting, "a held pull is in all of its three places, or in none"
+        assert not self._buckets, "a held pull is in all of its three places, or in none"
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

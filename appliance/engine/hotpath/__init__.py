@@ -90,7 +90,8 @@ cached_pages: Any = getattr(twin, "cached_pages", None)
 chain_cached: Any = getattr(twin, "chain_cached", None)
 #: Handles the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
-#: Reads a socket.
+#: Reads a socket, with what all sockets of a port share.
+Reading: Any = getattr(twin, "Reading", None)
 SocketReader: Any = getattr(twin, "SocketReader", None)
 #: Checks usual requests while access control is on, and the secrets of a user for that.
 Guard: Any = getattr(twin, "Guard", None)
@@ -113,6 +114,7 @@ __all__ = [
     "PeerState",
     "PullRuns",
     "QueueState",
+    "Reading",
     "RecordWalk",
     "SendRuns",
     "ServerState",

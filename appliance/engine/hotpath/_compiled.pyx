@@ -8,6 +8,8 @@ One module, cut into files by subject. Rules that hold in all of them:
 - No pointer into a Python object outlives a call into Python: that call may replace the stage, the tail or the route.
 """
 
+cimport cython
+
 cdef extern from *:
     """
     #ifndef ROCKETBOX_SOURCES
@@ -16,7 +18,7 @@ cdef extern from *:
     """
     const unsigned long ROCKETBOX_SOURCES
 
-INTERFACE = 5
+INTERFACE = 6
 #: The number that `building.mark_of_sources` returned for the sources of this build.
 SOURCES = ROCKETBOX_SOURCES
 

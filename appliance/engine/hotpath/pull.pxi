@@ -319,6 +319,7 @@ cdef class PullRuns:
     cdef dict _plans
     cdef object _find_group, _get_topic, _consumer_group
     cdef object _find_queue, _settings, _published, _files, _log
+    cdef StageState _stage
     # Queue -> the EntryBlock read last from its file; valid until a file is deleted or replaced (`_deletions`).
     cdef dict _blocks
     cdef list _deletions
@@ -357,7 +358,7 @@ cdef class PullRuns:
         self._find_group, self._get_topic = parts.find_group, parts.get_topic
         self._consumer_group = parts.consumer_group
         self._find_queue, self._settings, self._published = parts.find_queue, parts.settings, parts.published
-        self._files, self._log = parts.files, parts.log
+        self._files, self._log, self._stage = parts.files, parts.log, parts.log
         self._blocks, self._deletions, self._deletions_seen = {}, parts.deletions, parts.deletions[0]
         self._resets, self._commit, self._note = parts.resets, parts.commit, parts.note
         self._path_pull, self._new_request = parts.pull, parts.new_request
@@ -564,7 +565,7 @@ cdef class PullRuns:
         cdef Py_ssize_t entry_count
         cdef long long low, high, scan, most, in_files, begin, log_end, log_begin, limit_bytes, limit_count
         # With an answer still in the outbox, this one must not go to the socket directly: it would overtake that one.
-        if conn.closed or conn.full or PyList_GET_SIZE(conn._out):
+        if conn.closed or conn.full or conn._out_bytes:
             return False
         found_queue = self._find_queue(plan.topic_name, plan.queue_id)
         if found_queue is None:
@@ -784,9 +785,10 @@ cdef class PullRuns:
         """Read the records into the shared buffer, in one piece, and turn each run's offset into its place there.
 
         False if they are not in the page cache, or lie so far apart that reading the gaps would cost more than one call
-        for each run.
+        for each run. As in CommitLog.read_nowait, the records written last come from the stage.
         """
         cdef PullRun* runs = self._runs
+        cdef StageState stage = self._stage
         cdef Py_ssize_t number, count = picked.run_count
         cdef long long base = runs[0].offset, span, worth
         span = runs[count - 1].offset + runs[count - 1].size - base
@@ -797,12 +799,16 @@ cdef class PullRuns:
         for number in range(count):  # entries are in order, unless the queue file is damaged
             if runs[number].offset < base or runs[number].offset + runs[number].size > base + span:
                 return False
-        if count > 1:
-            segment = self._log.segment_at(base)
-            if segment is None or base + span > segment.end:
+        if stage.kept <= base and base + span <= stage.kept_end and not stage.staged:
+            assert span <= PyByteArray_GET_SIZE(stage.stage)
+            memcpy(self._bytes, PyByteArray_AS_STRING(stage.stage) + base - stage.kept, span)
+        else:
+            if count > 1:
+                segment = self._log.segment_at(base)
+                if segment is None or base + span > segment.end:
+                    return False
+            if not self._log.read_nowait(base, self._buffer[:span]):
                 return False
-        if not self._log.read_nowait(base, self._buffer[:span]):
-            return False
         for number in range(count):
             runs[number].offset -= base
         return True

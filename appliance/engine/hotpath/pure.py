@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
 #: Both twins have this number; it changes whenever one of them changes its interface to the rest of the engine.
-INTERFACE = 5
+INTERFACE = 6
 
 
 class LoopState:
@@ -32,7 +32,8 @@ class StageState:
     """Fields of the commit log: the records of this tick, before they are written.
 
     stage: the buffer they are packed in; its first byte will lie at physical offset `stage_base`. staged: bytes in use.
-    stage_room: limit on these. segment_end: physical offset at which the file being written ends.
+    stage_room: limit on these. segment_end: physical offset at which the file being written ends. kept, kept_end: while
+    `staged` is 0, the stage still holds the records from `kept` to `kept_end`, physical offsets.
     """
 
     stage: bytearray
@@ -40,6 +41,8 @@ class StageState:
     stage_base: int
     stage_room: int
     segment_end: int
+    kept: int
+    kept_end: int
 
 
 class QueueState:
@@ -121,7 +124,7 @@ class PeerState:
     )
 
     _mask: int
-    _out: list[Any]
+    _out: list[Any] | None
     _out_bytes: int
     _partial: bytearray | None
     _server: Any

@@ -437,7 +437,10 @@ cdef int queue_answer(PeerState peer, bytes data) except -1:
     """`Outbox.send`."""
     if peer.closed:
         return 0
-    peer._out.append(data)
+    if peer._out is None:
+        peer._out = [data]
+    else:
+        peer._out.append(data)
     peer._out_bytes += PyBytes_GET_SIZE(data)
     if not peer.dirty:
         peer.dirty = True

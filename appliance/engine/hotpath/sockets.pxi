@@ -12,34 +12,44 @@ cdef enum:
     MOST_PIECES = 16
 
 
-cdef class SocketReader:
-    """Watches one connection: reads its usual frames, and calls the connection for everything else.
-
-    runner: the FrameRunner of the connection's port. Owned by remoting-io.
-    """
-    cdef PeerState peer
+cdef class Reading:
+    """Values that all readers of a port share. runner: its FrameRunner."""
     cdef FrameRunner runner
     cdef LoopState loop
     cdef ServerState server
     cdef bytearray buffer
 
-    def __init__(self, PeerState peer, FrameRunner runner, ServerState server, loop):
-        self.peer, self.runner, self.server, self.loop = peer, runner, server, loop
+    def __init__(self, FrameRunner runner, ServerState server, loop):
+        self.runner, self.server, self.loop = runner, server, loop
         self.buffer = loop.receive_buffer
+
+
+@cython.no_gc
+cdef class SocketReader:
+    """Watches one connection: reads its usual frames, and calls the connection for everything else.
+
+    Owned by remoting-io. The garbage collector ignores it: `unwatch` ends its circle with the connection.
+    """
+    cdef PeerState peer
+    cdef Reading reading
+
+    def __init__(self, PeerState peer, Reading reading):
+        self.peer, self.reading = peer, reading
 
     def on_event(self, int mask):
         cdef PeerState peer = self.peer
-        cdef Py_ssize_t kept = 0, room = PyByteArray_GET_SIZE(self.buffer), position
+        cdef Reading reading = self.reading
+        cdef Py_ssize_t kept = 0, room = PyByteArray_GET_SIZE(reading.buffer), position
         cdef ssize_t received
-        cdef byte* p = <byte*>PyByteArray_AS_STRING(self.buffer)
+        cdef byte* p = <byte*>PyByteArray_AS_STRING(reading.buffer)
         cdef int fd = peer.fd
         if (
             mask != WATCH_READABLE
             or not peer._mask & WATCH_READABLE
             or peer.halted
             or peer.closed
-            or self.server.producers_held
-            or self.server.read_bytes
+            or reading.server.producers_held
+            or reading.server.read_bytes
         ):
             peer.on_event(mask)
             return
@@ -54,9 +64,9 @@ cdef class SocketReader:
         if received <= 0:
             peer.on_event(mask)  # reads again, meets the same error or end, and handles it
             return
-        peer.last_active = self.loop.monotonic
+        peer.last_active = reading.loop.monotonic
         try:
-            position = self.runner.walk(peer, p, 0, kept + received)
+            position = reading.runner.walk(peer, p, 0, kept + received)
         except Exception:
             peer.fail()
             return
@@ -82,7 +92,7 @@ def flush_outboxes(list batch, double monotonic):
             peer = <PeerState?>batch[at]
             at += 1
             out = peer._out
-            size = PyList_GET_SIZE(out)
+            size = 0 if out is None else PyList_GET_SIZE(out)
             if (
                 peer.closed or peer.closing or not peer._settled
                 or not 1 <= size <= MOST_PIECES or peer._out_bytes > JOINED_BYTES
@@ -116,7 +126,7 @@ def flush_outboxes(list batch, double monotonic):
                 left.append(peer)  # Python's flush tries again and handles the error
             elif sent[i] == peer._out_bytes:
                 peer.dirty = False
-                peer._out.clear()
+                peer._out = None
                 peer._out_bytes = 0
                 peer.last_active = monotonic
             else:

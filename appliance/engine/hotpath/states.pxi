@@ -12,6 +12,8 @@ cdef class StageState:
     cdef public long long stage_base
     cdef public long long stage_room
     cdef public long long segment_end
+    cdef public long long kept
+    cdef public long long kept_end
 
 
 cdef class QueueState:

@@ -24,7 +24,7 @@ import logging
 import socket
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import FrameError
 from ..protocol.codes import ResponseCode
@@ -91,7 +91,8 @@ class Connection(Outbox):
     """One accepted connection.
 
     born_host: the peer's address and port in the form of records, 8 or 20 bytes. client_id, language, version: from the
-    last heartbeat. parked_count: number of this peer's held pulls; counted on remoting-io, read by any thread.
+    last heartbeat. parked: the newest of this peer's held pulls, by which the others are found; of remoting-io.
+    parked_count: their number; counted on remoting-io, read by any thread.
     """
 
     _server: ConnectionServer
@@ -103,6 +104,7 @@ class Connection(Outbox):
         "client_id",
         "dispatcher",
         "language",
+        "parked",
         "parked_count",
         "partial_magnitude",
         "principals",
@@ -129,6 +131,7 @@ class Connection(Outbox):
         #: proved itself; empty for all other peers.
         self.challenge = ""
         self.session_key = b""
+        self.parked: Any = None
         self.parked_count = 0
         #: Index of the server's list of partial frames that contains this; set by the server.
         self.partial_magnitude = 0
@@ -443,7 +446,7 @@ class Connection(Outbox):
         self.closed = self.halted = True
         self.full = False  # answers that wait for room are built, see `closed`, and end
         self._drop_partial()
-        self._out.clear()
+        self._out = None
         self._out_bytes = 0
         self._account(0)
         try:

@@ -74,7 +74,8 @@ class EventLoop(ServiceThread, LoopState):
         self._poller = _Poller()
         self._wake_fd, self._wake_write_fd = _wakeup_pipe()
         # Owned by the remoting-io thread.
-        self._watchers: dict[int, Watcher] = {}
+        # At the number of its descriptor. Descriptors are small numbers, and a place takes less than a key.
+        self._watchers: list[Watcher | None] = []
         self._timers: list[tuple[float, int, Timer]] = []
         self._sequence = itertools.count()
         self._tick_hooks: list[Callable[[], None]] = []
@@ -136,21 +137,27 @@ class EventLoop(ServiceThread, LoopState):
         self._tick_hooks = [hook for hook in self._tick_hooks if hook not in hooks]
 
     def watch(self, fd: int, mask: int, watcher: Watcher) -> None:
-        assert fd not in self._watchers, "a watcher is dropped before its descriptor is closed"
-        self._watchers[fd] = watcher
+        watchers = self._watchers
+        watchers.extend([None] * (fd + 1 - len(watchers)))
+        assert watchers[fd] is None, "a watcher is dropped before its descriptor is closed"
+        watchers[fd] = watcher
         self._poller.register(fd, mask)
 
     def watch_by(self, fd: int, watcher: Watcher) -> None:
         """Replace the watcher of a descriptor that is watched."""
-        if fd in self._watchers:
+        if self._is_watched(fd):
             self._watchers[fd] = watcher
 
     def rewatch(self, fd: int, mask: int) -> None:
         self._poller.modify(fd, mask)
 
     def unwatch(self, fd: int) -> None:
-        if self._watchers.pop(fd, None) is not None:
+        if self._is_watched(fd):
+            self._watchers[fd] = None
             self._poller.unregister(fd)
+
+    def _is_watched(self, fd: int) -> bool:
+        return 0 <= fd < len(self._watchers) and self._watchers[fd] is not None
 
     # --- the loop
 
@@ -168,7 +175,7 @@ class EventLoop(ServiceThread, LoopState):
                 if fd == wake_fd:
                     os.read(wake_fd, 4096)
                     continue
-                watcher = watchers.get(fd)
+                watcher = watchers[fd]
                 if watcher is not None:
                     try:
                         watcher.on_event(mask)

@@ -109,7 +109,7 @@ class Outbox(PeerState):
         self.last_active = self.listening_since = self.connected_at = server.loop.monotonic
         self._held: memoryview | None = None  # frames that were received and must not be dispatched yet
         self._held_back = False  # nothing is dispatched or read until `let_go`: back-pressure, or a rest
-        self._out: list[Piece] = []
+        self._out: list[Piece] | None = None  # ten thousand peers with a waiting pull have nothing to be sent
         self._out_bytes = 0
         self._in_socket = -1  # bytes in the socket's send buffer at the last look
         self._accounted = 0  # bytes of _out_bytes included in the server's sum
@@ -130,7 +130,10 @@ class Outbox(PeerState):
         """Queue a small frame; it leaves at the end of this tick."""
         if self.closed:
             return
-        self._out.append(data)
+        if self._out is None:
+            self._out = [data]
+        else:
+            self._out.append(data)
         self._out_bytes += len(data)
         if not self.dirty:
             self.dirty = True
@@ -140,7 +143,10 @@ class Outbox(PeerState):
         """Queue one frame of any size, in pieces. They must not change until they are sent."""
         if self.closed:
             return
-        self._out += parts
+        if self._out is None:
+            self._out = [*parts]
+        else:
+            self._out += parts
         self._out_bytes += size
         if self._out_bytes > _SMALL_BYTES:
             self._account(self._out_bytes)
@@ -227,13 +233,11 @@ class Outbox(PeerState):
                     data = out[0] if len(out) == 1 else b"".join(out)
                     sent = self._sock.send(data)
                     left = len(data) - sent
-                    out.clear()
-                    if left:
-                        out.append(memoryview(data)[sent:])
+                    self._out = [memoryview(data)[sent:]] if left else None
                 else:
                     sent = self._sock.sendmsg(out[:_MOST_PIECES])
                     left = self._out_bytes - sent
-                    out[:] = _behind(out, sent)
+                    self._out = _behind(out, sent) or None
                 self.last_active = self._server.loop.monotonic
             except BlockingIOError:  # the peer took nothing, so `last_active` stays
                 left = self._out_bytes
@@ -250,7 +254,7 @@ class Outbox(PeerState):
     def took(self, sent: int) -> None:
         """Handle a flush of which the socket took only `sent` bytes."""
         self.dirty = False
-        self._out[:] = _behind(self._out, sent)
+        self._out = _behind(self._out or [], sent) or None
         self._out_bytes -= sent
         self.last_active = self._server.loop.monotonic
         self._settle()

@@ -16,11 +16,11 @@ from collections import deque
 from collections.abc import Callable, Container, Mapping
 from functools import partial
 from itertools import islice
-from typing import Protocol
+from typing import Any, Protocol
 
 from ..errors import StartError
 from ..host_port import join_host_port
-from ..hotpath import ServerState, SocketReader, flush_outboxes
+from ..hotpath import Reading, ServerState, SocketReader, flush_outboxes
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import decode_host, encode_host
 from ..shares import address_of
@@ -228,6 +228,8 @@ class RemotingServer(ServerState):
         # Connections that wait for a turn, in order.
         self._turns: deque[Outbox] = deque()
         self._turns_due = False
+        # Runner of a port -> what the readers of its sockets share.
+        self._readings: dict[Any, Any] = {}
         # Connections with frames that were not dispatched, by the bit length of their number of bytes, so that one of
         # the largest is found without a look at all of them.
         self._partials: list[dict[Connection, None]] = [{} for _ in range(64)]
@@ -258,6 +260,7 @@ class RemotingServer(ServerState):
 
         Frames that were read but not dispatched go to the new table, too. While that is `paused`, nothing is read.
         """
+        self._readings.clear()
         for listener in self._listeners:
             listener.dispatcher = instead.get(listener.dispatcher, listener.dispatcher)
         for conn in list(self.connections.values()):
@@ -280,7 +283,13 @@ class RemotingServer(ServerState):
 
     def _watcher(self, conn: Connection) -> Watcher:
         runner = conn.dispatcher.runner
-        return conn if runner is None else SocketReader(conn, runner, self, self.loop)
+        if runner is None:
+            return conn
+        reading = self._readings.get(runner)
+        if reading is None:
+            reading = self._readings[runner] = Reading(runner, self, self.loop)
+        watcher: Watcher = SocketReader(conn, reading)
+        return watcher
 
     def accepts(self, listener: _Listener) -> bool:
         """True until the listener is closed."""

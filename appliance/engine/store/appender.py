@@ -110,7 +110,7 @@ class Appender(AppenderState):
                 body_size,
             )
         except BaseException:
-            log.staged = at
+            log.unstage(at)
             raise
         p = at + fixed_bytes
         q = p + body_size
@@ -148,7 +148,7 @@ class Appender(AppenderState):
             try:
                 records, entries, found = pack(offset, log.stage_base + at, store_ms)
             except BaseException:
-                log.staged = at
+                log.unstage(at)
                 raise
         log.stage[at : at + size] = records
         queue.tail += entries

@@ -11,6 +11,8 @@ from .sentences import say
 from .snapshots import Page
 
 MAX_PAGE_SIZE = 500
+#: Time limit for the reads of a list that is sorted by a figure that has to be read, in ms.
+SORT_BUDGET_MS = 80.0
 T = TypeVar("T")
 
 

@@ -20,7 +20,7 @@ from ..wire_audit import WireAudit
 from .health.certificates import Served, days_left
 from .health.checks import Checks
 from .health.finding import checks_of
-from .offsets.commands import target_of
+from .offsets.targets import target_of
 from .options import Options
 from .process.log_ring import LogRing
 from .process.system import Addresses, SystemView
@@ -30,7 +30,6 @@ from .replicas.replica_set import ReplicaSet, leader_of, seen
 from .replicas.snapshots import SetView
 from .sentences import say
 from .snapshots import Check, Route
-from .topics.views import route_of
 
 if TYPE_CHECKING:
     from ..broker.broker import Broker
@@ -310,4 +309,6 @@ class Window:
     def route(self, name: str) -> Route:
         """Return the topic's route as the name server of this process sends it to clients. NotFound; Unavailable if no
         name server runs here."""
+        from .topics.views import route_of
+
         return route_of(self._namesrv, name)

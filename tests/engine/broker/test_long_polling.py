@@ -68,7 +68,7 @@ def polling_on(loop: Clock, resume: Callable[[PullRequest], None]) -> LongPollin
 
 def listed(polling: LongPolling, conn: Connection) -> list[PullRequest]:
     """Walk the connection's list of parked pulls."""
-    found, one, before = [], polling._lists.get(conn), None
+    found, one, before = [], conn.parked, None
     while one is not None:
         assert one.previous is before
         found.append(one)

@@ -129,6 +129,9 @@ def test_from_the_page_cache_alone_the_same_is_found(store, monkeypatch):
     if not store.store.disk.reads_without_waiting:
         return  # cached pages cannot be found out: recent ones count as cached
     refuse_reads_that_never_wait(monkeypatch, errno.EAGAIN)
+    assert records.find_now(short).record.body == b"x" * 50, "it was written last: the stage still holds it"
+    store.put("T", 0, b"z")
+    store.tick()
     assert records.find_now(short) is None, "nobody knows before the disk was asked"
     assert records.find(short).record.body == b"x" * 50
 

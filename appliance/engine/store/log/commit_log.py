@@ -74,6 +74,7 @@ class CommitLog(StageState):
         self.staged = 0
         self.stage_base = 0
         self.stage_room = STAGE_BYTES
+        self.kept = self.kept_end = 0
         #: Reason that no records are taken for now. The stage has no room then, which is how `reserve` comes to see it.
         self.refused: str | None = None
         #: Reasons for refusing records, by the part that refuses.
@@ -203,12 +204,18 @@ class CommitLog(StageState):
         self.stage_room = max(size, STAGE_BYTES)
         if len(self.stage) != self.stage_room:
             self.stage = bytearray(self.stage_room)
+            self.kept_end = 0
         return 0
+
+    def unstage(self, at: int) -> None:
+        """Take back what was reserved from `at` on: its bytes could not be made, or not all of them."""
+        self.staged = at
+        self.kept_end = 0
 
     def write(self) -> None:
         """Write the staged bytes to the file. Raises StoreBroken; then none of them count as written."""
         if self.broken is not None:
-            self.staged = 0
+            self.unstage(0)
             raise StoreBroken(self.broken)
         size = self.staged
         if not size:
@@ -217,14 +224,15 @@ class CommitLog(StageState):
         assert segment is not None
         assert self.stage_base + size + BLANK_BYTES <= segment.end
         self._write_all(segment, memoryview(self.stage)[:size], self.stage_base)
-        self.written = self.stage_base = self.stage_base + size
+        self.kept = self.stage_base
+        self.written = self.stage_base = self.kept_end = self.stage_base + size
         self.staged = 0
 
     def _write_all(self, segment: Segment, data: memoryview, offset: int) -> None:
         try:
             self._disk.write_all(segment.fd, data, offset - segment.start)
         except OSError as error:
-            self.staged = 0
+            self.unstage(0)
             self.fail(f"writing {segment.path.name} failed: {error.strerror or error}")
             raise StoreBroken(self.broken) from None
 
@@ -237,6 +245,7 @@ class CommitLog(StageState):
             at = 0
             if len(data) > len(self.stage):
                 self.stage = bytearray(len(data))
+                self.kept_end = 0
         assert self.stage_base + at + len(data) + BLANK_BYTES <= self.segment_end
         self.stage[at : at + len(data)] = data
         self.staged = at + len(data)
@@ -266,6 +275,7 @@ class CommitLog(StageState):
             for segment in gone:
                 segment.release()
         self.written = self.durable = self.stage_base = start
+        self.kept_end = 0
         self.segment_end = start + self.segment_bytes
 
     def _roll(self, blank: bytes = b"") -> None:
@@ -433,8 +443,13 @@ class CommitLog(StageState):
     def read_nowait(self, offset: int, buffer: memoryview) -> bool:
         """Fill `buffer` from the page cache; False if that would have to wait or no file holds it. On remoting-io.
 
+        The records written last come from the stage, as long as it holds them: pulls that they wake want them.
         Where the file system cannot say what is cached, the log's last RECENT_BYTES count as cached (D2).
         """
+        if self.kept <= offset and offset + len(buffer) <= self.kept_end and not self.staged:
+            at = offset - self.kept
+            buffer[:] = memoryview(self.stage)[at : at + len(buffer)]
+            return True
         segment = self.segment_at(offset)
         if segment is None:
             return False

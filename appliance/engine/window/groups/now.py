@@ -20,8 +20,7 @@ from ..health import limits
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from ..sources import Sources
-from ..tables import cut, page_of, sorted_by
-from ..topics.views import SORT_BUDGET_MS
+from ..tables import SORT_BUDGET_MS, cut, page_of, sorted_by
 
 #: Points of the line that shows a group's lag of the last ten minutes.
 POINTS = 60

@@ -21,8 +21,7 @@ from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from ..sources import Sources
-from ..tables import cut, page_of, sorted_by
-from ..topics.views import SORT_BUDGET_MS
+from ..tables import SORT_BUDGET_MS, cut, page_of, sorted_by
 
 #: Time limit for reading store times for the groups furthest behind.
 LOOK_BUDGET_MS = 20

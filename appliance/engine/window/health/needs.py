@@ -14,7 +14,7 @@ from ...protocol.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX
 from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
 from ..clients.views import conflicts_of, members_of
-from ..dead_letters.views import Expiry
+from ..dead_letters.expiry import Expiry
 from ..figures.lag import Backlog, LagSnapshot
 from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ...broker.topic_config import reserve_hours_of
 from ...store.queues.consume_queue import ConsumeQueue
-from ..dead_letters.views import Expiry
+from ..dead_letters.expiry import Expiry
 from ..figures.lag import Backlog, LagSnapshot
 from ..figures.lag_times import KEPT_S, MOST_KEPT
 from ..figures.measures import Budget, Measures

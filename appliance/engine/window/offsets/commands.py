@@ -12,7 +12,7 @@ import msgspec
 from ...broker.offset_resets.journal import KEPT_MS
 from ...broker.offset_resets.records import NONE, Move, ResetRecord
 from ...broker.offset_resets.service import MOST_QUEUES, OffsetResets
-from ...broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, PlannedMove, Shift, Skip, Target, text_of
+from ...broker.offset_resets.targets import AtTime, Exactly, Latest, PlannedMove, Shift, Skip, Target, text_of
 from ...broker.offsets import ConsumerOffsetManager, is_brokers_own
 from ...errors import Conflict, InvalidInput, NotFound, QueueBroken, Unavailable
 from ..admin_pool import AdminPool
@@ -25,41 +25,6 @@ from .views import known_or_none, moved_counts, record_of
 #: Queues whose oldest message is looked up for one preview; each look-up may read the disk.
 _MOST_TIMES = 512
 _Check = Callable[[Sequence[PlannedMove | Move]], None]
-#: Names of the targets.
-TARGETS = ("earliest", "latest", "time", "offset", "skip", "shift")
-
-
-def target_of(
-    to: str,
-    *,
-    at_ms: int | None = None,
-    offset: int | None = None,
-    by: int | None = None,
-    queues: Sequence[int] | None = None,
-) -> Target:
-    """Return the target of a reset. to: "earliest", "latest", "time" (at_ms), "shift" (by: number of messages, negative
-    for backwards), "offset" (offset, and queues: each of them goes there) or "skip" (the same, behind the message at
-    that offset). InvalidInput if an argument that it needs is missing."""
-    match to:
-        case "earliest":
-            return Earliest()
-        case "latest":
-            return Latest()
-        case "time" if at_ms is not None:
-            return AtTime(at_ms)
-        case "time":
-            raise InvalidInput("at_ms", say("offsets_need_time"))
-        case "shift" if by is not None:
-            return Shift(by)
-        case "shift":
-            raise InvalidInput("by", say("offsets_no_shift"))
-        case "offset" if offset is not None and queues:
-            return Exactly(dict.fromkeys(queues, offset))
-        case "skip" if offset is not None and queues:
-            return Skip(dict.fromkeys(queues, offset + 1))
-        case "offset" | "skip":
-            raise InvalidInput("offset" if offset is None else "queues", say("offsets_need_offset"))
-    raise InvalidInput("to", say("one_of", field="to", choices=", ".join(TARGETS)))
 
 
 def _check_nothing(_moves: Sequence[PlannedMove | Move]) -> None:

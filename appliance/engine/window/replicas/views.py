@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...broker.replication import is_in_sync
 from ...broker.role import Role
-from ...broker.slave_side import SlaveSide
 from ...host_port import host_of
-from ...replication.acknowledged import ReplicatedPosition
-from ...replication.master import ReplicationServer
-from ...replication.slave_link import LinkStatus
 from ...store.message_store import MessageStore
 from ..health import limits
 from ..health.finding import Finding, degraded, failed, fine
@@ -21,6 +17,12 @@ from ..sentences import Sentence, say
 from . import snapshots as r
 from .judgement import set_findings
 from .replica_set import ReplicaSet, seen
+
+if TYPE_CHECKING:
+    from ...broker.slave_side import SlaveSide
+    from ...replication.acknowledged import ReplicatedPosition
+    from ...replication.master import ReplicationServer
+    from ...replication.slave_link import LinkStatus
 
 
 class AsMaster(NamedTuple):

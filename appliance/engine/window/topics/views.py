@@ -32,10 +32,8 @@ from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..sentences import say
 from ..sources import Sources
-from ..tables import cut, page_of, sorted_by
+from ..tables import SORT_BUDGET_MS, cut, page_of, sorted_by
 
-#: Time limit for the reads of a list that is sorted by a figure that has to be read.
-SORT_BUDGET_MS = 80.0
 #: Number of newest messages of a queue, and of queues, from which a topic's producers are found.
 PRODUCER_SAMPLE = 16
 PRODUCER_QUEUES = 16

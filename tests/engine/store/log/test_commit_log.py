@@ -1,6 +1,7 @@
 """The log's files and its durable position, with a disk that fails or takes its time."""
 
 import errno
+import random
 import threading
 import time
 
@@ -8,7 +9,8 @@ import pytest
 
 from appliance.engine.disk import Disk
 from appliance.engine.errors import StoreBroken
-from tests.support.store import StoreUnderTest
+from appliance.engine.store.log import commit_log
+from tests.support.store import FailingDisk, StoreUnderTest
 
 
 class SlowPreparation(Disk):
@@ -110,3 +112,72 @@ def test_a_log_is_refused_as_long_as_anybody_refuses_it(tmp_path):
     store.write("T", 0, b"y")
     assert store.bodies("T", 0) == [b"y"]
     store.stop()
+
+
+def test_what_was_written_last_is_read_without_the_disk(tmp_path, monkeypatch):
+    reads = []
+    real = Disk.read_nowait
+    monkeypatch.setattr(Disk, "read_nowait", lambda disk, *of: (reads.append(of), real(disk, *of))[1])
+    store = StoreUnderTest(tmp_path).open()
+    log = store.store.log
+    first = log.written
+    store.write("T", 0, b"first")
+    last = log.written
+    store.write("T", 0, b"second")
+    buffer = bytearray(log.written - last)
+    reads.clear()
+    assert log.read_nowait(last, memoryview(buffer))
+    assert b"second" in buffer
+    assert not reads
+    assert log.read_nowait(first, memoryview(buffer)[: last - first])
+    assert b"first" in buffer
+    assert len(reads) == 1
+    store.stop()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_read_sees_bytes_that_were_staged_and_not_written(tmp_path, monkeypatch, seed):
+    """Records of all sizes, over many files and several stages, some of them taken back."""
+    monkeypatch.setattr(commit_log, "STAGE_BYTES", 2000)
+    chance = random.Random(seed)
+    store = StoreUnderTest(tmp_path, segment_bytes=16_384).open()
+    log = store.store.log
+    written, staged = {}, {}
+    for number in range(1, 1500):
+        size = chance.choice((90, 90, 400, 1900, 5000))
+        at = log.reserve(size)
+        if log.stage_base > min(staged, default=log.stage_base):  # `reserve` has written the others
+            written |= staged
+            staged = {}
+        data = number.to_bytes(4, "big") * (size // 4) + b"\xff" * (size % 4)
+        log.stage[at : at + size] = data
+        if chance.random() < 0.2:
+            log.unstage(at)
+        else:
+            staged[log.stage_base + at] = data
+        if chance.random() < 0.5:
+            log.write()
+            written |= staged
+            staged = {}
+        for offset in (*list(written)[-3:], *chance.choices(list(written), k=bool(written))):
+            buffer = bytearray(len(written[offset]))
+            assert log.read_nowait(offset, memoryview(buffer))
+            assert buffer == written[offset], (number, offset)
+    assert len(log.segments) > 20
+    store.die()
+
+
+def test_a_write_that_fails_leaves_nothing_to_be_read(tmp_path):
+    disk = FailingDisk()
+    store = StoreUnderTest(tmp_path, disk=disk).open()
+    store.write("T", 0, b"written")
+    log = store.store.log
+    at = log.reserve(200)
+    log.stage[at : at + 200] = bytes(200)
+    disk.failing["pwrite"] = errno.EIO
+    with pytest.raises(StoreBroken):
+        log.write()
+    buffer = bytearray(50)
+    assert log.read_nowait(log.written - 50, memoryview(buffer))
+    assert b"written" in buffer
+    store.die()
