@@ -3,7 +3,7 @@
     client.push_consumer("billing", allocation=allocation.in_turns)
 
 Each member computes the shares of all for itself, so every member has to use the same rule, in whatever language, or
-queues are read twice or by nobody. Java's names are in the docstrings; source: RocketMQ 5.3.3
+queues are read twice or not at all. Java's names are in the docstrings; source: RocketMQ 5.3.3
 `client.consumer.rebalance`. A rule is a function of its own, too: it is given the topic's queues, sorted, the ids of
 the group's members, sorted as Java sorts them, and the own id, which is among them, and returns the own queues. It is
 called with the client's lock held, so it neither waits nor calls the client.
@@ -60,7 +60,7 @@ def _hash(text: str) -> int:
 
 def fixed(own_queues: Iterable[MessageQueue]) -> Allocation:
     """Exactly these queues, as far as they are there, whoever else is a member. Java's `CONFIG`, but that a group's
-    retries, which no list names, are shared as by `average`: there nobody would get them."""
+    retries, which no list names, are shared as by `average`: no member would get them there."""
     wanted = frozenset(own_queues)
 
     def share(queues: Sequence[MessageQueue], members: Sequence[str], own: str) -> Sequence[MessageQueue]:

@@ -27,8 +27,8 @@ Done: TypeAlias = Callable[[Any, BaseException | None], None]
 
 
 class Member(NamedTuple):
-    """A message of a parcel. text: its properties. done: takes its result or its error. counted: True if the parcel's
-    end is told to `landed`, False if `done` does all."""
+    """A message of a parcel. text: its properties. done: takes its result or its error. counted: True if `landed`
+    counts it, False if `done` does all."""
 
     key: str
     body: bytes
@@ -66,7 +66,7 @@ class Parcels:
         landed: Callable[[str, list[Member], int], None],
     ) -> None:
         """linger: seconds. run: begins a procedure, without the lock. new_key: makes a unique key, with the lock.
-        landed: takes a topic, the members that it counts, and how many of them failed, before these are told."""
+        landed: takes a topic, the members that it counts, and how many of them failed, before their `done`."""
         # Constant after construction.
         self._group = group
         self._sending = sending
