@@ -8,8 +8,13 @@ from zoneinfo import ZoneInfo
 
 #: Replaces a character that cannot be shown, or that would reverse the text around it.
 _UNSHOWN = "\ufffd"
-#: Rough widths in px of a text of 11 px, by character; 6.2 for the others.
-_WIDTHS = {**dict.fromkeys(" !'|.,:;iljtfIr()[]", 3.6), **dict.fromkeys("mwMW%@", 9.8)}
+#: Rough widths in px of a text of 11 px, by character; as of DejaVu Sans, which is wider than other systems' fonts.
+_WIDTHS = {
+    **dict.fromkeys(" '|.,iljI", 3.6),
+    **dict.fromkeys("!:;tfr()[]/-", 4.5),
+    **dict.fromkeys("<>=+~^#&", 9.3),
+    **dict.fromkeys("mwMW%@", 10.9),
+}
 
 
 def visible(text: str) -> str:
@@ -25,7 +30,7 @@ def width_of(text: str) -> float:
 def _width(one: str) -> float:
     if unicodedata.east_asian_width(one) in "WF":
         return 11.5
-    return 0.0 if unicodedata.combining(one) else 7.8 if one.isupper() else 6.2
+    return 0.0 if unicodedata.combining(one) else 8.6 if one.isupper() else 7.0
 
 
 def shortened(text: str, px: float) -> str:
