@@ -12,6 +12,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -362,8 +363,9 @@ class Disk:
         self, path: Path, data: bytes, temporary: Path, durable: bool = True, aside: Path | None = None
     ) -> int:
         """Do what `replace` does, through a file `temporary`; return the new file's descriptor. aside: name that the
-        file before gets, if there is one."""
+        file before gets, if there is one; after an error it has its own again."""
         fd = self.open(temporary, create=True)
+        is_aside = False
         try:
             self.truncate(fd, 0)
             self.write_all(fd, data, 0)
@@ -371,12 +373,16 @@ class Disk:
                 self.fdatasync(fd)
             if aside is not None and self.exists(path):
                 self.rename(path, aside)
+                is_aside = True
                 self.sync_directory(path.parent)  # a crash must not leave the second rename without the first
             self.rename(temporary, path)
             if durable:
                 self.sync_directory(path.parent)
         except BaseException:
             self.close(fd)
+            if is_aside and aside is not None:
+                with suppress(OSError):
+                    self.rename(aside, path)
             raise
         return fd
 

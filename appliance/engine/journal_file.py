@@ -156,6 +156,7 @@ class JournalFile(AppendedLines):
 
     def begin_anew(self) -> None:
         """Replace the file by the owner's present content; durable on return. Raises OSError."""
+        self.is_broken = True  # if this fails, the open file may have lost its name, and lines in it would be gone
         self.begin(self._content())
         self.is_broken = False
 

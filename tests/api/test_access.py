@@ -22,7 +22,7 @@ IDS = [f"{method} {route}" for method, route in OPERATIONS]
 VALUES = {
     "<topic>": "no-such-topic",
     "<group>": "no-such-group",
-    "<path:ref>": "0" * 32,
+    "<path:ref>": "7" * 32,
     "<int:token_id>": "999999",
     "<int:reset_id>": "999999",
     "<int:number>": "999999",

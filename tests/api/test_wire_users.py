@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 
@@ -11,9 +12,10 @@ from appliance.commands.remote.run import VERBS
 from appliance.console.models import AuditEntry
 from appliance.console.users.wire_user_views import BUTTONS
 from appliance.engine.access.acts import USER_ACTS
-from appliance.engine.access.book import Book
+from appliance.engine.access.book import LONGEST_SECRET, Book
 from appliance.engine.access.quotas import NAMES, Quotas
 from appliance.engine.window.access import users as window_wire_users
+from appliance.request_bodies import TAKES
 from tests.support.server import ROOT
 from tests.support.wire_users import wire_users
 
@@ -87,6 +89,12 @@ def test_a_secret_of_ones_own_is_taken_and_is_in_no_answer(root, book: Book):
     assert (made["secret"], rotated["secret"]) == (None, None)
     assert book.get("shop").account.secrets == (next_one, own)
     assert "Zq1" not in str((made, rotated))
+
+
+def test_the_longest_secret_fits_where_one_is_taken():
+    longest = len(json.dumps({"name": "n" * 64, "user_type": "Normal", "secret": "\U00020000" * LONGEST_SECRET}))
+    for operation in ("wire-users", "wire-users/<name>/acts/<act>"):
+        assert longest <= TAKES[f"POST api/v1/{operation}"]
 
 
 def test_a_page_of_many_users_costs_its_own_rows_only(root, book: Book, monkeypatch):

@@ -61,6 +61,18 @@ def test_after_a_failure_the_next_line_goes_into_a_new_file(tmp_path, file, kept
     assert file.failure is None
 
 
+def test_a_file_that_may_have_lost_its_name_takes_no_line(tmp_path, file, kept, monkeypatch):
+    def fail(path):
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(file.disk, "sync_directory", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            file.begin_anew()
+    file.append(b"two\n")
+    assert (tmp_path / "own" / "journal").read_bytes() == b"one\ntwo\n"
+
+
 def test_a_new_file_is_in_its_directory_after_a_power_cut(file):
     assert file.disk.synced_directories == 1
 

@@ -33,6 +33,7 @@ class FailingDisk(Disk):
     """Fails the calls that `fails` names; a failing write has written half."""
 
     fails = ""
+    directory_syncs_until_failure = 0
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
         if self.fails == "write":
@@ -44,6 +45,12 @@ class FailingDisk(Disk):
         if self.fails == "sync":
             raise OSError(errno.EIO, "Input/output error")
         super().fdatasync(fd)
+
+    def sync_directory(self, path: Path) -> None:
+        self.directory_syncs_until_failure -= 1
+        if self.directory_syncs_until_failure == 0:
+            raise OSError(errno.EIO, "Input/output error")
+        super().sync_directory(path)
 
 
 class AuditTrail:
@@ -290,6 +297,20 @@ def test_a_reader_gets_the_first_act_of_another_file_at_once(trail, small):
         n = act.n
     assert n == 5
     assert len(files(trail)) > 2
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_directory_that_cannot_be_synced_loses_no_file(trail, small, failing):
+    fill(trail, 2)
+    trail.disk.directory_syncs_until_failure = failing
+    fill(trail, 1)
+    assert trail.audit.failure == "Input/output error"
+    assert [act.target for act in trail.acts()] == ["F0", "F1"]
+    trail.audit.taken(trail.audit.series, 1)
+    fill(trail, 1)
+    assert trail.audit.failure is None
+    trail.restart()
+    assert [act.target for act in trail.acts()][-3:] == ["F1", "F0", "F0"]
 
 
 def test_without_a_console_the_newest_files_stay_and_it_is_said_how_many_went(trail, small, caplog):

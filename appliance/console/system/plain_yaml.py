@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -11,6 +12,8 @@ from ...engine.errors import InvalidInput
 LONGEST_BYTES = 1 << 20
 #: Most characters of one name or value: a number with a million digits would take minutes to parse.
 LONGEST_VALUE = 4096
+#: A tag in a message of PyYAML's: an unquoted secret that begins with "!" is one.
+_TAG = re.compile(r"""(['"])!.*\1""", re.DOTALL)
 
 
 def load(text: str) -> Any:
@@ -51,8 +54,13 @@ def load(text: str) -> Any:
 
 
 def _why(error: Exception) -> str:
-    """Return what is wrong, without the lines that PyYAML quotes: there may be a secret in them."""
+    """Return what is wrong, without what the text says there: that may be a secret."""
+    import yaml
+
+    if not isinstance(error, yaml.YAMLError):
+        return "a value does not fit its type"
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
     if problem is None:
         return str(error)[:300]
-    return f"{problem[:300]} ({mark.line + 1}:{mark.column + 1})" if mark else problem[:300]
+    problem = _TAG.sub("'!…'", problem)[:300]
+    return f"{problem} ({mark.line + 1}:{mark.column + 1})" if mark else problem
