@@ -421,9 +421,14 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
 _open_clients: set[ClientActs[Any, Any, Any, Any, Any]] = set()
 
 
+def open_clients() -> list[ClientActs[Any, Any, Any, Any, Any]]:
+    """Return the clients that have begun and are not closed."""
+    return list(_open_clients)
+
+
 @atexit.register
 def _close_all() -> None:
-    for client in list(_open_clients):
+    for client in open_clients():
         warnings.warn(
             f"client {client.client_id} was not closed: use `with Client(...)`, or call close()", ResourceWarning, 1
         )

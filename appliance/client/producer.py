@@ -75,8 +75,16 @@ class ProducerActs:
         #: None if messages do not wait for others.
         self._parcels: Parcels | None = None
         if options.linger > 0:
+            shell = session.shell
             self._parcels = Parcels(
-                group, self._sending, session.clock, options.linger, session.shell.run, self._key, self._have_arrived
+                group,
+                self._sending,
+                session.clock,
+                options.linger,
+                shell.run,
+                self._key,
+                self._have_arrived,
+                shell.lock,
             )
         #: None if something else looks at each message, or at each request.
         self._fleet: Fleet | None = None
@@ -253,10 +261,10 @@ class ProducerActs:
         try:
             if call is not None:
                 message = call.message
+            lingers = not packing and message.delay_level is None
             if self._session.namespace:
                 message, where, packing = self._in_namespace(message, where, **packing)
             queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
-            lingers = self._parcels is not None and not packing and queue is None and message.delay_level is None
             envelope = envelope_of(self.group, message, key, queue, self._options, **packing)
             return (yield from self._launching(envelope, seconds, deadline, callback, call, lingers=lingers))
         except BaseException as error:
@@ -299,6 +307,8 @@ class ProducerActs:
         enters = partial(self._enters, size)
         with self._room.lock:
             entered = enters()
+        if not entered:
+            self._close_parcels()  # or there is no room before their time
         if not entered and not (yield self._room.wait_for(enters, seconds)):
             raise TooMuchInFlight(
                 f"{self._in_flight} messages of {self._in_flight_bytes} bytes are unconfirmed, and stayed so for "
@@ -330,13 +340,17 @@ class ProducerActs:
         except BaseException:
             landed()
             raise
-        parcels = self._parcels
-        if parcels is None or not lingers or envelope.sys_flag or envelope.since or size >= FULL_BYTES:
+        parcels, topic, shard = self._parcels, envelope.topic, envelope.shard
+        is_alone = not lingers or envelope.sys_flag or envelope.since or envelope.queue or size >= FULL_BYTES
+        if parcels is None or (is_alone and shard is None):
             self._session.shell.run(self._sending.send(envelope, deadline), done)
             return promised
-        member = Member(envelope.message_id, envelope.body, envelope.properties, done, False)
         with self._session.shell.lock:
-            begins = parcels.put(envelope.topic, envelope.shard, member, deadline)
+            if is_alone:
+                begins = parcels.follow(topic, shard, self._sending.send(envelope, deadline), done)
+            else:
+                member = Member(envelope.message_id, envelope.body, envelope.properties, done, False)
+                begins = parcels.put(topic, shard, member, deadline)
         for begin in begins:
             begin()
         return promised
@@ -475,6 +489,8 @@ class ProducerActs:
             queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
             envelope = envelope_of(self.group, message, key, queue, self._options, **packing)
             self._register()
+            if self._parcels is not None and envelope.shard is not None:
+                self._close_parcels()  # its shard's order
             yield self._session.wait(self._sending.tell(envelope, deadline))
         except BaseException as error:
             failed = error

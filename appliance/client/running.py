@@ -24,6 +24,7 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+from .client import open_clients
 from .ending import ended_by
 from .errors import ClientError
 from .push_consumer import PushConsumer
@@ -58,8 +59,8 @@ def main(arguments: Sequence[str]) -> int:
     )
     run.add_argument("--lease", type=int, help=argparse.SUPPRESS)
     given = parser.parse_args(arguments)
-    if given.processes < 1 or not given.drain >= 0:
-        run.error("--processes is 1 or more, --drain 0 or more.")
+    if given.processes < 1 or not 0 <= given.drain <= threading.TIMEOUT_MAX - _GRACE_S:
+        run.error("--processes is 1 or more, --drain 0 seconds or more, and finite.")
     if given.processes > 1:
         return _Processes(given.modules, given.drain).run(given.processes)
     if given.lease is not None:
@@ -111,6 +112,8 @@ def _consume(modules: Iterable[str], drain: float) -> int:
 async def _consume_in_tasks(
     consumers: Sequence[TaskConsumer], drain: float, ended: queue.SimpleQueue[None], reports: list[CloseReport]
 ) -> None:
+    from . import aio
+
     try:
         await asyncio.gather(*(consumer.start() for consumer in consumers))
         _say([*consumers])
@@ -118,6 +121,8 @@ async def _consume_in_tasks(
         await asyncio.to_thread(ended.get)
     finally:
         reports += await asyncio.gather(*(consumer.close(drain) for consumer in consumers))
+        # At the process's end their loop is gone, and with it what handlers have sent and nobody waited for.
+        await asyncio.gather(*(client.close(drain) for client in open_clients() if isinstance(client, aio.Client)))
 
 
 def _consumers_of(modules: Iterable[str]) -> tuple[list[PushConsumer], list[TaskConsumer]]:
@@ -186,10 +191,12 @@ class _Processes:
 
     def _keep_running(self) -> int:
         """Start again what ends, until a signal comes, or a process says that the modules cannot be run."""
+        began = time.monotonic()
         while (event := self._events.get()) is not None:
             process, seconds = event
             del self._running[process.pid]
-            if process.returncode == UNUSABLE and seconds < _SOUND_S:
+            # Once they have run, the others go on: a name server may be away for a while.
+            if process.returncode == UNUSABLE and time.monotonic() - began < _SOUND_S:
                 return UNUSABLE
             if seconds >= _SOUND_S:
                 self._pause = _FIRST_PAUSE_S

@@ -1,14 +1,17 @@
 """`python -m rocketbox run`: consumers of modules, in one process and in several."""
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
+from appliance.client import running
 from appliance.client.running import UNUSABLE
 from tests.support.waiting import wait_for
 
@@ -27,6 +30,19 @@ billing = client.push_consumer("{group}", start="first")
 def bill(message):
     with open("seen", "a") as file:
         file.write(f"{{os.getpid()}} {{message.text}}\\n")
+"""
+SENDS_ON = """
+from appliance.client import aio
+
+client = aio.Client(timeout=60)
+billing = client.push_consumer("{group}", start="first")
+producer = client.producer("{group}-sends", linger=25)
+
+@billing.subscribe("{topic}")
+async def bill(message):
+    await producer.submit("{topic}-2", "after " + message.text)
+    with open("seen", "a") as file:
+        file.write("1 0\\n")
 """
 TASKS = (
     PLAIN.replace("import Client", "import aio").replace("Client(", "aio.Client(").replace("def bill", "async def bill")
@@ -91,6 +107,50 @@ def test_a_module_is_run_until_a_signal(runner, produce, rocketmq_topic, group_i
     status, out, err = runner.end()
     assert (status, out) == (0, f"group {rocketmq_group} consumes {rocketmq_topic}\n"), err
     group_idle(rocketmq_group, timeout=PATIENT)
+
+
+def test_what_handlers_of_asyncio_have_sent_arrives_before_the_end(runner, produce, consumed, rocketmq_topic):
+    """Nobody has waited for it, and it lingers."""
+    produce(rocketmq_topic, "0")
+    runner.begin(SENDS_ON)
+    wait_for(runner.seen, "it is handled")
+    status, _, err = runner.end()
+    assert status == 0, err
+    assert [message.text for message in consumed(f"{rocketmq_topic}-2", 1, timeout=PATIENT)] == ["after 0"]
+
+
+class Ended:
+    """A process that has ended."""
+
+    def __init__(self, pid, status):
+        self.pid, self.returncode = pid, status
+
+
+@pytest.mark.parametrize(("age", "status", "starts"), [(1.0, UNUSABLE, 0), (100.0, 0, 1)])
+def test_a_process_that_cannot_start_ends_the_others_only_at_first(monkeypatch, age, status, starts):
+    """Later a name server may just be away."""
+    clock = itertools.chain([0.0], itertools.repeat(age))
+    monkeypatch.setattr(running, "time", types.SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(running, "_FIRST_PAUSE_S", 0.0)
+    processes = running._Processes(["m"], 1.0)
+    started = []
+
+    def start():
+        started.append(None)
+        processes._events.put(None)
+
+    monkeypatch.setattr(processes, "_start", start)
+    processes._running[7] = Ended(7, UNUSABLE)
+    processes._events.put((processes._running[7], 0.5))
+    assert processes._keep_running() == status
+    assert len(started) == starts
+
+
+def test_a_drain_without_an_end_is_refused(capsys):
+    for drain in ("inf", "nan", "-1", "1e300"):
+        with pytest.raises(SystemExit):
+            running.main(["run", "m", "--drain", drain])
+        assert "finite" in capsys.readouterr().err
 
 
 def test_processes_share_queues_and_one_that_dies_is_replaced(

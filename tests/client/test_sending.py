@@ -2,6 +2,7 @@
 
 import itertools
 import logging
+import os
 import threading
 import time
 from datetime import UTC, datetime, timedelta
@@ -377,6 +378,36 @@ def test_what_lingers_keeps_the_order_of_its_shard(client, rocketmq_topic, consu
     for message in consumed(rocketmq_topic, 3000, timeout=PATIENT):
         texts.setdefault(message.properties["__SHARDINGKEY"], []).append(int(message.text))
     assert {shard: numbers == sorted(numbers) for shard, numbers in texts.items()} == {"a": True, "b": True}
+
+
+def test_what_goes_alone_does_not_overtake_what_lingers_in_its_shard(client, rocketmq_topic):
+    producer = client.producer("lingering", linger=20)
+    producer.send(rocketmq_topic, "0", shard="a", queue=None, delay=0)
+    bodies = ["1", "2" * 5000, "3", os.urandom(40_000), "5"]
+    pending = [producer.submit(rocketmq_topic, body, shard="a") for body in bodies]
+    producer.send_batch([Message(rocketmq_topic, "6", shard="a")])
+    offsets = [one.result(PATIENT / 3).queue_offset for one in pending]
+    assert offsets == sorted(offsets)
+
+
+def test_what_lingers_makes_room_when_there_is_none(client, rocketmq_topic):
+    producer = client.producer("lingering", linger=30, max_in_flight=1)
+    first = producer.submit(rocketmq_topic, "1")
+    second = threading.Thread(target=producer.submit, args=(rocketmq_topic, "2"))
+    second.start()
+    assert first.result(PATIENT / 3).message_id
+    second.join(PATIENT)
+    assert producer.flush(PATIENT / 3) == 0
+
+
+def test_messages_of_a_namespace_linger(rocketbox, rocketmq_topic):
+    with rocketbox.client(timeout=PATIENT, namespace="ns") as client:
+        producer = client.producer("lingering", linger=20)
+        pending = [producer.submit(rocketmq_topic, str(number)) for number in range(3)]
+        producer.flush(PATIENT / 3)
+        places = [one.result(0).queue_offset for one in pending]
+        assert places == list(range(places[0], places[0] + 3))
+        assert len({one.result(0).queue for one in pending}) == 1
 
 
 @pytest.mark.parametrize("kind", ["zlib", "lz4", "zstd", None])

@@ -89,9 +89,15 @@ def test_a_file_of_schemas_that_cannot_be_read_is_named_and_all_else_comes_out(a
         for damaged in (b'{"schemas": {"T": 1}}', b'{"schemas": {"%b": %b}}' % (topic.encode(), NO_BASE64)):
             file.write_bytes(damaged)
             monkeypatch.setattr(schemas, "_kept", None)
+            reads = []
+            monkeypatch.setattr(
+                schemas._disk, "read", lambda path, *most, seen=reads: seen.append(path) or path.read_bytes()
+            )
             text = text_of(admin)
             found = yaml.safe_load(text)
             assert found["topics"][topic]["read_queues"] == 4
+            assert len(found["topics"]) > 2
+            assert len(reads) < 3, "not once for each topic"
             assert found["schemas"] == {}
             [remark] = [line for line in text.splitlines() if "left out" in line]
             assert "cannot be read" in remark

@@ -277,7 +277,8 @@ class Group(Generic[HeldQueue]):
         if not members:
             return False
         mine = share(self._allocation, queues, members, self._client_id)
-        for held in [one for one in self.held.values() if one.queue.topic == topic and one.queue not in mine]:
+        own = set(mine)
+        for held in [one for one in self.held.values() if one.queue.topic == topic and one.queue not in own]:
             yield from self._give_up(held)
         complete = self._client_id in members
         for queue in mine:

@@ -1,17 +1,20 @@
 """Messages that wait for others, to be sent together: a producer's `linger`. PURE.
 
 A parcel holds messages of one topic, and of one shard or none. It is sent as a batch when it is full, or when its first
-message has waited for `linger` seconds, or at a flush. RocketMQ 5.x's `ProduceAccumulator` does the same.
+message has waited for `linger` seconds, though for no more than half of its time, or at a flush. RocketMQ 5.x's
+`ProduceAccumulator` does the same.
 """
 
 from __future__ import annotations
 
 import copy
+from collections import deque
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
-from ..errors import Refused, SendError, StoredUnconfirmed
+from ..errors import ClientError, Refused, SendError, StoredUnconfirmed
 from ..message import SendResult
 from ..wire import UNIQUE_KEY, WAIT_STORE, RequestCode, ResponseCode, encode_properties
 from .batches import encode_member, places
@@ -40,14 +43,15 @@ class Member(NamedTuple):
 class Parcel:
     """Messages of one destination, in the order in which they were given."""
 
-    __slots__ = ("deadline", "is_open", "members", "place", "size")
+    __slots__ = ("deadline", "is_open", "members", "place", "size", "waits")
 
-    def __init__(self, place: tuple[str, str | int | None], deadline: float) -> None:
-        """place: topic and shard."""
+    def __init__(self, place: tuple[str, str | int | None], deadline: float, waits: float) -> None:
+        """place: topic and shard. deadline: of its first message; those of the others are as far from it as `waits`
+        at the most. waits: seconds for which it is open."""
         self.place = place
         self.members: list[Member] = []
-        #: The first that one of them has.
         self.deadline = deadline
+        self.waits = waits
         self.size = 0
         self.is_open = True
 
@@ -64,9 +68,11 @@ class Parcels:
         run: Callable[[Steps[Any], Done], None],
         new_key: Callable[[], str],
         landed: Callable[[str, list[Member], int], None],
+        lock: AbstractContextManager[Any],
     ) -> None:
         """linger: seconds. run: begins a procedure, without the lock. new_key: makes a unique key, with the lock.
-        landed: takes a topic, the members that it counts, and how many of them failed, before their `done`."""
+        landed: takes a topic, the members that it counts, and how many of them failed, before their `done`. lock: the
+        client's."""
         # Constant after construction.
         self._group = group
         self._sending = sending
@@ -75,34 +81,65 @@ class Parcels:
         self._run = run
         self._new_key = new_key
         self._landed = landed
+        self._lock = lock
         # Guarded by the client's lock.
         self._open: dict[tuple[str, str | int | None], Parcel] = {}
+        #: What is to begin, in the order in which it was closed.
+        self._due: deque[Callable[[], None]] = deque()
+        self._is_beginning = False
 
     def put(self, topic: str, shard: str | int | None, member: Member, deadline: float) -> list[Callable[[], None]]:
         """Put a message into its parcel. Called with the lock; what it returns is to be called without."""
         size = _MEMBER_BYTES + len(member.body) + len(member.text)
         place = topic, shard
         parcel = self._open.get(place)
-        if parcel is not None and parcel.size + size < FULL_BYTES:
-            parcel.members.append(member)
-            parcel.size += size
-            if deadline < parcel.deadline:
-                parcel.deadline = deadline
-            return _NOTHING
-        begins = [self._close(parcel)] if parcel is not None else []
-        parcel = self._open[place] = Parcel(place, deadline)
+        if parcel is not None:
+            if parcel.size + size < FULL_BYTES and abs(deadline - parcel.deadline) <= parcel.waits:
+                parcel.members.append(member)
+                parcel.size += size
+                return _NOTHING
+            self._close(parcel)
+        waits = min(self._linger, max(0.0, (deadline - self._clock.monotonic()) / 2))
+        parcel = self._open[place] = Parcel(place, deadline, waits)
         parcel.members.append(member)
         parcel.size = size
-        begins.append(partial(self._run, self._wait(parcel), partial(self._tell, parcel)))
-        return begins
+        self._due.append(partial(self._run, self._wait(parcel), partial(self._tell, parcel)))
+        return [self._begin]
+
+    def follow(
+        self, topic: str, shard: str | int | None, procedure: Steps[Any], done: Done
+    ) -> list[Callable[[], None]]:
+        """Have an open parcel sent now, and then a procedure begun: that of a message which goes alone. Called with the
+        lock; what it returns is to be called without."""
+        parcel = self._open.get((topic, shard))
+        if parcel is not None:
+            self._close(parcel)
+        self._due.append(partial(self._run, procedure, done))
+        return [self._begin]
 
     def close_all(self) -> list[Callable[[], None]]:
         """Have all open parcels sent now. Called with the lock; what it returns is to be called without."""
-        return [self._close(parcel) for parcel in list(self._open.values())]
+        parcels = list(self._open.values())
+        for parcel in parcels:
+            self._close(parcel)
+        return [self._begin] if parcels else _NOTHING
 
-    def _close(self, parcel: Parcel) -> Callable[[], None]:
+    def _close(self, parcel: Parcel) -> None:
         self._take_out(parcel)
-        return partial(self._run, self._send(parcel), partial(self._tell, parcel))
+        self._due.append(partial(self._run, self._send(parcel), partial(self._tell, parcel)))
+
+    def _begin(self) -> None:
+        """Begin what is due. One thread does at a time, or the later parcel of a shard could leave first."""
+        while True:
+            with self._lock:
+                if self._is_beginning or not self._due:
+                    return
+                self._is_beginning = True
+                begin = self._due.popleft()
+            try:
+                begin()
+            finally:
+                self._is_beginning = False
 
     def _take_out(self, parcel: Parcel) -> None:
         parcel.is_open = False
@@ -111,7 +148,7 @@ class Parcels:
     def _wait(self, parcel: Parcel) -> Steps[list[SendResult | BaseException] | None]:
         """Send a parcel after its time; None if it has gone before."""
         try:
-            yield Sleep(self._clock.monotonic() + self._linger)
+            yield Sleep(self._clock.monotonic() + parcel.waits)
         except BaseException:
             if not parcel.is_open:
                 return None
@@ -144,7 +181,7 @@ class Parcels:
             envelope = Envelope(self._group, topic, one.body, one.text, 0, one.key, shard)
             try:
                 found.append((yield from self._sending.send(envelope, parcel.deadline)))
-            except SendError as error:
+            except ClientError as error:
                 found.append(error)
         return found
 
@@ -155,11 +192,12 @@ class Parcels:
             found = _errors(parcel, error)
         elif found is None:
             return  # another procedure has sent it
-        failed = sum(
-            isinstance(one, BaseException) and member.counted for one, member in zip(found, parcel.members, strict=True)
-        )
-        self._landed(parcel.place[0], [one for one in parcel.members if one.counted], failed)
-        for member, outcome in zip(parcel.members, found, strict=True):
+        # The procedure that waits for its time may hold the parcel for long.
+        members, parcel.members = parcel.members, []
+        outcomes = list(zip(members, found, strict=True))
+        failed = sum(isinstance(outcome, BaseException) and member.counted for member, outcome in outcomes)
+        self._landed(parcel.place[0], [one for one in members if one.counted], failed)
+        for member, outcome in outcomes:
             if isinstance(outcome, BaseException):
                 member.done(None, outcome)
             else:

@@ -21,11 +21,12 @@ def share(rule: Allocation, queues: Iterable[MessageQueue], members: Iterable[st
     ids = sorted(set(members), key=java_order)
     if own not in ids:
         return []
+    known = set(in_order)
     try:
         found = list(rule(in_order, ids, own))
+        strange = next((one for one in found if one not in known), None)
     except Exception as error:
         raise InvalidOption(f"the allocation failed, {error!r}, with {len(ids)} members.") from None
-    strange = next((one for one in found if one not in in_order), None)
     if strange is not None:
         raise InvalidOption(f"the allocation returned {strange!r}, which is none of the topic's queues.")
     return found

@@ -129,7 +129,9 @@ def _schemas(topics: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
             schema = schemas.find(topic)
         except Unavailable as error:
             remark = f"# left out: schemas. {_value(str(error))}"
-            left_out += [remark] if remark not in left_out else []
+            if remark in left_out:
+                break  # it is the file, which would be read for each topic
+            left_out.append(remark)
             continue
         if schema is None:
             continue

@@ -52,3 +52,21 @@ def fails(queues, members, own):
 def test_a_rule_that_fails_is_an_error_of_its_own(rule):
     with pytest.raises(InvalidOption, match="allocation"):
         share(rule, QUEUES, ["me"], "me")
+
+
+class Counted(MessageQueue):
+    """A queue that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        Counted.compared += 1
+        return MessageQueue.__eq__(self, other)
+
+    __hash__ = MessageQueue.__hash__
+
+
+def test_many_queues_are_not_compared_with_each_other():
+    queues = [Counted("T", "b", number) for number in range(500)]
+    assert len(share(allocation.in_turns, queues, ["a", "me"], "me")) == 250
+    assert Counted.compared < 1000

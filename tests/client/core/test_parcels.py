@@ -1,6 +1,9 @@
 """Messages that wait for others, against a scripted cluster."""
 
+import contextlib
+import gc
 import itertools
+import weakref
 
 import pytest
 
@@ -9,7 +12,7 @@ from appliance.client.core.parcels import FULL_BYTES, Member, Parcels
 from appliance.client.core.selection import Faults
 from appliance.client.core.send_plan import Sending
 from appliance.client.core.steps import CallFailed
-from appliance.client.errors import Refused, SendError, StoredUnconfirmed
+from appliance.client.errors import NoRoute, Refused, SendError, StoredUnconfirmed
 from tests.client.core.test_batches import members_of
 from tests.support.client_steps import Driver, SetClock, answer, route
 
@@ -32,9 +35,9 @@ class Scene:
         keys = itertools.count()
         sending = Sending(directory, self.clock, Faults(), 0, 2, lambda address: iter(()))
         run = lambda procedure, done: self.begun.append((procedure, done))  # noqa: E731
-        self.parcels = Parcels(
-            "g", sending, self.clock, LINGER, run, lambda: f"B{next(keys)}", lambda *landed: self.landed.append(landed)
-        )
+        landed = lambda *landed: self.landed.append(landed)  # noqa: E731
+        new_key = lambda: f"B{next(keys)}"  # noqa: E731
+        self.parcels = Parcels("g", sending, self.clock, LINGER, run, new_key, landed, contextlib.nullcontext())
 
     def cluster(self, call):
         if call.address == "ns:9876":
@@ -42,14 +45,14 @@ class Scene:
         self.sends.append(call.request)
         return self.answers.pop(0)
 
-    def put(self, key, topic="T", body=b"x", shard=None):
+    def put(self, key, topic="T", body=b"x", shard=None, seconds=3.0):
 
         def done(result, error):
             assert key not in self.became
             self.became[key] = error or result
 
         member = Member(key, body, f"UNIQ_KEY\x01{key}\x02", done, key != "c")
-        for begin in self.parcels.put(topic, shard, member, self.clock.now + 3.0):
+        for begin in self.parcels.put(topic, shard, member, self.clock.now + seconds):
             begin()
 
     def go(self):
@@ -66,6 +69,11 @@ class Scene:
     def bodies(self):
         return [(one.code, [body for body, _ in members_of(one.body)] if one.code == 320 else one.body)
                 for one in self.sends]  # fmt: skip
+
+
+def close_all(scene):
+    for begin in scene.parcels.close_all():
+        begin()
 
 
 def stored(offset=7, ids="A1,A2,A3", code=0):
@@ -118,8 +126,7 @@ def test_a_flush_does_not_wait():
     scene = Scene(stored())
     scene.put("a")
     scene.put("b")
-    for begin in scene.parcels.close_all():
-        begin()
+    close_all(scene)
     scene.go()
     assert set(scene.became) == {"a", "b"}
     assert len(scene.sends) == 1
@@ -170,3 +177,70 @@ def test_messages_of_a_client_that_closes_have_its_error():
     done(None, SendError("closed"))
     assert str(scene.became["a"]) == "closed"
     assert not scene.parcels.close_all()
+
+
+def test_a_message_with_less_time_takes_none_from_others():
+    scene = Scene(stored(), stored())
+    scene.put("a")
+    scene.put("b", seconds=LINGER)
+    scene.go()
+    assert [code for code, _ in scene.bodies()] == [310, 310]
+    assert sorted(scene.driver.slept) == pytest.approx([LINGER / 2, LINGER]), "and half of it is for the broker"
+
+
+def test_parcels_leave_in_order_though_another_thread_begins_the_first():
+    scene = Scene(*[stored()] * 3)
+    run, others = scene.parcels._run, [lambda: scene.put("c", shard=1, body=b"c"), lambda: close_all(scene)]
+
+    def late(procedure, done):
+        """Other threads put further messages, and flush, before this one begins the first parcel."""
+        if procedure.__name__ == "_send" and others:
+            others.pop(0)()
+            others.pop(0)()
+        run(procedure, done)
+
+    scene.parcels._run = late
+    scene.put("a", shard=1, body=b"a")
+    scene.put("b", shard=1, body=bytes(FULL_BYTES - 10))
+    for procedure, _ in scene.begun:
+        if procedure.__name__ == "_send":
+            scene.driver.run(procedure)
+    assert [len(body) for _, body in scene.bodies()] == [1, FULL_BYTES - 10, 1]
+
+
+def test_a_route_that_goes_while_messages_are_sent_one_by_one_is_the_error_of_the_rest_only():
+    scene = Scene(answer(13, remark="too long"), stored(1, "A1"))
+    send = scene.parcels._sending.send
+
+    def sending(envelope, deadline):
+        if envelope.message_id == "b":
+            raise NoRoute("gone")
+        return (yield from send(envelope, deadline))
+
+    scene.parcels._sending.send = sending
+    scene.put("a")
+    scene.put("b")
+    scene.go()
+    assert scene.became["a"].queue_offset == 1
+    assert isinstance(scene.became["b"], NoRoute)
+
+
+def test_a_parcel_that_has_gone_keeps_no_messages_while_its_time_passes():
+    scene = Scene(stored())
+
+    def done(result, error):
+        pass
+
+    gone = weakref.ref(done)
+    for begin in scene.parcels.put("T", None, Member("a", b"x", "", done, True), scene.clock.now + 3.0):
+        begin()
+    [(waits, _)] = waiting = scene.begun[:]
+    assert next(waits)
+    scene.begun.clear()
+    close_all(scene)
+    scene.go()
+    scene.landed.clear()
+    del begin, done
+    gc.collect()
+    assert waiting
+    assert gone() is None

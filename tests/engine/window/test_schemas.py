@@ -37,6 +37,18 @@ def test_a_body_is_shown_by_its_topics_schema_beside_the_raw_one(running):
     assert "ends too early" in str(view.notes[0])
 
 
+def test_a_schema_is_there_that_is_set_before_the_log_has_the_place_of_the_last_deletion(running, monkeypatch):
+    """As at a slave, which hears of deletions first."""
+    running.put("Orders", b"x")
+    schemas = running.window.schemas
+    deleted_to = running.engine.broker.store.log.written + 1000
+    monkeypatch.setattr(schemas._deleted, "below", lambda topic: deleted_to)
+    schemas.put("Orders", kind="avro", data=RECORD)
+    assert schemas.find("Orders").name == "shop.Order"
+    monkeypatch.setattr(schemas._deleted, "below", lambda topic: deleted_to + 1)
+    assert schemas.find("Orders") is None
+
+
 def test_copies_of_a_message_are_shown_by_the_schema_of_its_own_topic(running):
     running.put("Orders", b"\x54")
     running.window.schemas.put("Orders", kind="avro", data=RECORD)

@@ -110,7 +110,7 @@ class TopicSchemas:
         try:
             data = base64.b64decode(kept.data)
         except binascii.Error as error:
-            raise Unavailable(say("schemas_unreadable", reason=str(error))) from None
+            raise Unavailable(say("schemas_unreadable", reason=f"{topic}: {error}")) from None
         return TopicSchema(topic, kept.kind, kept.name, len(data), kept.set_at_ms, kept.by, data, kept.message)
 
     def get(self, topic: str) -> TopicSchema:
@@ -184,7 +184,9 @@ class TopicSchemas:
         self._check_topic(topic)
         name = self.name_of(kind, data, message)
         text = base64.b64encode(data).decode()
-        kept = _Kept(kind, text, message, name, SYSTEM.wall_ms(), by[:200], self._log.written)
+        # A slave hears of deletions before it has the log as far as there.
+        at = max(self._log.written, self._deleted.below(topic))
+        kept = _Kept(kind, text, message, name, SYSTEM.wall_ms(), by[:200], at)
         change = preview(topic, _fields(self._of(topic)), _fields(kept))
         if dry_run:
             return change

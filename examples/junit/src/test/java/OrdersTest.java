@@ -1,10 +1,10 @@
 import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertThrows;
 
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.concurrent.BlockingQueue;
 import java.util.concurrent.LinkedBlockingQueue;
-import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
@@ -36,9 +36,10 @@ class OrdersTest {
             messages.forEach(message -> billed.add(new String(message.getBody(), StandardCharsets.UTF_8)));
             return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
         });
+        assertThrows(AssertionError.class, () -> box.awaitIdle("billing", "orders", Duration.ZERO));
         consumer.start();
-        assertEquals("17", billed.poll(60, TimeUnit.SECONDS));
-        box.awaitIdle("billing", Duration.ofSeconds(60));
+        box.awaitIdle("billing", "orders", Duration.ofSeconds(60));
+        assertEquals("17", billed.poll());
         consumer.shutdown();
         producer.shutdown();
     }

@@ -45,8 +45,11 @@ public final class RocketBoxExtension implements BeforeAllCallback, AfterAllCall
         return nameServer;
     }
 
-    /** Waits until the group has consumed all that its topics hold. Clients commit every 5 s, and when they end. */
-    public void awaitIdle(String group, Duration most) throws Exception {
+    /**
+     * Waits until the group has consumed all that the topic holds. Clients commit every 5 s, and when they end. The topic
+     * is named, since a group that has committed nothing yet is behind in none.
+     */
+    public void awaitIdle(String group, String topic, Duration most) throws Exception {
         DefaultMQAdminExt admin = new DefaultMQAdminExt();
         admin.setNamesrvAddr(nameServer);
         admin.setMqClientApiTimeout(30_000);
@@ -55,7 +58,7 @@ public final class RocketBoxExtension implements BeforeAllCallback, AfterAllCall
         try {
             long until = System.nanoTime() + most.toNanos();
             long behind;
-            while ((behind = admin.examineConsumeStats(group).computeTotalDiff()) > 0) {
+            while ((behind = admin.examineConsumeStats(group, topic).computeTotalDiff()) > 0) {
                 if (System.nanoTime() > until) {
                     throw new AssertionError("group " + group + " is " + behind + " messages behind");
                 }
