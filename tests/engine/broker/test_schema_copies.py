@@ -39,8 +39,8 @@ def test_a_file_that_another_version_replaces_in_between_is_read_from_its_beginn
 @pytest.mark.parametrize(
     "given",
     [answer("one:40", b""), answer("one:3", b"[] "), answer("one:5", b"{\"a\""), answer("one:x", b"{}"),
-     answer(f"one:{1 << 40}", SOME)],
-    ids=["nothing comes", "a list", "half of it", "no size", "too long"],
+     answer(f"one:{1 << 40}", SOME), answer("one:0", b"")],
+    ids=["nothing comes", "a list", "half of it", "no size", "too long", "an empty file"],
 )  # fmt: skip
 def test_what_is_no_file_of_schemas_changes_nothing(tmp_path, given):
     path = tmp_path / "here"
