@@ -78,13 +78,13 @@ class SchemaCopy:
                 raise ValueError("the schemas of topics are cut off, or too long")
         if told == self._known:
             return False
-        changed = self._save(bytes(pieces))
+        changed = self._save(None if told == _NONE else bytes(pieces))
         self._known = told
         return changed
 
-    def _save(self, data: bytes) -> bool:
+    def _save(self, data: bytes | None) -> bool:
         here = self._disk.read_if_any(self._path)
-        if not data:
+        if data is None:  # the master has no file; an empty one is damaged, and the master uses the one before it
             if here is None:
                 return False
             data = b'{"schemas":{}}'

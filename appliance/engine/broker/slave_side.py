@@ -23,10 +23,10 @@ class _TablesOfMaster(SlaveSync):
 
     followed: Followed
 
-    def work(self, address: str) -> None:
+    def _take_topics(self, address: str) -> None:
         end = self._store.log.written
-        super().work(address)
-        if self.failure is None and not self.stopped:
+        super()._take_topics(address)
+        if not self.stopped:
             self.followed.covers(end, self._topics.data_version)
 
     def run(self) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from appliance.engine.broker.offsets import ConsumerOffsetManager
 from appliance.engine.broker.promotion import _begin_queues
+from appliance.engine.broker.slave_side import _TablesOfMaster
 from appliance.engine.broker.slave_sync import SlaveSync
 from appliance.engine.broker.topic_places import TopicPlaces, TopicPlacesProcessor, decode_ends, decode_places
 from appliance.engine.clock import Clock, FakeClock
@@ -33,7 +34,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.there: set[tuple[str, int]] = set()
         self.taken: list[Deletion] = []
-        self.paths = SimpleNamespace(root=Path("/nowhere"))
+        self.paths = SimpleNamespace(root=Path("/nowhere"), own=Path("/nowhere"))
         self.disk = None
         self.published = 0
         self.log = SimpleNamespace(written=0, min_offset=100)
@@ -108,7 +109,7 @@ def test_a_slave_purges_what_its_master_has_purged_once_its_log_has_it() -> None
     assert told(77) is None
     purged: list[Any] = []
     store = SimpleNamespace(
-        published=499, cleaner=SimpleNamespace(purge=purged.append), paths=SimpleNamespace(root=None), disk=None
+        published=499, cleaner=SimpleNamespace(purge=purged.append), paths=FakeStore().paths, disk=None
     )
     sync = SlaveSync(lambda: "", lambda: None, NO_TABLES, INLINE, store)  # type: ignore[arg-type]
     sync._comes_to = lambda end, position: position() >= end  # type: ignore[method-assign]
@@ -168,6 +169,45 @@ def test_an_answer_that_came_when_the_stream_had_ended_does_not_count():
     del masters[0]
     with pytest.raises(ConnectError):
         sync._ask("127.0.0.1:1", 21)
+
+
+def noting_slave() -> tuple[Any, list[int]]:
+    """Return a plain slave's copying, and the ends of the log that its notes say the topics here cover."""
+    noted: list[int] = []
+    tables: Any = SimpleNamespace(topics=SimpleNamespace(data_version=1), groups=None, offsets=None)
+    sync: Any = _TablesOfMaster(lambda: "", lambda: None, tables, INLINE, FakeStore())  # type: ignore[arg-type]
+    sync._comes_to = lambda end, position: position() >= end
+    sync.followed = SimpleNamespace(covers=lambda end, topics: noted.append(end))
+    return sync, noted
+
+
+def test_topics_of_which_a_deletion_has_to_wait_do_not_cover_the_log():
+    """Were they noted to, a promotion would count topics as deleted that were made since the last copy."""
+    sync, noted = noting_slave()
+    store: Any = sync._store
+    store.files = SimpleNamespace(deleted_topics=SimpleNamespace(load_all=lambda: ({}, {}), load_late=dict))
+    store.files.has_purged = lambda: False
+    store.queues.of_topic = lambda topic: [SimpleNamespace(queue_id=0, max_offset=1, next_offset=5)]
+    places = {"changes": 1, "seen": 1, "begin": 0, "deleted": {"T": [900, {"0": [3, 900]}]}, "topics": {}}
+    body = json.dumps(places).encode()
+    sync._invoke = lambda address, request: RemotingCommand.response(0, body=body)
+    sync.steps = lambda: (sync._take_topics,)
+    sync.work("master")
+    assert store.taken == []
+    assert noted == []
+    assert sync.failure.startswith("topics: ")
+
+
+def test_topics_cover_the_log_also_where_another_table_cannot_be_copied():
+    """The master's file of schemas is damaged, say."""
+    sync, noted = noting_slave()
+    sync._take_table = lambda table, document: None
+    sync._invoke = lambda address, request: RemotingCommand.response(int(request.code > 700000), body=b"{}")
+    sync._store.log.written = 500
+    sync.steps = lambda: (sync._take_topics, sync._take_offsets)
+    sync.work("master")
+    assert sync.failure.startswith("offsets: ")
+    assert noted == [500]
 
 
 @pytest.mark.parametrize("other", [b"", b"record?"])

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from appliance.engine.broker.schema_copies import SchemaCopy, piece
 from appliance.engine.disk import Disk
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.window.topics.schemas import TopicSchemas
 
 SOME, OTHER = b'{"schemas":{"a":1}}', b'{"schemas":{"b":22}}'
 
@@ -34,8 +39,8 @@ def test_a_file_that_another_version_replaces_in_between_is_read_from_its_beginn
 @pytest.mark.parametrize(
     "given",
     [answer("one:40", b""), answer("one:3", b"[] "), answer("one:5", b"{\"a\""), answer("one:x", b"{}"),
-     answer(f"one:{1 << 40}", SOME)],
-    ids=["nothing comes", "a list", "half of it", "no size", "too long"],
+     answer(f"one:{1 << 40}", SOME), answer("one:0", b"")],
+    ids=["nothing comes", "a list", "half of it", "no size", "too long", "an empty file"],
 )  # fmt: skip
 def test_what_is_no_file_of_schemas_changes_nothing(tmp_path, given):
     path = tmp_path / "here"
@@ -77,3 +82,25 @@ def test_a_strange_place_is_the_beginning(tmp_path):
     assert piece(path, Disk(), f"{version}:4")[1] == SOME[4:]
     for asked in ("", ":", f"{version}:-1", f"{version}:{'9' * 30}", f"x{version}:4"):
         assert piece(path, Disk(), asked) == (f"{version}:{len(SOME)}", SOME)
+
+
+def test_a_copy_that_gets_the_number_of_an_earlier_file_is_read(tmp_path):
+    """A file system gives the number of a file that is gone to a later one."""
+    path = tmp_path / "schemas.json"
+
+    def give(name: str) -> None:
+        one = {"kind": "avro", "data": "", "message": "", "name": name, "set_at_ms": 1, "by": ""}
+        path.write_text(json.dumps({"schemas": {"Orders": one}}))
+
+    store: Any = SimpleNamespace(
+        paths=SimpleNamespace(own=tmp_path), disk=Disk(), log=None, files=SimpleNamespace(deleted_topics=None)
+    )
+    topics: Any = SimpleNamespace(get=lambda topic: True)
+    unused: Any = None
+    schemas = TopicSchemas(topics, store, unused, unused, follows=True)
+    give("first")
+    number = path.stat().st_ino
+    assert schemas.get("Orders").name == "first"
+    give("the second")
+    assert path.stat().st_ino == number
+    assert schemas.get("Orders").name == "the second"

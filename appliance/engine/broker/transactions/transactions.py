@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from ...config import EngineConfig
@@ -48,6 +49,8 @@ class Transactions:
         self._appends = appends
         self._loop = loop
         self._options = options
+        self._making = Lock()
+        self._resume: ResumeDiscarded | None = None
         self.open_halves = halves = OpenHalves()
         self.decisions = Decisions(store, appends, halves, tables.topics, sending.places, clock.wall_ms)
         self.check = check = CheckTransactions(
@@ -70,8 +73,8 @@ class Transactions:
         if self.journal.unfinished():
             _ = self.acts
 
-    # --- for administrators; loaded at the first use, which is above or in the making of the window. Each of these is
-    # done by one thread: from Python 3.12 on a cached_property has no lock
+    # --- for administrators; loaded at the first use, which is above, in the window's lock for makers, or a tool's
+    # request. From Python 3.12 on a cached_property has no lock
 
     @cached_property
     def half_appends(self) -> HalfAppends:
@@ -79,11 +82,15 @@ class Transactions:
 
         return HalfAppends(self._store, self._appends, self.check.stored, self._loop.call_soon)
 
-    @cached_property
+    @property
     def resume(self) -> ResumeDiscarded:
+        """One object for pages and tools: its lock keeps two from resuming the same one."""
         from .resume import ResumeDiscarded
 
-        return ResumeDiscarded(self._store, self.half_appends)
+        with self._making:
+            if self._resume is None:
+                self._resume = ResumeDiscarded(self._store, self.half_appends)
+            return self._resume
 
     @cached_property
     def acts(self) -> AdminActs:

@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import logging
+import os
 import threading
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -268,9 +269,11 @@ class TopicSchemas:
 
     def _present_file(self) -> object:
         try:
-            return self._disk.identity(self._path)
+            stat = os.stat(self._path)
         except OSError:
             return None
+        # A later file may have the number of an earlier one.
+        return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
     def _save(self, topic: str, kept: _Kept | None) -> None:
         with self._lock:

@@ -399,7 +399,7 @@ def test_a_copy_waits_for_the_log_of_which_it_speaks(disk, monkeypatch):
     leader, log = Opened(disk), SimpleNamespace(written=1000)
     answering = TopicPlacesProcessor(SimpleNamespace(log=log), lambda: 0, lambda: b"{}", leader.added_since)
     own, own_log = Opened(disk, path=PATH.with_name("own")), SimpleNamespace(written=1000, durable=999)
-    store = SimpleNamespace(log=own_log, paths=SimpleNamespace(root=PATH), disk=disk)
+    store = SimpleNamespace(log=own_log, paths=SimpleNamespace(root=PATH, own=PATH), disk=disk)
     sync = SlaveSync(lambda: "", lambda: None, NO_TABLES, INLINE, store, own)
     sync._invoke = lambda address, request: answering.handle(request, None)
     assert sync._take_settled("leader")

@@ -691,7 +691,7 @@ def copying_slave(root, disk, log, tell):
 
     no_tables: Any = SimpleNamespace(topics=None, groups=None, offsets=None)
     loop: Any = SimpleNamespace(clock=Clock(), call_soon=lambda call: call())
-    store: Any = SimpleNamespace(paths=SimpleNamespace(root=root), disk=disk, log=log)
+    store: Any = SimpleNamespace(paths=SimpleNamespace(root=root, own=root), disk=disk, log=log)
     sync = SlaveSync(lambda: "", lambda: None, no_tables, loop, store)
     sync._invoke = answer
     return sync

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from appliance.engine.broker.transactions.resume import ResumeDiscarded
 from appliance.engine.errors import Conflict, InvalidInput, NotFound
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import decode_record
@@ -150,3 +153,23 @@ def test_323_over_the_wire(running):
         == 0
     )
     assert len(stored(peer, TOPIC, 2)) == 1
+
+
+def test_pages_and_tools_that_ask_for_the_first_time_at_once_share_one_lock(running, monkeypatch):
+    """They got one each, where Python has no lock of its own for this (from 3.12 on), and resumed one half twice."""
+    entered, go_on = threading.Semaphore(0), threading.Event()
+
+    class Slow(ResumeDiscarded):
+        def __init__(self, *parts):
+            entered.release()
+            go_on.wait(60)
+            super().__init__(*parts)
+
+    monkeypatch.setattr("appliance.engine.broker.transactions.resume.ResumeDiscarded", Slow)
+    transactions = running.engine.broker.transactions
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(lambda: transactions.resume) for _ in range(2)]
+        entered.acquire()
+        entered.acquire(timeout=0.1)
+        go_on.set()
+        assert found[0].result() is found[1].result()
