@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from django.utils.translation import gettext as _
@@ -11,11 +12,15 @@ from ...engine.errors import InvalidInput
 LONGEST_BYTES = 1 << 20
 #: Most characters of one name or value: a number with a million digits would take minutes to parse.
 LONGEST_VALUE = 4096
+#: Tags of what is no text, by how it is written.
+_NOT_TEXT = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp")}
+#: What PyYAML quotes of the text; single letters stay, and names of its own, as <stream end>.
+_QUOTED = re.compile(r"""(?P<kept>'.'|'<[a-z ]+>')|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 
-def load(text: str) -> Any:
+def load(text: str, *, as_written: bool = False) -> Any:
     """Return what a text says. Raises InvalidInput (text) for one that is no YAML, is too long, or has aliases. No tag
-    in it is executed."""
+    in it is executed. as_written: numbers, times, yes and no are texts."""
     import yaml
 
     if len(text.encode("utf-8", "surrogatepass")) > LONGEST_BYTES:
@@ -42,6 +47,11 @@ def load(text: str) -> Any:
                 raise yaml.YAMLError("a name stands there twice")
             return super().construct_mapping(node, deep)
 
+    if as_written:
+        Loader.yaml_implicit_resolvers = {
+            letter: [(tag, pattern) for tag, pattern in known if tag not in _NOT_TEXT]
+            for letter, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
     try:
         found = yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
@@ -51,8 +61,7 @@ def load(text: str) -> Any:
 
 
 def _why(error: Exception) -> str:
-    """Return what is wrong, without the lines that PyYAML quotes: there may be a secret in them."""
+    """Return what is wrong, without what PyYAML quotes, its lines and its values: there may be a secret in them."""
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
-    if problem is None:
-        return str(error)[:300]
-    return f"{problem[:300]} ({mark.line + 1}:{mark.column + 1})" if mark else problem[:300]
+    why = _QUOTED.sub(lambda found: found["kept"] or "…", str(error) if problem is None else problem)[:300]
+    return f"{why} ({mark.line + 1}:{mark.column + 1})" if mark else why

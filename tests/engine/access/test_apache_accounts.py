@@ -1,5 +1,7 @@
 """Accounts of Apache's ACL 1.0 as users, with a report of what becomes another thing."""
 
+import time
+
 import pytest
 import yaml
 
@@ -67,6 +69,14 @@ def test_an_account_is_a_user_as_apaches_own_migration_makes_it():
     assert (example.account, "examples" in example.refusal) == (Account("RocketMQ"), True)
     assert "name has" in text.refusal
     assert notes == [("import_stricter", {}), ("import_global", {"addresses": "10.10.103.*, 192.168.0.*"})]
+
+
+def test_an_account_of_more_lines_than_a_user_has_entries_is_refused_at_once():
+    lines = [f"topic{n}=SUB" for n in range(200_000)]
+    begin = time.thread_time()
+    read, _ = accounts_of({"accounts": [{"accessKey": "shop", "secretKey": "4815162342", "topicPerms": lines}]})
+    assert time.thread_time() - begin < 5
+    assert (read[0].account, "1000 entries" in read[0].refusal) == (Account("shop"), True)
 
 
 @pytest.mark.parametrize(
