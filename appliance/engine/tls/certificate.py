@@ -275,7 +275,7 @@ def _check_revoked(context: ssl.SSLContext, file: str) -> None:
     if "-----BEGIN X509 CRL-----" not in _read("tlsClientCrlFile", file, _MOST_AUTHORITIES_BYTES):
         raise ValueError(f"tlsClientCrlFile={file} has no list of revoked certificates in PEM form")
     authorities = context.cert_store_stats()["x509"]
-    # An authority whose signer is missing is trusted as if it were a root, and the signer's list need not be here. Where
+    # An authority whose signer is missing is trusted as if it were a root: the signer's list need not be here. Where
     # none is, each chain goes to its root, and certificates between that and clients' are looked up, too.
     known = context.get_ca_certs()
     names = [one["subject"] for one in known]
