@@ -163,17 +163,19 @@ class AccessGate:
         enforces: bool,
         anonymous_routes: bool,
         brokers: tuple[Network, ...],
+        slaves: tuple[Network, ...] = (),
         brake: Brake | None = None,
     ) -> None:
         """cluster: name in Cluster: resources. enforces: False for report mode. anonymous_routes: name servers also
-        answer requests that are not signed. brokers: networks from which brokers register without a signature. brake:
-        None if quotas do not count."""
+        answer requests that are not signed. brokers: networks from which brokers register without a signature. slaves:
+        those of Apache's slaves. brake: None if quotas do not count."""
         # Constant after construction.
         self._book = book
         self._cluster = cluster
         self._enforces = enforces
         self._anonymous_routes = anonymous_routes
         self._brokers = brokers
+        self._slaves = slaves
         self._brake = brake
         #: None in the pure twin.
         self.guard: Any = None if Guard is None else Guard(book)
@@ -352,10 +354,11 @@ class AccessGate:
 
     def seen(self, user: User, kind: str, address: Address, code: int) -> Callable[[str], bool] | None:
         """Return what tells whether a name of this kind is shown to a user; None if all are, as in report mode, which
-        notes the right that would be missing. Any thread."""
+        notes the right that would be missing. Refuses with 16 a user at an address of Apache's slaves: such a slave
+        would take a part for the whole, and drop the queues of the topics that are not in it. Any thread."""
         policies, gets = user.policies, frozenset((GET,))
         may_all = policies.decide(CLUSTER, self._cluster, gets, address).is_allowed
-        if not may_all and not self._enforces:
+        if not may_all and (not self._enforces or any(address in network for network in self._slaves)):
             self.check(user, Asked(CLUSTER, self._cluster, gets), address, code)
         if may_all or not self._enforces:
             return None
