@@ -148,6 +148,24 @@ def test_all_are_made_or_none(book, monkeypatch):
     assert not list(book)
 
 
+def test_a_power_cut_leaves_all_of_an_import_or_none(book, tmp_path, monkeypatch):
+    users, path = WireUsers(book, "report", list), tmp_path / "access.journal"
+    book.create("first", "the one who was here")
+    before, kept = path.read_bytes(), []
+    write_all = book._file.disk.write_all
+
+    def written(fd: int, data: bytes, *at: int) -> None:
+        write_all(fd, data[: len(data) // 2], *at)
+        kept.append(path.read_bytes())  # what a cut leaves here
+        write_all(fd, data, *at)
+
+    monkeypatch.setattr(book._file.disk, "write_all", written)
+    users.import_accounts({"accounts": [{"accessKey": f"u{n}", "secretKey": f"secret {n} of it"} for n in range(9)]})
+    assert kept == [before]
+    book.close()
+    assert len(list(Book(path))) == 10
+
+
 def test_the_report_says_where_5_3_3_would_decide_otherwise(book):
     content = {"accounts": [{"accessKey": "a", "secretKey": "a good secret", "topicPerms": ["x=PUB", "x=DENY", "y=?"]}]}
     [user] = WireUsers(book, "report", list).import_accounts(content).users
