@@ -12,9 +12,10 @@ import re
 import socket
 import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 
 from .errors import CallTimeout, ConnectError, FrameError
 from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
@@ -25,6 +26,7 @@ from .remoting.client import RemotingClient
 ANSWER_LIMIT_MS = 1500
 #: Paths of a certificate and its key.
 Pair = tuple[str, str]
+Fields = Mapping[str, str]
 # Linux's request for an interface's IPv4 address (linux/sockios.h).
 _SIOCGIFADDR = 0x8915
 
@@ -59,23 +61,28 @@ class AddressCheck:
 
 
 def check_address(
-    host: str, bind: str, broker: str | None, namesrv: str | None, tls: Pair | None = None
+    host: str,
+    bind: str,
+    broker: str | None,
+    namesrv: str | None,
+    tls: Pair | None = None,
+    fields: Fields = MappingProxyType({}),
 ) -> AddressCheck:
     """Try one address. Blocks for up to 5 s, so never on the I/O thread.
 
     host: one that `is_host` accepts. bind: where the engine listens. broker, namesrv: "host:port" that clients use;
-    None for a role that does not run. tls: PEM files of
-    this process's certificate and key, if the ports take nothing but TLS.
+    None for a role that does not run. tls: PEM files of this process's certificate and key, if the ports take nothing
+    but TLS. fields: of the requests.
     """
     addresses = resolved(host)
     loopback = bool(addresses) and all(ipaddress.ip_address(found).is_loopback for found in addresses)
     broker_port = namesrv_port = None
     if broker is not None:
         port = split_host_port(broker)[1]
-        broker_port = _check_port(host, port, addresses, bind, partial(_broker_mark, tls=tls))
+        broker_port = _check_port(host, port, addresses, bind, partial(_broker_mark, tls=tls, fields=fields))
     if namesrv is not None:
         port = split_host_port(namesrv)[1]
-        namesrv_port = _check_port(host, port, addresses, bind, partial(_namesrv_mark, tls=tls))
+        namesrv_port = _check_port(host, port, addresses, bind, partial(_namesrv_mark, tls=tls, fields=fields))
     return AddressCheck(host, addresses, loopback, broker_port, namesrv_port)
 
 
@@ -122,20 +129,20 @@ def _check_port(
 _GUARDED = "it asks who we are"
 
 
-def _broker_mark(address: str, tls: Pair | None) -> str | None:
+def _broker_mark(address: str, tls: Pair | None, fields: Fields) -> str | None:
     """Return the broker's start time, to the millisecond, as text."""
-    return _found(address, tls, RequestCode.GET_BROKER_RUNTIME_INFO, rb'"bootTimestamp"\s*:\s*"?(\d+)')
+    return _found(address, tls, fields, RequestCode.GET_BROKER_RUNTIME_INFO, rb'"bootTimestamp"\s*:\s*"?(\d+)')
 
 
-def _namesrv_mark(address: str, tls: Pair | None) -> str | None:
+def _namesrv_mark(address: str, tls: Pair | None, fields: Fields) -> str | None:
     """Return the name server's whole list of brokers."""
-    return _found(address, tls, RequestCode.GET_BROKER_CLUSTER_INFO, rb"(?s)(.+)")
+    return _found(address, tls, fields, RequestCode.GET_BROKER_CLUSTER_INFO, rb"(?s)(.+)")
 
 
-def _found(address: str, tls: Pair | None, code: int, pattern: bytes) -> str | None:
+def _found(address: str, tls: Pair | None, fields: Fields, code: int, pattern: bytes) -> str | None:
     client = RemotingClient(address, connect_timeout_ms=ANSWER_LIMIT_MS, tls=tls is not None, pair=tls)
     try:
-        answer = client.invoke_sync(RemotingCommand(code), ANSWER_LIMIT_MS)
+        answer = client.invoke_sync(RemotingCommand(code, ext_fields=dict(fields)), ANSWER_LIMIT_MS)
     finally:
         client.close()
     if answer.code == ResponseCode.NO_PERMISSION:

@@ -148,6 +148,7 @@ class Engine:
                     access.gate.refusals,
                     access.brake,
                     lambda: default_quotas(self.config),
+                    access.gate.own_check,
                 )
             )
         if self._started_at is not None:

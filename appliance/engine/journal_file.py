@@ -136,9 +136,10 @@ class JournalFile(AppendedLines):
             self.begin_anew()
         return untidy
 
-    def append(self, data: bytes, sync: bool = True, anew: bool = False) -> None:
+    def append(self, data: bytes, sync: bool = True, anew: bool = False, at_once: bool = False) -> None:
         """Append lines; durable on return with `sync`. anew: first write the file anew, without lines that the owner no
-        longer keeps. Raises OSError, and then none of the lines counts."""
+        longer keeps. at_once: replace the file by one that has them, so that a power cut leaves all of them or none.
+        Raises OSError, and then none of the lines counts."""
         try:
             if self.fd < 0:
                 raise OSError("the broker is stopping")
@@ -147,7 +148,10 @@ class JournalFile(AppendedLines):
             if self.size + len(data) > self._most_bytes:
                 raise OSError(f"the journal of {self.name} is full")
             self.is_broken = True
-            super().append(data, sync)
+            if at_once:
+                self.begin(self._content() + data)
+            else:
+                super().append(data, sync)
             self.is_broken = False
         except OSError as error:
             self.failure = error.strerror or str(error)

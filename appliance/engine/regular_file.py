@@ -16,3 +16,10 @@ def open_regular(path: str | Path) -> BinaryIO:
         return file
     file.close()
     raise OSError(errno.EINVAL, "it is no regular file")
+
+
+def require_regular(*paths: str | Path) -> None:
+    """Raise OSError if a file, which a library is to open, cannot be opened or is not regular. "" is none."""
+    for path in paths:
+        if path:
+            open_regular(path).close()

@@ -1,9 +1,11 @@
 """Signing in by OpenID Connect, with a provider that signs real tokens; and with ones that cheat."""
 
 import contextlib
+import os
 import socket
 import threading
 import time
+from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -226,8 +228,10 @@ def test_a_client_secret_stands_in_a_file(allow, provider, tmp_path):
     (tmp_path / "secret").write_text("s3cret\n")
     allow(secret_file=tmp_path / "secret")
     assert come_in(provider).status_code == 302
-    allow(secret_file=tmp_path / "nowhere")
-    assert Client().get("/login/oidc/").status_code == 503
+    os.mkfifo(tmp_path / "pipe")
+    for none in (tmp_path / "nowhere", tmp_path / "pipe", Path("/dev/zero")):
+        allow(secret_file=none)
+        assert Client().get("/login/oidc/").status_code == 503
 
 
 def test_who_is_disabled_here_stays_outside(allow, provider):

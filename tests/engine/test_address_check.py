@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from appliance.engine.address_check import own_addresses
+from appliance.engine.address_check import check_address, own_addresses
+from appliance.engine.config import Secret
 from appliance.engine.host_port import is_host
 from tests.support.directories import shared_directory
 from tests.support.engine import start_engine
@@ -85,3 +86,18 @@ def test_what_may_be_tried(text, is_one):
 
 def test_this_machine_has_an_address():
     assert any(address.startswith("127.") for _, address in own_addresses())
+
+
+@pytest.mark.parametrize("mode", ["report", "enforce"])
+def test_the_check_of_our_own_address_is_no_refusal_of_a_client(tmp_path, mode, caplog):
+    first = Secret('{"username":"root","password":"root has a secret"}')
+    engine = start_engine(tmp_path, broker={"access_control": mode, "init_authentication_user": first})
+    try:
+        assert engine.window.check_address("127.0.0.1").good
+        assert (engine.window.users.refusals().rows, "refused" in caplog.text) == ((), False)
+        check_address(
+            "127.0.0.1", "127.0.0.1", *engine.window.addresses(), fields={"rocketboxCheck": "of another time"}
+        )
+        assert sum(row.count for row in engine.window.users.refusals().rows) == 2
+    finally:
+        engine.stop()

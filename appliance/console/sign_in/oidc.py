@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from ...engine.regular_file import open_regular
 from ...sign_in_options import ROLES, OidcSignIn
 
 logger = logging.getLogger(__name__)
@@ -35,8 +36,8 @@ FLOW_S = 600
 #: When RocketBox demands a new sign-in, the provider must have asked for the password within this time.
 AGAIN_S = 300
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
-# Longer answers of the provider are refused.
-_MOST_BYTES = 1 << 20
+# Longer answers of the provider are refused; of the file with the client's secret so much is read.
+_MOST_BYTES, _SECRET_BYTES = 1 << 20, 4096
 # Limits the threads that wait for answers: a provider that sends its headers byte by byte keeps its thread.
 _answers = threading.BoundedSemaphore(8)
 
@@ -156,7 +157,8 @@ def _client(options: OidcSignIn, callback: str) -> Any:
     secret = None
     if options.secret_file is not None:
         try:
-            secret = options.secret_file.read_text(encoding="utf-8").strip()
+            with open_regular(options.secret_file) as file:
+                secret = file.read(_SECRET_BYTES).decode().strip()
         except (OSError, UnicodeDecodeError):
             raise NotSignedIn("unreachable", f"oidcClientSecretFile {options.secret_file} cannot be read") from None
     client = OAuth2Session(

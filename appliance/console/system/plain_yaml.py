@@ -12,13 +12,15 @@ from ...engine.errors import InvalidInput
 LONGEST_BYTES = 1 << 20
 #: Most characters of one name or value: a number with a million digits would take minutes to parse.
 LONGEST_VALUE = 4096
-#: A tag in a message of PyYAML's: an unquoted secret that begins with "!" is one.
-_TAG = re.compile(r"""(['"])!.*\1""", re.DOTALL)
+#: Tags of what is no text, by how it is written.
+_NOT_TEXT = {f"tag:yaml.org,2002:{kind}" for kind in ("bool", "int", "float", "timestamp")}
+#: What PyYAML quotes of the text; single letters stay, and names of its own, as <stream end>.
+_QUOTED = re.compile(r"""(?P<kept>'.'|'<[a-z ]+>')|'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*\"""")
 
 
-def load(text: str) -> Any:
+def load(text: str, *, as_written: bool = False) -> Any:
     """Return what a text says. Raises InvalidInput (text) for one that is no YAML, is too long, or has aliases. No tag
-    in it is executed."""
+    in it is executed. as_written: numbers, times, yes and no are texts."""
     import yaml
 
     if len(text.encode("utf-8", "surrogatepass")) > LONGEST_BYTES:
@@ -45,6 +47,11 @@ def load(text: str) -> Any:
                 raise yaml.YAMLError("a name stands there twice")
             return super().construct_mapping(node, deep)
 
+    if as_written:
+        Loader.yaml_implicit_resolvers = {
+            letter: [(tag, pattern) for tag, pattern in known if tag not in _NOT_TEXT]
+            for letter, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        }
     try:
         found = yaml.load(text, Loader)
     except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
@@ -54,13 +61,11 @@ def load(text: str) -> Any:
 
 
 def _why(error: Exception) -> str:
-    """Return what is wrong, without what the text says there: that may be a secret."""
+    """Return what is wrong, without what PyYAML quotes, its lines and its values: there may be a secret in them."""
     import yaml
 
     if not isinstance(error, yaml.YAMLError):
         return "a value does not fit its type"
     problem, mark = getattr(error, "problem", None), getattr(error, "problem_mark", None)
-    if problem is None:
-        return str(error)[:300]
-    problem = _TAG.sub("'!…'", problem)[:300]
-    return f"{problem} ({mark.line + 1}:{mark.column + 1})" if mark else problem
+    why = _QUOTED.sub(lambda found: found["kept"] or "…", str(error) if problem is None else problem)[:300]
+    return f"{why} ({mark.line + 1}:{mark.column + 1})" if mark else why

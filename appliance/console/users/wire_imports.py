@@ -21,7 +21,7 @@ IMPORTED = "wire-user.import"
 def take(request: HttpRequest, text: str, *, dry_run: bool) -> ImportReport:
     """Make users of a text's accounts, and write those that were made to the audit log. Raises InvalidInput (text), and
     Conflict where users cannot be made."""
-    content = load(text)
+    content = load(text, as_written=True)  # a secret of 0x1234abcd is one of ten letters
     if dry_run:
         return runtime.window().users.import_accounts(content, dry_run=True)
     try:

@@ -14,12 +14,28 @@ from ..errors import RefusedRequest
 from ..named_tuple import NamedTuple
 from ..protocol.names import RETRY_PREFIX
 from .book import Account, check_name, check_secret
-from .policies import ALL, ALLOW, ANY, DENY, GROUP, PUB, SUB, TOPIC, Entry, EntryError, checked_entry, with_entry
+from .policies import (
+    ALL,
+    ALLOW,
+    ANY,
+    DENY,
+    GROUP,
+    MOST_ENTRIES,
+    PUB,
+    SUB,
+    TOPIC,
+    Entry,
+    EntryError,
+    checked_entry,
+    with_entry,
+)
 
 #: Most accounts of one file: each that is made has a line in the audit log.
 MOST_ACCOUNTS = 1000
 _PERMISSIONS = {"PUB": (PUB,), "SUB": (SUB,), "PUB|SUB": (PUB, SUB), "SUB|PUB": (PUB, SUB)}
 _LONGEST_TOLD = 100
+#: As YAML 1.1 has them.
+_YES = ("true", "yes", "on")
 
 #: Key of a sentence in `window/sentences.py`, and its arguments.
 Note = tuple[str, dict[str, str]]
@@ -59,11 +75,14 @@ def _read(given: dict[Any, Any]) -> Read:
         check_secret(secret)
     except RefusedRequest as refusal:
         return Read(Account(_told(name)), refusal.remark, [])
-    is_super = _text(given.get("admin")).lower() == "true"
+    lines = {field: _texts(given.get(field)) for field in ("topicPerms", "groupPerms")}
+    if sum(map(len, lines.values())) > MOST_ENTRIES - 2:  # two of them for the defaults
+        return Read(Account(name), f"a user has at most {MOST_ENTRIES} entries", [])
+    is_super = _text(given.get("admin")).lower() in _YES
     custom: tuple[Entry, ...] = ()
     default: tuple[Entry, ...] = ()
     for kind, field in ((TOPIC, "topicPerms"), (GROUP, "groupPerms")):
-        for line in _texts(given.get(field)):
+        for line in lines[field]:
             entry = _own_entry(kind, field, line, notes)
             if entry is None:
                 continue

@@ -44,17 +44,22 @@ class ApachePolicies:
     """All entries of one user, in the order in which they were made. Frozen."""
 
     def __init__(self, custom: tuple[Entry, ...], default: tuple[Entry, ...]) -> None:
-        self._policies = [[(parse_resource(entry.resource), entry) for entry in one] for one in (custom, default)]
+        self._policies = [
+            [(parse_resource(entry.resource), entry, _sources(entry)) for entry in one] for one in (custom, default)
+        ]
 
     def decide(self, kind: str, name: str, actions: frozenset[str], address: Address) -> Verdict | None:
         """Decide as `Policies.decide` does; None if more entries match than this sorts as Java does."""
+        text, number = _java_text(address), int(address)
         for entries in self._policies:
             found = [
                 (resource, entry)
-                for resource, entry in entries
+                for resource, entry, sources in entries
                 if resource.holds(kind, name)
                 and (ALL in entry.actions or not actions.isdisjoint(entry.actions))
-                and (not entry.source_ips or any(_holds(source, address) for source in entry.source_ips))
+                and (
+                    not sources or text in sources.texts or any(low <= number <= high for low, high in sources.networks)
+                )
             ]
             if len(found) > _MOST_SORTED:
                 return None
@@ -62,6 +67,13 @@ class ApachePolicies:
                 entry = _first(found)
                 return Verdict(entry.decision == ALLOW, entry)
         return NOTHING_MATCHED
+
+
+class _Sources(NamedTuple):
+    """texts: addresses without a mask. networks: the first and the last number of each."""
+
+    texts: frozenset[str]
+    networks: list[tuple[int, int]]
 
 
 _Found = tuple[Resource, Entry]
@@ -106,11 +118,15 @@ def _first(found: list[_Found]) -> Entry:
     return found[0][1]
 
 
-def _holds(source: str, address: Address) -> bool:
-    if "/" not in source:
-        return source == _java_text(address)
-    network = parse_source(source)
-    return int(network.network_address) <= int(address) <= int(network.broadcast_address)
+def _sources(entry: Entry) -> _Sources | None:
+    """Return the addresses of an entry as they are compared there; None: any."""
+    if not entry.source_ips:
+        return None
+    networks = [parse_source(source) for source in entry.source_ips if "/" in source]
+    return _Sources(
+        frozenset(source for source in entry.source_ips if "/" not in source),
+        [(int(network.network_address), int(network.broadcast_address)) for network in networks],
+    )
 
 
 def _java_text(address: Address) -> str:

@@ -364,7 +364,8 @@ class Book(TableState):
     def _write(self, users: list[User]) -> None:
         """Write accounts down, then let them take effect. Raises OSError; nothing has changed then."""
         anew = self._file.size > self._anew_at
-        self._file.append(b"".join(self._line(user.account) for user in users), anew=anew)
+        lines = b"".join(self._line(user.account) for user in users)
+        self._file.append(lines, anew=anew, at_once=len(users) > 1)
         for user in users:
             self._keep(user)
         if anew:

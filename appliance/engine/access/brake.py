@@ -299,9 +299,10 @@ class _Tally(Meter):
         now = self.brake.loop.monotonic
         is_send = request.code in SEND_CODES
         wait_s = max(self.asked.wait_s(now), self.sent.wait_s(now) if is_send else 0.0)
-        if wait_s > LONGEST_S and (is_send or kind_of(request.code) != CLIENT):
-            self.note(SENDS_REFUSED if is_send else REQUESTS_REFUSED)
-            return True  # what is refused is not taken
+        if wait_s > LONGEST_S:
+            is_work = not is_send and kind_of(request.code) == CLIENT
+            self.note(SENDS_REFUSED if is_send else REQUESTS_DELAYED if is_work else REQUESTS_REFUSED)
+            return True  # what is refused is not taken, and what waits keeps its client from asking more
         if wait_s > 0:
             self.note(SENDS_DELAYED if is_send else REQUESTS_DELAYED)
         self.take(is_send, size, now)

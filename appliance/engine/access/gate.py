@@ -21,9 +21,11 @@ from __future__ import annotations
 
 import ipaddress
 import logging
+import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
@@ -68,6 +70,8 @@ _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
 _NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
 _NOT_CERTIFIED = "the user whose name is in the client's certificate is unknown or disabled"
+#: Field of the requests by which this process looks if an address leads to it.
+_OWN_CHECK = "rocketboxCheck"
 _NO_USER = "username cannot be null."  # Apache's words
 
 #: After this many failures of a user from an address within this time, the user's requests from there are refused
@@ -159,17 +163,19 @@ class AccessGate:
         enforces: bool,
         anonymous_routes: bool,
         brokers: tuple[Network, ...],
+        slaves: tuple[Network, ...] = (),
         brake: Brake | None = None,
     ) -> None:
         """cluster: name in Cluster: resources. enforces: False for report mode. anonymous_routes: name servers also
-        answer requests that are not signed. brokers: networks from which brokers register without a signature. brake:
-        None if quotas do not count."""
+        answer requests that are not signed. brokers: networks from which brokers register without a signature. slaves:
+        those of Apache's slaves. brake: None if quotas do not count."""
         # Constant after construction.
         self._book = book
         self._cluster = cluster
         self._enforces = enforces
         self._anonymous_routes = anonymous_routes
         self._brokers = brokers
+        self._slaves = slaves
         self._brake = brake
         #: None in the pure twin.
         self.guard: Any = None if Guard is None else Guard(book)
@@ -178,6 +184,8 @@ class AccessGate:
         self._failures = Failures(clock)
         self._clock = clock
         self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
+        # Added to and taken from by any thread.
+        self._own_checks: set[str] = set()
         # Guarded by _lock.
         self._lock = threading.Lock()
         self._refusals = Refusals()
@@ -186,6 +194,17 @@ class AccessGate:
         """Return what was refused, or would have been. Any thread."""
         with self._lock:
             return self._refusals.rows()
+
+    @contextmanager
+    def own_check(self) -> Iterator[dict[str, str]]:
+        """Give fields. While this lasts, requests that have them and no user are answered as all are, and counted and
+        logged nowhere. Any thread."""
+        mark = secrets.token_hex(16)
+        self._own_checks.add(mark)
+        try:
+            yield {_OWN_CHECK: mark}
+        finally:
+            self._own_checks.discard(mark)
 
     def watches(self, code: int) -> bool:
         """True for every code. Raises LookupError for a code that `asked.py` does not list."""
@@ -299,6 +318,10 @@ class AccessGate:
             )
             return None
         if not name:
+            if fields.get(_OWN_CHECK) in self._own_checks:
+                if self._enforces or always:
+                    raise RefusedRequest(ResponseCode.NO_PERMISSION, _NO_USER)
+                return None
             self._refuse("", _address_of(born_host), request.code, _NO_USER, NO_USER, always=always)
             return None
         user = self._book.get(name)
@@ -331,10 +354,11 @@ class AccessGate:
 
     def seen(self, user: User, kind: str, address: Address, code: int) -> Callable[[str], bool] | None:
         """Return what tells whether a name of this kind is shown to a user; None if all are, as in report mode, which
-        notes the right that would be missing. Any thread."""
+        notes the right that would be missing. Refuses with 16 a user at an address of Apache's slaves: such a slave
+        would take a part for the whole, and drop the queues of the topics that are not in it. Any thread."""
         policies, gets = user.policies, frozenset((GET,))
         may_all = policies.decide(CLUSTER, self._cluster, gets, address).is_allowed
-        if not may_all and not self._enforces:
+        if not may_all and (not self._enforces or any(address in network for network in self._slaves)):
             self.check(user, Asked(CLUSTER, self._cluster, gets), address, code)
         if may_all or not self._enforces:
             return None

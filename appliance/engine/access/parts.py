@@ -88,6 +88,7 @@ class Access:
                 *_own_networks(config.bind),
                 *_own_networks(advertised),
             ),
+            slaves=parse_networks(config.store.ha_slave_addresses),
             brake=self.brake,
         )
         gives = config.broker.auth_give_secrets

@@ -158,11 +158,14 @@ class RemotingClient:
     def _shaken_hands(self, sock: socket.socket, deadline: float) -> socket.socket:
         import ssl
 
+        from ..regular_file import require_regular
+
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
         try:
             if self._pair is not None:
+                require_regular(*self._pair)
                 context.load_cert_chain(*self._pair, password=str)  # an empty one, instead of a question at a terminal
             sock.settimeout(max(0.001, deadline - self._clock.monotonic()))
             return context.wrap_socket(sock)

@@ -21,6 +21,7 @@ from ..config import BrokerConfig
 from ..host_port import for_resolver, split_host_port
 from ..named_tuple import NamedTuple
 from ..protocol.message_id import encode_host
+from ..regular_file import require_regular
 from ..remoting.event_loop import EventLoop
 from .certificate import Certificate, Pair, channel_of, trusting
 from .door import HANDSHAKE
@@ -110,6 +111,7 @@ class BetweenBrokers:
         pair = self._certificate.pair
         with self._lock:
             if self._calling is None or self._calling[0] is not pair:
+                require_regular(*self._files, self._authorities)
                 if self._authorities:
                     context = trusting(pair.der, at_any_time=False)
                     context.load_verify_locations(self._authorities)

@@ -275,9 +275,11 @@ def _check_revoked(context: ssl.SSLContext, file: str) -> None:
     if "-----BEGIN X509 CRL-----" not in _read("tlsClientCrlFile", file, _MOST_AUTHORITIES_BYTES):
         raise ValueError(f"tlsClientCrlFile={file} has no list of revoked certificates in PEM form")
     authorities = context.cert_store_stats()["x509"]
-    # An authority that another one has signed is trusted as if it were a root, and the other one's list need not be
-    # here. Where there are roots only, certificates between them and clients' are looked up, too.
-    are_roots = all(one["subject"] == one["issuer"] for one in context.get_ca_certs())
+    # An authority whose signer is missing is trusted as if it were a root: the signer's list need not be here. Where
+    # none is, each chain goes to its root, and certificates between that and clients' are looked up, too.
+    known = context.get_ca_certs()
+    names = [one["subject"] for one in known]
+    are_whole = all(one["issuer"] in names for one in known)
     try:
         context.load_verify_locations(file)
     except (OSError, ValueError) as error:
@@ -287,7 +289,9 @@ def _check_revoked(context: ssl.SSLContext, file: str) -> None:
             f"tlsClientCrlFile={file} holds certificates, too, which would be taken for authorities: they belong in "
             "tlsClientCaFile"
         )
-    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN if are_roots else ssl.VERIFY_CRL_CHECK_LEAF
+    context.verify_flags |= ssl.VERIFY_CRL_CHECK_CHAIN if are_whole else ssl.VERIFY_CRL_CHECK_LEAF
+    if are_whole:
+        context.verify_flags &= ~ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
 def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float | None]:

@@ -8,6 +8,7 @@ only; it never locks remoting-io and never has it build a list (D10, D11). It re
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from ..address_check import AddressCheck, check_address
@@ -272,7 +273,8 @@ class Window:
         config = self.options.config
         broker = config.broker
         pair = (broker.tls_cert_file, broker.tls_key_file) if broker.tls_mode == "enforcing" else None
-        return check_address(host, config.bind, *self.addresses(), pair)
+        with nullcontext({}) if self._users is None else self._users.own_check() as fields:
+            return check_address(host, config.bind, *self.addresses(), pair, fields)
 
     def max_message_bytes(self) -> int:
         """Return the largest body that a message may have now, in bytes (maxMessageSize)."""

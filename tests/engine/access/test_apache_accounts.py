@@ -1,5 +1,7 @@
 """Accounts of Apache's ACL 1.0 as users, with a report of what becomes another thing."""
 
+import time
+
 import pytest
 import yaml
 
@@ -69,6 +71,14 @@ def test_an_account_is_a_user_as_apaches_own_migration_makes_it():
     assert notes == [("import_stricter", {}), ("import_global", {"addresses": "10.10.103.*, 192.168.0.*"})]
 
 
+def test_an_account_of_more_lines_than_a_user_has_entries_is_refused_at_once():
+    lines = [f"topic{n}=SUB" for n in range(200_000)]
+    begin = time.thread_time()
+    read, _ = accounts_of({"accounts": [{"accessKey": "shop", "secretKey": "4815162342", "topicPerms": lines}]})
+    assert time.thread_time() - begin < 5
+    assert (read[0].account, "1000 entries" in read[0].refusal) == (Account("shop"), True)
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -136,6 +146,24 @@ def test_all_are_made_or_none(book, monkeypatch):
     with pytest.raises(InvalidInput, match="no list of accounts"):
         users.import_accounts({})
     assert not list(book)
+
+
+def test_a_power_cut_leaves_all_of_an_import_or_none(book, tmp_path, monkeypatch):
+    users, path = WireUsers(book, "report", list), tmp_path / "access.journal"
+    book.create("first", "the one who was here")
+    before, kept = path.read_bytes(), []
+    write_all = book._file.disk.write_all
+
+    def written(fd: int, data: bytes, *at: int) -> None:
+        write_all(fd, data[: len(data) // 2], *at)
+        kept.append(path.read_bytes())  # what a cut leaves here
+        write_all(fd, data, *at)
+
+    monkeypatch.setattr(book._file.disk, "write_all", written)
+    users.import_accounts({"accounts": [{"accessKey": f"u{n}", "secretKey": f"secret {n} of it"} for n in range(9)]})
+    assert kept == [before]
+    book.close()
+    assert len(list(Book(path))) == 10
 
 
 def test_the_report_says_where_5_3_3_would_decide_otherwise(book):

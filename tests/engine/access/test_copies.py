@@ -382,6 +382,22 @@ def test_a_slave_has_its_masters_users_and_changes_none(pair):
     assert asked_here() == 16
 
 
+def test_a_slave_gets_the_whole_tables_of_topics_and_groups(pair):
+    master = pair[0]()
+    slave = pair[1](master)
+    root = master.peer()
+    names = [f"orders-{number}" for number in range(5)]
+    for name in names:
+        fields = {"topic": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6}
+        fields |= {"defaultTopic": "TBW102", "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": "false"}
+        assert ask_signed(root, ROOT, CODE.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+        body = json.dumps({"groupName": name}).encode()
+        assert ask_signed(root, ROOT, CODE.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, body).code == 0
+    for table in ("topics", "groups"):
+        there, here = (getattr(one.engine.broker, table) for one in (master, slave))
+        wait_for(lambda: bytes(here.encode_table()) == bytes(there.encode_table()), f"all {table} of the master")  # noqa: B023
+
+
 def test_a_slave_that_was_away_gets_what_it_missed(pair):
     master = pair[0]()
     slave = pair[1](master)

@@ -86,9 +86,9 @@ def start(tmp_path):
     """`start(access_control="report")` returns a site whose first user is ROOT."""
     sites: list[Site] = []
 
-    def begin(**broker: Any) -> Site:
+    def begin(store: dict[str, Any] | None = None, **broker: Any) -> Site:
         options = {"access_control": "enforce", "init_authentication_user": FIRST} | broker
-        sites.append(Site(RunningEngine(tmp_path / "data", broker=options)))
+        sites.append(Site(RunningEngine(tmp_path / "data", broker=options, store=store)))
         return sites[-1]
 
     yield begin
@@ -598,6 +598,15 @@ def test_whole_tables_show_a_user_what_it_may_see(site):
     assert {"readers", "others"} < tables(bob)[1]
     assert tables(site.make(("nil", "nil's own secret"))) == [set(), set()]
     assert [site.peer().ask(code).code for code in (21, 201)] == [16, 16]
+
+
+def test_no_slave_of_apaches_takes_a_part_of_a_table_for_the_whole(start):
+    site = start(store={"ha_slave_addresses": "127.0.0.0/8"})
+    slave = site.make(ANN, "Topic:* Get", "Group:* Get", "Cluster:* Sub")
+    assert [slave.ask(code).code for code in (21, 201)] == [16, 16]
+    whole = site.make(BOB, "Cluster:* Get")
+    for code in (21, 201):
+        assert whole.ask(code).body == site.root.ask(code).body
 
 
 def test_report_mode_leaves_nothing_out_and_notes_the_right_that_is_missing(start):

@@ -122,6 +122,19 @@ def test_a_bucket_gives_a_second_at_once_and_then_what_it_is_filled_with():
     assert bucket.wait_s(500.0) == pytest.approx(0.5)
 
 
+def test_what_is_only_counted_owes_no_more_than_what_would_wait(rig):
+    rig.brake = Brake(rig.loop, rig.book, Quotas(), counts_only=True)
+    rig.book.on_change = rig.brake.changed
+    rig.quotas(requests=10)
+    for _ in range(1000):
+        rig.ask(Line(), code=CODE.HEART_BEAT)
+    assert len(rig.handled) == 1000
+    assert rig.brake.limited.of("ann")["requests_delayed"] > 900
+    rig.loop.tick(2500)
+    rig.ask(Line())
+    assert (rig.brake.limited.of("ann")["sends_refused"], rig.brake.limited.of("ann")["sends_delayed"]) == (0, 0)
+
+
 def test_sends_over_the_quota_wait_in_order_and_those_that_would_wait_too_long_are_refused(rig):
     rig.quotas(send_bytes=1024)
     conn = Line()

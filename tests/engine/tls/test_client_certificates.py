@@ -190,13 +190,16 @@ def test_sessions_end_where_a_list_of_the_revoked_may_run_out(tmp_path, monkeypa
     assert (ends[-1][1].session_reused, served.name_in(ends[-1][1])) == (False, "ann")
 
 
+@pytest.mark.parametrize("given", [["root"], ["root", "between"], ["between", "root"]])
 @pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
-def test_a_certificate_of_a_revoked_authority_below_the_root_is_refused(tmp_path, version):
+def test_a_certificate_of_a_revoked_authority_below_the_root_is_refused(tmp_path, version, given):
     root = Authority(tmp_path, "root")
     between = Authority(tmp_path, "between", signer=root)
     crl = tmp_path / "revoked.pem"
     crl.write_bytes(root.revoked() + between.revoked())
-    served = Certificate(*map(str, root.signed("broker")), "required", str(root.path), str(crl))
+    authorities = tmp_path / "authorities.pem"
+    authorities.write_bytes(b"".join((tmp_path / f"{name}.pem").read_bytes() for name in given))
+    served = Certificate(*map(str, root.signed("broker")), "required", str(authorities), str(crl))
     chain, key = between.signed("ann")
     chain.write_bytes(chain.read_bytes() + between.path.read_bytes())
     asking = client_context(version)

@@ -26,6 +26,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from ...errors import StartError
+from ...regular_file import require_regular
 from ..leader_store import Revision, StoreReplaced, StoreUnavailable, SwapConflict
 from .access import Access
 from .json_calls import CallFailed, Endpoint
@@ -482,6 +483,7 @@ def _b64(data: str | bytes) -> str:
 def _tls_context(access: Access) -> ssl.SSLContext:
     """Return the context for TLS. Raises StartError for files that hold no certificate or key."""
     try:
+        require_regular(access.ca, access.certificate, access.key)
         context = ssl.create_default_context(cafile=access.ca or None)
         if access.certificate:
             context.load_cert_chain(access.certificate, access.key or None, password=_no_password)

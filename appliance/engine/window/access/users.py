@@ -9,6 +9,7 @@ import hashlib
 import ipaddress
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
 from ...access.acts import (
@@ -113,16 +114,18 @@ class WireUsers:
         refusals: Callable[[], list[Refusal]],
         brake: Brake | None = None,
         defaults: Callable[[], Quotas] = Quotas,
+        own_check: Callable[[], AbstractContextManager[dict[str, str]]] = lambda: nullcontext({}),
     ) -> None:
         """mode: "report" or "enforce". refusals: returns what was refused, or would have been. brake: None without
         quotas; in report mode its counts are of what would be held back. defaults: returns the quotas of users who have
-        none of their own."""
+        none of their own. own_check: gives the fields of requests of this process, which are no refusals of users."""
         # Constant after construction.
         self._book = book
         self.mode = mode
         self._refusals = refusals
         self._brake = brake
         self._defaults = defaults
+        self.own_check = own_check
 
     # --- looking
 

@@ -14,7 +14,6 @@ import threading
 import time
 from collections import deque
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -24,9 +23,12 @@ from ...bodies.schemas import BodyReader, Decodes, json_of, registered
 from ...bodies.work import SCHEMA_BYTES, BadSchema, Undecided, Unfit
 from ...clock import SYSTEM, Clock
 from ...failover.stores.json_calls import CallFailed, Endpoint, TooLong
+from ...regular_file import open_regular
 
 #: Time for one question, with all of its answer; and for how long a registry that did not answer is left alone.
 TIMEOUT_S, AWAY_S = 3.0, 5.0
+#: Longest user:password that is read.
+_SECRET_BYTES = 4096
 #: The schema is a text in JSON, which may double it.
 _ANSWER_BYTES = 2 * SCHEMA_BYTES + 4096
 #: Schemas and failures that are kept, and for how long a failure is.
@@ -162,7 +164,8 @@ class Registry(BodyReader):
         headers = {"Accept": "application/vnd.schemaregistry.v1+json, application/json"}
         if self._secret_file:
             try:
-                secret = Path(self._secret_file).read_bytes().strip()
+                with open_regular(self._secret_file) as file:
+                    secret = file.read(_SECRET_BYTES).strip()
             except OSError as error:
                 raise CallFailed(f"its secret file cannot be read: {error.strerror}") from None
             headers["Authorization"] = "Basic " + base64.b64encode(secret).decode()
