@@ -36,6 +36,7 @@ from appliance.engine.remoting.event_loop import READABLE, EventLoop
 from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.replication.roles import takes_slaves
 from appliance.engine.window.options import Options
+from appliance.engine.wire_audit import WireAudit
 from tests.world.disk import WorldDisk
 from tests.world.network import Network as WorldNetwork
 from tests.world.network import simulated_network
@@ -362,7 +363,8 @@ class Machine:
             broker = dataclasses.replace(self.config.broker, access_control="enforce", init_authentication_user=first)
             config = dataclasses.replace(self.config, broker=broker)
             try:
-                access = Access(config, "127.0.0.1", self.loop.clock, self.loop, self.server)
+                audit = WireAudit(ROOT / "rocketbox", self.loop.clock, self.disk)
+                access = Access(config, "127.0.0.1", self.loop.clock, self.loop, self.server, audit)
             except StartError as error:
                 raise OSError(str(error)) from None
             signed = Dispatcher(self.pools, (access.gate,), self.loop.clock)

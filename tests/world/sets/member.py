@@ -34,6 +34,7 @@ from appliance.engine.seat import Seat
 from appliance.engine.store.dispatch import parse_delay_levels
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.window.options import Options
+from appliance.engine.wire_audit import WireAudit
 from tests.world.disk import WorldDisk
 from tests.world.machine import ROOT, Machine, WorldLoop
 from tests.world.sets.etcd import Client, Etcd
@@ -158,7 +159,8 @@ class Member(Machine):
         self._listens = True
         ties = NO_TIES
         if self._users:
-            self.access = access = Access(config, "127.0.0.1", clock, loop, server, SECRET)
+            audit = WireAudit(paths.own, clock, disk)
+            self.access = access = Access(config, "127.0.0.1", clock, loop, server, audit, SECRET)
             access.change_at(lambda: self.seat.broker)
             ties = Ties(functools.partial(Greeting, SECRET), access.new_copies)
         addresses = Addresses(self.address, self.ha_address, (NAMESRV,), ha_socket, ties=ties)
