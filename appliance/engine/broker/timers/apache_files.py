@@ -16,10 +16,10 @@ other. It makes `timerwheel` from the units.
 A slave, and a member of a set, has behind the 56 bytes of its `timercheck` what its master had delivered, which no
 Apache broker reads: "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4 | "RBdone-2" 8 | how many
 parts 4 | wall ms 8 and queue offset of its end 8, of each | crc32 of all before 4. Older versions wrote the first
-alone. Apache's bounds begin at the first record that waits, however many records behind it were delivered. One bound is enough
-while one clock stamped all: messages come in the order of their TIMER_OUT_MS. After a clock was set those stored before
-and behind that come by two orders, so each part of the topic that was stamped by one clock has a bound of its own. A
-mark goes by the single bound: it must not be left out while its message, in another part, is not.
+alone. Apache's bounds begin at the first record that waits, however many records behind it were delivered. One bound is
+enough while one clock stamped all: messages come in the order of their TIMER_OUT_MS. After a clock was set those stored
+before and behind that come by two orders, so each part of the topic that was stamped by one clock has a bound of its
+own. A mark goes by the single bound: it must not be left out while its message, in another part, is not.
 
 A wheel or log that Apache has left would be delivered besides, so both are removed once RocketBox's checkpoint is
 durable.
