@@ -33,8 +33,8 @@ class _TablesOfMaster(SlaveSync):
             self.followed.covers(end, self._topics.data_version)
 
     def _is_behind(self, call: Callable[[RemotingCommand], RemotingCommand]) -> bool:
-        """A master that waits for more slaves than this one does not show what the others lack, for as long as they
-        lack it. Then the newest file of its log, as far as it shows it, has to begin as here."""
+        """Compare the begin of the newest file of which the master shows anything. With inSyncReplicas above 2 a record
+        is not shown there before further slaves have it."""
         end = log_end_in(bytes(call(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)).body))
         file = self._store.log.segment_at(end - 1)
         if file is None or not self._store.log.min_offset <= file.start < self._store.last_record_offset:

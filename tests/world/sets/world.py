@@ -25,7 +25,7 @@ PULL = 11
 FOUND, NO_SUCH_QUEUE, NO_SUCH_TOPIC, NO_MORE = 0, 1, 17, (19, 20, 21)
 #: Longest that a client waits for an answer.
 ANSWER_S = 10.0
-#: A leader that stood still looks at the store so soon after it.
+#: A leader that stood still has read the store so many seconds after it.
 AWAKE_S = 5.0
 #: A member that nothing happened to for so long is well.
 WELL_S = 20.0
@@ -136,7 +136,7 @@ class SetWorld:
         return found[self.act.get("pick", 0) % len(found)] if found else None
 
     def is_behind(self, member: Member) -> bool:
-        """True for a leader that stood still while another was elected, until it notices. It shows what it knows."""
+        """True for a leader that stood still while another was elected, until it has read the store."""
         if self.scheduler.still_until(member) < self.now - AWAKE_S:
             return False
         return member.serves and any(epoch > member.broker.role.epoch for _, _, epoch in self._led)
