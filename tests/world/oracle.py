@@ -188,7 +188,9 @@ class Commits:
     def killed(self, now: float) -> None:
         """Any that may have been the last when the file was saved: those since then, and the one before."""
         if self.tainted:
-            self.tainted = self.astray or self.last is None or self.last[1] >= now - OFFSETS_SAVED_S
+            # What was committed before an earlier kill may be gone since then, however long ago that was.
+            lost = self.unknown or self.astray or self.last is None
+            self.tainted = lost or self.last[1] >= now - OFFSETS_SAVED_S  # type: ignore[index]
             self.unknown = self.tainted
         every = [*self.saved, *([self.last] if self.last else [])]
         if self.unsure or self.mixed:  # not looked at since the last kill, or behind a commit only

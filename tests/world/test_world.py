@@ -18,6 +18,7 @@ from tests.world.actors import ACTORS
 from tests.world.actors.faults import PLACES
 from tests.world.actors.replicas import CUTS
 from tests.world.disk import WorldDisk
+from tests.world.oracle import Commits
 from tests.world.planted import PLANTED, ROOT, planted_text
 from tests.world.sets import administrators, clients, story, together, users
 from tests.world.shrink import told
@@ -135,6 +136,18 @@ def test_power_that_goes_in_a_sync_takes_what_the_sync_was_to_keep():
     disk.crash("none", chance)
     assert disk.read(path) == b"before"
     disk.close_all()
+
+
+def test_an_offset_that_a_kill_may_have_taken_stays_open_however_late_the_next_kill_comes():
+    commits = Commits()
+    commits.doubt()
+    commits.commit(1, 10.0)
+    commits.killed(10.1)  # the file may have been saved last before that commit
+    commits.killed(140.0)
+    assert commits.allowed() == set()
+    commits.commit(2, 141.0)
+    commits.killed(200.0)
+    assert 2 in commits.allowed()
 
 
 @pytest.mark.parametrize(

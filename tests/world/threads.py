@@ -181,6 +181,10 @@ class Scheduler:
     def stands_still(self, owner: object) -> bool:
         return self._still.get(owner, 0.0) > self.now
 
+    def still_until(self, owner: object) -> float:
+        """Return until when none of its threads runs or ran; 0.0 if it has not stood still in this life."""
+        return self._still.get(owner, 0.0)
+
     def _set_aside(self, task: Task) -> None:
         """Let a thread go on when its machine does. How its wait ended stays as it is."""
         task.sleeping = True

@@ -274,16 +274,15 @@ class Book(TableState):
         with self._writing:
             news = [User(account) for account in accounts if account.name not in self._users]
             names = [user.account.name for user in news]
-            if not news:
-                return names
-            end_change = self.begin_change()
+            end_change = self.begin_change() if news else self._nothing_changed(dry_run)
             if len(self._users) + len(news) > MOST_USERS:
                 raise BookRefusal("wire_users_most", f"there are {MOST_USERS} users at most", count=MOST_USERS)
             for user in news:
                 self._check(None, user.account)
             if dry_run:
                 return names
-            self._write(news)
+            if news:
+                self._write(news)
         for name in names:
             self.on_change(name)
         end_change()

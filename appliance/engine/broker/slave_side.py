@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ..config import StoreConfig
+from ..protocol.codes import RequestCode, ResponseCode
+from ..protocol.command import RemotingCommand
 from ..remoting.event_loop import EventLoop
 from ..replication.follower import Follower, Master
-from ..replication.log_copy import CopySettings
+from ..replication.log_copy import CopySettings, read_record
 from ..store.message_store import MessageStore
 from .delays.settled import SettledDelays
 from .followed import Followed
 from .registration import Registration
 from .role import NO_TIES, Role, Ties
-from .slave_sync import SlaveSync
+from .slave_sync import SlaveSync, log_end_in
 from .tables import Tables
 
 
@@ -28,6 +31,16 @@ class _TablesOfMaster(SlaveSync):
         super()._take_topics(address)
         if not self.stopped:
             self.followed.covers(end, self._topics.data_version)
+
+    def _is_behind(self, call: Callable[[RemotingCommand], RemotingCommand]) -> bool:
+        """Compare the begin of the newest file of which the master shows anything. With inSyncReplicas above 2 a record
+        is not shown there before further slaves have it."""
+        end = log_end_in(bytes(call(RemotingCommand(RequestCode.GET_BROKER_RUNTIME_INFO)).body))
+        file = self._store.log.segment_at(end - 1)
+        if file is None or not self._store.log.min_offset <= file.start < self._store.last_record_offset:
+            return False
+        answer = call(RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": str(file.start)}))
+        return answer.code == ResponseCode.SUCCESS and bytes(answer.body) == read_record(self._store, file.start)
 
     def run(self) -> None:
         super().run()

@@ -152,11 +152,14 @@ class Home(NamedTuple):
 
 def read_last_record(store: MessageStore) -> tuple[int, bytes]:
     """Return physical offset and bytes of the last record that is shown; (-1, b"") without one. Raises OSError."""
-    log, offset = store.log, store.last_record_offset
-    if offset < log.min_offset:
-        return -1, b""
-    head = log.read(offset, 4)
-    return offset, log.read(offset, int.from_bytes(head, "big")) if len(head) == 4 else b""
+    offset = store.last_record_offset
+    return (-1, b"") if offset < store.log.min_offset else (offset, read_record(store, offset))
+
+
+def read_record(store: MessageStore, offset: int) -> bytes:
+    """Return the bytes of the record that begins at a physical offset. Raises OSError."""
+    head = store.log.read(offset, 4)
+    return store.log.read(offset, int.from_bytes(head, "big")) if len(head) == 4 else b""
 
 
 class LogCopy:

@@ -464,6 +464,9 @@ def test_a_change_that_no_other_member_has_is_not_answered_and_undone_by_a_fail_
     assert names(one) == ["ann", "bob"]
     with pytest.raises(BookRefusal, match="not all members in sync"):
         book_of(one.running).update("bob", is_enabled=True)  # as it is here, and nowhere else
+    with pytest.raises(BookRefusal, match="not all members in sync"):
+        book_of(one.running).add([Account("bob", ("another secret",))])  # an import repeated: bob stays as he is
+    assert book_of(one.running).add([Account("bob", ("another secret",))], dry_run=True) == []
     one.fence()
     two.lead(2)
     two.take_in(one)

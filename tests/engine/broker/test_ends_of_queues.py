@@ -16,6 +16,7 @@ from appliance.engine.broker.slave_sync import SlaveSync
 from appliance.engine.broker.topic_places import TopicPlaces, TopicPlacesProcessor, decode_ends, decode_places
 from appliance.engine.clock import Clock, FakeClock
 from appliance.engine.errors import ConnectError
+from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.store.retention.deleted_topics import Begin, Deletion
 from tests.crash.test_found import a_life
@@ -239,3 +240,24 @@ def test_nothing_is_asked_of_a_process_that_does_not_have_the_last_record(other,
         sync._meet(lambda request: RemotingCommand.response(0 if other else 1, body=other), b"")
     store.last_record_offset = -1
     sync._meet(ask, b"")
+
+
+@pytest.mark.parametrize(
+    ("end", "begin", "is_it"),
+    [(300, b"record", True), (300, b"other!", False), (300, b"", False), (100, b"record", False), (0, b"", False)],
+)
+def test_a_master_that_shows_less_is_known_by_the_begin_of_its_newest_file(end, begin, is_it):
+    """As far as it shows its log, which here has files of 200 bytes from 200 on."""
+    store: Any = FakeStore()
+    store.last_record_offset, store.log.min_offset = 500, 200
+    store.log.segment_at = lambda offset: SimpleNamespace(start=offset // 200 * 200) if offset >= 200 else None
+    store.log.read = lambda offset, size: ((10).to_bytes(4, "big") + b"record")[offset - 200 :][:size]
+    sync = _TablesOfMaster(lambda: "", lambda: None, NO_TABLES, INLINE, store)
+
+    def ask(request: RemotingCommand) -> RemotingCommand:
+        if request.code == RequestCode.GET_BROKER_RUNTIME_INFO:
+            return RemotingCommand.response(0, body=b'{"table":{"commitLogMaxOffset":"%d"}}' % end)
+        assert request.ext_fields == {"offset": "200"}
+        return RemotingCommand.response(0 if begin else 1, body=(10).to_bytes(4, "big") + begin)
+
+    assert sync._is_behind(ask) == is_it

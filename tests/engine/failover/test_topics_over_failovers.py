@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from appliance.engine.broker.offset_resets.targets import Exactly, Latest
+from appliance.engine.errors import AdminError
 from tests.support.engine import pull_fields, records, send_fields
 from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, make, send, wait_for_same_log
 from tests.support.waiting import wait_for
@@ -143,6 +144,19 @@ def test_a_change_that_a_member_in_sync_does_not_hear_of_is_not_acknowledged(mem
     for _ in range(2):  # the second time it is there, and no other member has it
         with pytest.raises(AssertionError):
             make(one.peer(), "N", 4)
+
+
+def test_a_purge_that_a_member_in_sync_does_not_hear_of_is_not_acknowledged(members, monkeypatch):
+    one, two = members
+    joined(one, two)
+    make(one.peer(), "T", 1)
+    send(one.peer(), "T", 0, *numbered(0, 3))
+    two.stop_tables()
+    monkeypatch.setattr("appliance.engine.broker.topic_service.MEMBERS_S", 0.2)
+    for _ in range(2):  # the second time nothing is shown here any more
+        with pytest.raises(AdminError, match="not all members in sync"):
+            one.running.window.topic_purges.purge("T", force=True)
+    assert shown(one, "T", 1) == [[]]
 
 
 @pytest.mark.parametrize("committed", [False, True])

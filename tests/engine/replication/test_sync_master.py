@@ -6,6 +6,7 @@ import pytest
 
 from tests.support.engine import RunningEngine, pull_fields, send_fields
 from tests.support.ha import PlayedSlave
+from tests.support.members_of_set import make
 from tests.support.ports import reserve_port
 from tests.support.set_of_brokers import SMALL, start_slave, wait_same
 from tests.support.waiting import wait_for
@@ -164,6 +165,29 @@ def test_with_a_slave_of_ours(master, tmp_path):
         wait_same(master, slave)
     finally:
         slave.stop()
+
+
+def test_a_slave_takes_tables_while_the_master_waits_for_another_one(tmp_path, impatient):
+    """Its last record is not shown there: the other slave lacks it."""
+    store = SMALL | {"broker_role": "SYNC_MASTER", "ha_listen_port": reserve_port(), "in_sync_replicas": 3}
+    master = RunningEngine(tmp_path / "master", store=store | {"slave_timeout_ms": 200})
+    master.ha_port = master.engine.config.store.ha_listen_port
+    slave = start_slave(tmp_path / "slave", master.engine.namesrv_address)
+    peer = master.peer()
+    other = PlayedSlave(master.ha_port)
+    assert peer.ask(310, send_fields("Orders", 0, WAITS), b"x").code == 12
+    other.report(master.engine.broker.store.log.written)
+    wait_for(lambda: master.engine.broker.store.max_offset("Orders", 0) == 1, "it to be with both")
+    other.close()
+    assert peer.ask(310, send_fields("Orders", 0, WAITS), b"y").code == 12
+    wait_for(lambda: slave.engine.broker.store.max_offset("Orders", 0) == 2, "the slave to have both")
+    slave.stop()
+    slave = start_slave(tmp_path / "slave", master.engine.namesrv_address)
+    make(peer, "Later", 4)
+    wait_for(lambda: slave.engine.broker.topics.get("Later") is not None, "the topic")
+    assert master.engine.broker.store.max_offset("Orders", 0) == 1
+    for one in (slave, master):
+        one.stop()
 
 
 def test_in_sync_replicas_of_one_waits_for_nobody(tmp_path):

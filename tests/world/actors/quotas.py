@@ -31,6 +31,8 @@ LONGEST_S, SLACK_S = 1.0, 1.0
 HELD_MS = 3000
 #: Burst after a pause, in seconds of the quota.
 BURST_S = 1.0
+#: The broker's next turn goes by a changed quota; what arrives in the present one may go by the old one.
+TAKEN_S = 0.01
 
 
 class _Asked:
@@ -86,6 +88,9 @@ def _quota(world: World, act: Act) -> str:
     if not _give(world, act):
         return "no users"
     machine = world.machine
+    world.pass_time(TAKEN_S)
+    if machine.killed:
+        return ""
     greedy, other, plain = (machine.connect(signs=signs) for signs in (True, True, False))
     begun, can_save = world.now, not world.has_faults
     mine: list[tuple[Message, _Asked]] = []

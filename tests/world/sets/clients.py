@@ -130,6 +130,7 @@ def _end(world: SetWorld, act: Act) -> str:
         return f"act {message.act} {end} at {leader.name}"
     young = world.now - message.sent_at < HALF_S and message.fate == "acknowledged"
     same = leader.serves and leader.broker.role.epoch == epoch and not leader.broker.is_fenced
+    same = same and not world.is_behind(leader)
     if before == "" and young and same and answer.code not in PERHAPS[1:] and message.topic in world.oracle.topics:
         raise Violation(
             "a half message that was acknowledged cannot be ended",

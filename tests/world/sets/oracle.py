@@ -2,7 +2,7 @@
 
 1. A message that was acknowledged is there after every fail-over, at its place and byte for byte, until its topic was
    deleted or purged, or its log file went by the rules of retention. Each later leader shows everything that was shown
-   before.
+   before. A leader that stood still while another was elected may show less, until it has read the store.
 2. No place is given to two messages, whoever led when. Nothing is shown twice, and nothing that was never sent.
 3. A deletion or a purge that was acknowledged holds after a fail-over: nothing of it is shown again. One that was not
    was done, or was not. What waited for a topic that was deleted does not come into the next one of its name.

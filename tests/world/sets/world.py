@@ -25,6 +25,8 @@ PULL = 11
 FOUND, NO_SUCH_QUEUE, NO_SUCH_TOPIC, NO_MORE = 0, 1, 17, (19, 20, 21)
 #: Longest that a client waits for an answer.
 ANSWER_S = 10.0
+#: A leader that stood still has read the store so many seconds after it.
+AWAKE_S = 5.0
 #: A member that nothing happened to for so long is well.
 WELL_S = 20.0
 
@@ -133,6 +135,12 @@ class SetWorld:
         found = [member for member in self.members if member.serves]
         return found[self.act.get("pick", 0) % len(found)] if found else None
 
+    def is_behind(self, member: Member) -> bool:
+        """True for a leader that stood still while another was elected, until it has read the store."""
+        if self.scheduler.still_until(member) < self.now - AWAKE_S:
+            return False
+        return member.serves and any(epoch > member.broker.role.epoch for _, _, epoch in self._led)
+
     def who(self, name: str) -> Member:
         if name == "leader":
             return self.leader() or self.members[0]
@@ -203,7 +211,7 @@ class SetWorld:
         raise AssertionError("a member dies at each start")
 
     def read(self, member: Member, topic: str, queue: int) -> bool:
-        """Pull all that a leader shows of a queue, and judge it. False if it ceased to be one."""
+        """Pull all that a leader shows of a queue, and judge it. False if it ceased to be one, perhaps unawares."""
         if not member.serves:
             return False
         low, end = member.broker.store.offset_range(topic, queue)
@@ -211,7 +219,7 @@ class SetWorld:
         at, patience = low, 20
         while at < end:
             answer = self.ask(member, PULL, pull_fields(topic, queue, at, consumerGroup="WORLD"))
-            if answer is None or not member.serves:
+            if answer is None or not member.serves or self.is_behind(member):
                 return False
             if answer.code == FOUND:
                 for record in records(answer.body):
@@ -233,6 +241,8 @@ class SetWorld:
                 self.pass_time(0.5)
                 continue
             at = after
+        if self.is_behind(member):
+            return False
         if member.serves and at >= end and (begin := member.broker.store.min_offset(topic, queue)) >= low:
             self.oracle.whole(member.name, topic, queue, found, (begin, end), self.now)
         return True

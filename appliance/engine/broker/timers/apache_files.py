@@ -14,12 +14,12 @@ other. It makes `timerwheel` from the units.
     a file's rest of less than 68 bytes begins with: its length 4 | 0 8 | 0xCBD43194 4
 
 A slave, and a member of a set, has behind the 56 bytes of its `timercheck` what its master had delivered, which no
-Apache broker reads: "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4; and if the clock
-was set "RBdone-2" 8 | how many parts 4 | wall ms 8 and queue offset of its end 8, of each | crc32 of all before 4.
-Apache's bounds begin at the first record that waits, however many records behind it were delivered. One bound is enough
-while one clock stamped all: messages come in the order of their TIMER_OUT_MS. After a clock was set those stored before
-and behind that come by two orders, so each part of the topic that was stamped by one clock has a bound of its own. A
-mark goes by the single bound: it must not be left out while its message, in another part, is not.
+Apache broker reads: "RBdone-1" 8 | wall ms 8 | queue offset 8 | crc32 of the 56 bytes 4 | "RBdone-2" 8 | how many
+parts 4 | wall ms 8 and queue offset of its end 8, of each | crc32 of all before 4. Older versions wrote the first
+alone. Apache's bounds begin at the first record that waits, however many records behind it were delivered. One bound is
+enough while one clock stamped all: messages come in the order of their TIMER_OUT_MS. After a clock was set those stored
+before and behind that come by two orders, so each part of the topic that was stamped by one clock has a bound of its
+own. A mark goes by the single bound: it must not be left out while its message, in another part, is not.
 
 A wheel or log that Apache has left would be delivered besides, so both are removed once RocketBox's checkpoint is
 durable.
@@ -108,8 +108,6 @@ class Done(NamedTuple):
     def packed(self, checkpoint: bytes) -> bytes:
         """Return the bytes that are kept behind the 56 bytes of a checkpoint."""
         one = _ONE_DONE.pack(_ONE_DONE_MAGIC, self.out_ms, self.queue_offset, crc32(checkpoint))
-        if not self.parts:
-            return one
         many = _MANY.pack(_MANY_MAGIC, len(self.parts)) + b"".join(_PART.pack(*part) for part in self.parts)
         return one + many + crc32(checkpoint + one + many).to_bytes(_CRC_BYTES, "big")
 
@@ -152,25 +150,29 @@ def read_checkpoint(disk: Disk, store_dir: Path) -> Checkpoint | None:
 
 
 def unpack_done(checkpoint: bytes, data: bytes) -> Done | None:
-    """Return what lies behind a checkpoint; None if it is not there, or the checkpoint was written since."""
+    """Return what lies behind a checkpoint; None if it is not there or damaged, or the checkpoint was changed."""
     if len(data) < _ONE_DONE.size:
         return None
     magic, out_ms, offset, crc = _ONE_DONE.unpack_from(data)
     if magic != _ONE_DONE_MAGIC or crc != crc32(checkpoint) or out_ms < 0 or offset < 0:
         return None
-    return Done(out_ms, offset, _unpack_parts(checkpoint, data))
+    parts = _unpack_parts(checkpoint, data)
+    return None if parts is None else Done(out_ms, offset, parts)
 
 
-def _unpack_parts(checkpoint: bytes, data: bytes) -> tuple[Part, ...]:
+def _unpack_parts(checkpoint: bytes, data: bytes) -> tuple[Part, ...] | None:
+    """Return the parts; none in a file of an older version. None if it is damaged."""
     begin = _ONE_DONE.size + _MANY.size
-    if len(data) < begin:
+    if not data[_ONE_DONE.size :].strip(b"\0"):
         return ()
+    if len(data) < begin:
+        return None
     magic, count = _MANY.unpack_from(data, _ONE_DONE.size)
     end = begin + count * _PART.size
     if magic != _MANY_MAGIC or count > MOST_PARTS or len(data) < end + _CRC_BYTES:
-        return ()
+        return None
     if crc32(checkpoint + data[:end]).to_bytes(_CRC_BYTES, "big") != data[end : end + _CRC_BYTES]:
-        return ()
+        return None
     return tuple(Part(*_PART.unpack_from(data, at)) for at in range(begin, end, _PART.size))
 
 
@@ -187,7 +189,10 @@ def done_of_fields(fields: Mapping[str, str]) -> Done | None:
 
 def _two(text: str) -> tuple[int, int]:
     out_ms, _, offset = text.partition(":")
-    return int(out_ms), int(offset)
+    found = int(out_ms), int(offset)
+    if not all(0 <= number < 1 << 63 for number in found):
+        raise ValueError(f"{text[:50]} is no time and queue offset")
+    return found
 
 
 def copied_checkpoint(answer: bytes, done: Done | None) -> bytes:

@@ -88,17 +88,19 @@ class TopicPurges:
         if dry_run:
             return change
         refuse_if_blocked(change, say("unread_would_go", name=name), force)
+        places = {name: {part.queue.queue_id: part.place for part in parts}} if parts else {}
+        self._pool.run(lambda: self._purge(places))
         if parts:
-            places = {name: {part.queue.queue_id: part.place for part in parts}}
-            self._pool.run(lambda: self._purge(places))
             logger.info("admin: topic purged %s %s by=%s", name, [(one.queue.queue_id, one.end) for one in parts], by)
         return replace(change, applied=True, revision=None)
 
     def _purge(self, places: Mapping[str, Mapping[int, int]]) -> None:
-        try:
-            self._store.cleaner.purge(places, _WAIT_S)
-        except OSError as error:
-            raise Unavailable(say("purge_failed", reason=error.strerror or str(error))) from None
+        if places:
+            try:
+                self._store.cleaner.purge(places, _WAIT_S)
+            except OSError as error:
+                raise Unavailable(say("purge_failed", reason=error.strerror or str(error))) from None
+        # Also when all is gone here already: members may show it, if they did not confirm an earlier purge in time.
         self._service.tell_members("purged")
 
     def _parts(self, name: str, before_ms: int | None) -> list[_Part]:

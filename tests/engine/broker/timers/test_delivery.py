@@ -556,23 +556,38 @@ def test_many_steps_of_the_clock_leave_the_newest_parts(timers, clock):
 DONE = Done(9000, 9, (Part(7000, 4), Part(1 << 62, 9)))
 
 
-def test_what_was_delivered_is_kept_whole_or_in_short(under_test, timers):
+@pytest.mark.parametrize("done", [DONE, Done(9000, 9)])
+def test_what_was_delivered_is_kept_whole_or_not_at_all(under_test, timers, done):
+    """A bound that is damaged would have a waiting message left out."""
     path = checkpoint_path(under_test.store.paths.root)
-    whole = copied_checkpoint(checkpoint_answer(5000, 7, 1), DONE)
+    whole = copied_checkpoint(checkpoint_answer(5000, 7, 1), done)
     path.write_bytes(whole)
-    assert read_checkpoint(under_test.disk, under_test.store.paths.root).done == DONE
-    for at in range(84, 84 + 12 + 32 + 4):
+    assert read_checkpoint(under_test.disk, under_test.store.paths.root).done == done
+    size = len(whole.rstrip(b"\0")) + 8
+    for at in range(56, size):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert read_checkpoint(under_test.disk, under_test.store.paths.root).done == Done(9000, 9)
+        assert read_checkpoint(under_test.disk, under_test.store.paths.root).done in (None, done), at
+    for at in range(56, size):
+        path.write_bytes(whole[:at])
+        assert read_checkpoint(under_test.disk, under_test.store.paths.root).done in (None, done, Done(9000, 9)), at
+
+
+def test_what_an_older_version_kept_of_what_was_delivered_counts(under_test, timers):
+    path = checkpoint_path(under_test.store.paths.root)
+    path.write_bytes(copied_checkpoint(checkpoint_answer(5000, 7, 1), Done(9000, 9))[:84].ljust(4096, b"\0"))
+    assert read_checkpoint(under_test.disk, under_test.store.paths.root).done == Done(9000, 9)
 
 
 def test_a_master_of_a_version_before_says_less_and_nonsense_is_refused():
     assert done_of_fields({TIMERS_DONE: "9000:9"}) == Done(9000, 9)
     assert done_of_fields(DONE.fields()) == DONE
     assert done_of_fields({}) is None
-    for parts in ("7000", "x:1", "1:5;1:4", ";".join(["1:1"] * (MOST_PARTS + 1))):
+    for parts in ("7000", "x:1", "1:5;1:4", ";".join(["1:1"] * (MOST_PARTS + 1)), "1:-1", f"{1 << 63}:1"):
         with pytest.raises(ValueError):
             done_of_fields({TIMERS_DONE: "9000:9", TIMERS_PARTS: parts})
+    for one in ("-1:9", f"9000:{1 << 63}", "9000"):
+        with pytest.raises(ValueError):
+            done_of_fields({TIMERS_DONE: one})
 
 
 def test_a_checkpoint_that_apache_wrote_since_says_no_more_than_apache_does(under_test, timers):
