@@ -17,7 +17,8 @@ def test_every_setting_can_be_changed(schema, declared):
 def test_every_setting_is_an_option_of_the_command(noun, declared):
     [body] = [call.body for _, call in CALLS if call.words == f"{noun} edit NAME"]
     types = {bool: "bool", int: "int", str: "text"}
-    assert fields_of(body) == {one.name: (one.name.replace("_", "-"), types[type(one.default)]) for one in declared}
+    kinds = {one.name: "|".join(one.choices) if one.choices else types[type(one.default)] for one in declared}
+    assert fields_of(body) == {name: (name.replace("_", "-"), kind) for name, kind in kinds.items()}
 
 
 @pytest.mark.parametrize(("schema", "declared"), [(TopicIn, TOPIC_SETTINGS), (GroupIn, GROUP_SETTINGS)])

@@ -163,6 +163,7 @@ def test_a_damaged_body_is_not_given_a_new_checksum(engine, peer, group):
     with open(segment.path, "r+b") as file:
         file.seek(record.physical_offset - segment.start + at)
         file.write(b"THE")
+    leave_the_stage(engine)
     answer = stored_nothing(engine, lambda: back(peer, record, group))
     refused(engine, answer, ResponseCode.SYSTEM_ERROR, "its body does not match its CRC")
 
@@ -376,9 +377,15 @@ def test_both_encodings_ask_the_same(peer, group):
     assert (first.properties, first.body) == (second.properties, second.body)
 
 
+def leave_the_stage(engine):
+    """Have records that were written last be read from their file."""
+    engine._on_loop(lambda: setattr(engine.broker.store.log, "kept_end", 0))
+
+
 @pytest.fixture
-def cold(engine, monkeypatch):
-    """Make every read miss the page cache."""
+def cold(engine, record, monkeypatch):
+    """Make every read miss the page cache, also that of the record."""
+    leave_the_stage(engine)
     monkeypatch.setattr(engine.broker.store.disk, "reads_without_waiting", True, raising=False)
     refuse_reads_that_never_wait(monkeypatch, errno.EAGAIN)
 
