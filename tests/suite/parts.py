@@ -43,11 +43,11 @@ _PACKAGING_ARGUMENTS = " ".join(f"tests/{name}.py" for name in PACKAGING_TESTS)
 #: The parts that every commit runs, each test once.
 EVERYTHING = (
     _part("clients", 12, "tests/clients"),
-    _part("spark", 5.9, "tests/spark_reports"),
+    _part("spark", 7.6, "tests/spark_reports"),
     _part("broker", 5, "tests/engine/broker"),
-    _part("browser", 5.4, "tests/browser"),
+    _part("browser", 4, "tests/browser"),
     _part("engine", 17, "tests/engine --ignore=tests/engine/broker"),
-    _part("console", 6.2, "tests/console"),
+    _part("console", 8, "tests/console"),
     _part("processes", 13.5, f"{_TOP} tests/examples tests/client tests/client_django"),
     _part("api", 4, "tests/api tests/commands"),
     _part("sets", 5.6, "tests/rig tests/exchange"),
