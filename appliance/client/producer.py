@@ -184,12 +184,11 @@ class ProducerActs:
             with session.shell.lock:
                 key = self._key()
                 text = self._text_of(message, key)
-                begins = parcels.put(topic, message.shard, Member(key, body, text, complete, True), deadline)
+                parcels.put(topic, message.shard, Member(key, body, text, complete, True), deadline)
         except BaseException:
             self._landed(size)
             raise
-        for begin in begins:
-            begin()
+        parcels.begin()
         return promised
 
     def _have_arrived(self, topic: str, members: list[Member], failed: int) -> None:
@@ -204,9 +203,8 @@ class ProducerActs:
         """Have messages that wait for others go now."""
         if self._parcels is not None:
             with self._session.shell.lock:
-                begins = self._parcels.close_all()
-            for begin in begins:
-                begin()
+                self._parcels.close_all()
+            self._parcels.begin()
 
     def _write_now(self) -> None:
         """Have all leave that waits for more."""
@@ -347,12 +345,11 @@ class ProducerActs:
             return promised
         with self._session.shell.lock:
             if is_alone:
-                begins = parcels.follow(topic, shard, self._sending.send(envelope, deadline), done)
+                parcels.follow(topic, shard, self._sending.send(envelope, deadline), done)
             else:
                 member = Member(envelope.message_id, envelope.body, envelope.properties, done, False)
-                begins = parcels.put(topic, shard, member, deadline)
-        for begin in begins:
-            begin()
+                parcels.put(topic, shard, member, deadline)
+        parcels.begin()
         return promised
 
     def _count(self, topic: str, messages: int, error: BaseException | None) -> None:

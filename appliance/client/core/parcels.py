@@ -88,8 +88,8 @@ class Parcels:
         self._due: deque[Callable[[], None]] = deque()
         self._is_beginning = False
 
-    def put(self, topic: str, shard: str | int | None, member: Member, deadline: float) -> list[Callable[[], None]]:
-        """Put a message into its parcel. Called with the lock; what it returns is to be called without."""
+    def put(self, topic: str, shard: str | int | None, member: Member, deadline: float) -> None:
+        """Put a message into its parcel. Called with the lock; `begin` comes after it."""
         size = _MEMBER_BYTES + len(member.body) + len(member.text)
         place = topic, shard
         parcel = self._open.get(place)
@@ -97,40 +97,35 @@ class Parcels:
             if parcel.size + size < FULL_BYTES and abs(deadline - parcel.deadline) <= parcel.waits:
                 parcel.members.append(member)
                 parcel.size += size
-                return _NOTHING
+                return
             self._close(parcel)
         waits = min(self._linger, max(0.0, (deadline - self._clock.monotonic()) / 2))
         parcel = self._open[place] = Parcel(place, deadline, waits)
         parcel.members.append(member)
         parcel.size = size
         self._due.append(partial(self._run, self._wait(parcel), partial(self._tell, parcel)))
-        return [self._begin]
 
-    def follow(
-        self, topic: str, shard: str | int | None, procedure: Steps[Any], done: Done
-    ) -> list[Callable[[], None]]:
+    def follow(self, topic: str, shard: str | int | None, procedure: Steps[Any], done: Done) -> None:
         """Have an open parcel sent now, and then a procedure begun: that of a message which goes alone. Called with the
-        lock; what it returns is to be called without."""
+        lock; `begin` comes after it."""
         parcel = self._open.get((topic, shard))
         if parcel is not None:
             self._close(parcel)
         self._due.append(partial(self._run, procedure, done))
-        return [self._begin]
 
-    def close_all(self) -> list[Callable[[], None]]:
-        """Have all open parcels sent now. Called with the lock; what it returns is to be called without."""
-        parcels = list(self._open.values())
-        for parcel in parcels:
+    def close_all(self) -> None:
+        """Have all open parcels sent now. Called with the lock; `begin` comes after it."""
+        for parcel in list(self._open.values()):
             self._close(parcel)
-        return [self._begin] if parcels else _NOTHING
 
     def _close(self, parcel: Parcel) -> None:
         self._take_out(parcel)
         self._due.append(partial(self._run, self._send(parcel), partial(self._tell, parcel)))
 
-    def _begin(self) -> None:
-        """Begin what is due. One thread does at a time, or the later parcel of a shard could leave first."""
-        while True:
+    def begin(self) -> None:
+        """Begin what is due. Called without the lock. One thread does at a time, or the later parcel of a shard could
+        leave first."""
+        while self._due:
             with self._lock:
                 if self._is_beginning or not self._due:
                     return
@@ -202,10 +197,6 @@ class Parcels:
                 member.done(None, outcome)
             else:
                 member.done(outcome, None)
-
-
-#: What there is to call in the usual case.
-_NOTHING: list[Callable[[], None]] = []
 
 
 def _errors(parcel: Parcel, error: BaseException) -> list[SendResult | BaseException]:

@@ -52,8 +52,8 @@ class Scene:
             self.became[key] = error or result
 
         member = Member(key, body, f"UNIQ_KEY\x01{key}\x02", done, key != "c")
-        for begin in self.parcels.put(topic, shard, member, self.clock.now + seconds):
-            begin()
+        self.parcels.put(topic, shard, member, self.clock.now + seconds)
+        self.parcels.begin()
 
     def go(self):
         """Run what was begun, the latest first: the one that waits comes after the one that was full."""
@@ -72,8 +72,8 @@ class Scene:
 
 
 def close_all(scene):
-    for begin in scene.parcels.close_all():
-        begin()
+    scene.parcels.close_all()
+    scene.parcels.begin()
 
 
 def stored(offset=7, ids="A1,A2,A3", code=0):
@@ -130,7 +130,8 @@ def test_a_flush_does_not_wait():
     scene.go()
     assert set(scene.became) == {"a", "b"}
     assert len(scene.sends) == 1
-    assert not scene.parcels.close_all()
+    close_all(scene)
+    assert not scene.begun, "no parcel is open"
 
 
 def test_a_message_that_the_broker_does_not_take_is_alone_in_that():
@@ -176,7 +177,8 @@ def test_messages_of_a_client_that_closes_have_its_error():
         procedure.throw(SendError("closed"))
     done(None, SendError("closed"))
     assert str(scene.became["a"]) == "closed"
-    assert not scene.parcels.close_all()
+    close_all(scene)
+    assert not scene.begun, "no parcel is open"
 
 
 def test_a_message_with_less_time_takes_none_from_others():
@@ -232,15 +234,15 @@ def test_a_parcel_that_has_gone_keeps_no_messages_while_its_time_passes():
         pass
 
     gone = weakref.ref(done)
-    for begin in scene.parcels.put("T", None, Member("a", b"x", "", done, True), scene.clock.now + 3.0):
-        begin()
+    scene.parcels.put("T", None, Member("a", b"x", "", done, True), scene.clock.now + 3.0)
+    scene.parcels.begin()
     [(waits, _)] = waiting = scene.begun[:]
     assert next(waits)
     scene.begun.clear()
     close_all(scene)
     scene.go()
     scene.landed.clear()
-    del begin, done
+    del done
     gc.collect()
     assert waiting
     assert gone() is None
