@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from typing import Literal, TypeAlias
 
 from .errors import InvalidOption
+from .wire import SYS_COMPRESSED
 
 Compression: TypeAlias = Literal["zlib", "lz4", "zstd"]
 
@@ -35,15 +36,23 @@ class ProducerOptions:
             raise InvalidOption("retries and compress_over are 0 or more, max_in_flight and its bytes 1 or more.")
         if not 0 <= self.linger <= _MOST_LINGER_S:
             raise InvalidOption(f"linger is 0 to {_MOST_LINGER_S:g} seconds, not {self.linger!r}.")
-        if self.compress is not None and self.compress not in PACKERS:
+        if self.compress is not None and self.compress not in _PACKERS:
             raise InvalidOption(f'compress is "zlib", "lz4", "zstd" or None, not {self.compress!r}.')
         package = _PACKAGES.get(self.compress or "")
         if package is not None and find_spec(package) is None:
             raise InvalidOption(f"compress={self.compress!r} needs the package {package}.")
 
-    @property
-    def compresses(self) -> bool:
-        return self.compress is not None and self.compress_over > 0
+    def compresses(self, size: int) -> bool:
+        """True if a body of so many bytes is to be compressed."""
+        return self.compress is not None and size >= self.compress_over > 0
+
+    def packed(self, body: bytes) -> tuple[bytes, int]:
+        """Return (the body as it is sent, the bits of the system flag that say how it is compressed: 0 if not)."""
+        if self.compress is None or not self.compresses(len(body)):
+            return body, 0
+        pack, type_bits = _PACKERS[self.compress]
+        packed = pack(body)
+        return (packed, SYS_COMPRESSED | type_bits) if len(packed) < len(body) else (body, 0)
 
 
 def _zlib(body: bytes) -> bytes:
@@ -63,7 +72,7 @@ def _zstd(body: bytes) -> bytes:
 
 
 #: Type -> (what compresses, the type's bits in the system flag, RocketMQ 5.x `CompressionType`).
-PACKERS: dict[str, tuple[Callable[[bytes], bytes], int]] = {
+_PACKERS: dict[str, tuple[Callable[[bytes], bytes], int]] = {
     "zlib": (_zlib, 0x300),
     "lz4": (_lz4, 0x100),
     "zstd": (_zstd, 0x200),

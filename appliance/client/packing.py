@@ -11,7 +11,7 @@ from .core.requests import TIMERS_SINCE
 from .core.send_plan import Envelope
 from .errors import InvalidMessage
 from .message import Message, MessageQueue
-from .options import PACKERS, ProducerOptions
+from .options import ProducerOptions
 from .wire import (
     DELAY_TIME_LEVEL,
     KEYS,
@@ -19,7 +19,6 @@ from .wire import (
     NO_SEND_TOPICS,
     PRODUCER_GROUP,
     SHARDING_KEY,
-    SYS_COMPRESSED,
     SYS_PREPARED,
     TAGS,
     TIMER_DELAY_MS,
@@ -105,18 +104,15 @@ def envelope_of(
     own: Mapping[str, str] | None = None,
     code: int = RequestCode.SEND_MESSAGE_V2,
 ) -> Envelope:
-    """Check and pack a message. options: the producer's. half: True for the half message of a
-    transaction. own: RocketMQ's properties of a request or a reply. Raises InvalidMessage."""
+    """Check and pack a message. options: the producer's. half: True for the half message of a transaction.
+    own: RocketMQ's properties of a request or a reply. Raises InvalidMessage."""
     topic = message.topic
     body = body_of(message)
     if queue is not None and queue.topic != topic:
         raise InvalidMessage(f"The queue {queue} is of another topic than the message, {topic}.")
-    sys_flag = SYS_PREPARED if half else 0
-    if options.compress is not None and len(body) >= options.compress_over > 0:
-        pack, type_bits = PACKERS[options.compress]
-        packed = pack(body)
-        if len(packed) < len(body):
-            body, sys_flag = packed, sys_flag | SYS_COMPRESSED | type_bits
+    body, sys_flag = options.packed(body)
+    if half:
+        sys_flag |= SYS_PREPARED
     text = text_of((dict(own) if own else {}) | properties_of(message, message_id, group if half else None))
     since = TIMERS_SINCE if message.delay is not None or message.at is not None else 0
     return Envelope(group, topic, body, text, sys_flag, message_id, message.shard, queue, since, code)

@@ -124,8 +124,7 @@ class ProducerActs:
         if type(body) is not bytes or message.delay is not None or message.at is not None:
             return None
         size = len(body)
-        options = self._options
-        if not 0 < size <= MAX_MESSAGE_BYTES or (options.compresses and size >= options.compress_over):
+        if not 0 < size <= MAX_MESSAGE_BYTES or self._options.compresses(size):
             return None
         session.check_usable()
         if self._parcels is not None:
