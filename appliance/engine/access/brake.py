@@ -224,8 +224,7 @@ class Meter:
             self.take(is_send, size, now)
             return True
         room = self.room or _Room(self)
-        is_work = not is_send and kind_of(request.code) == CLIENT
-        too_long = not is_work and room.waits_too_long(conn, is_send, now)
+        too_long = not _is_work(request, is_send) and room.waits_too_long(conn, is_send, now)
         if too_long or not self.brake.waiting.take(conn.born_host, MOST_WAITING_BYTES, size + _REQUEST_BYTES):
             self.refuse(request, conn)
             return False
@@ -234,8 +233,12 @@ class Meter:
             self.note(SENDS_DELAYED if is_send else REQUESTS_DELAYED)
         return False
 
+    def wait_s(self, is_send: bool, now: float) -> float:
+        """Return after how many seconds a request is within the quota; 0.0 or less if it is."""
+        return max(self.asked.wait_s(now), self.sent.wait_s(now) if is_send else 0.0)
+
     def is_ready(self, is_send: bool, now: float) -> bool:
-        return self.asked.wait_s(now) <= 0 and not (is_send and self.sent.wait_s(now) > 0)
+        return self.wait_s(is_send, now) <= 0
 
     def take(self, is_send: bool, size: int, now: float) -> None:
         """Count a request that is handled."""
@@ -283,6 +286,11 @@ class Meter:
             room.arm(self.brake.loop.monotonic)
 
 
+def _is_work(request: RemotingCommand, is_send: bool) -> bool:
+    """True for what a client has to ask to go on, and which therefore waits and is not refused."""
+    return not is_send and kind_of(request.code) == CLIENT
+
+
 class _Tally(Meter):
     """The quotas of one user in report mode: everything passes, and what they would do is counted."""
 
@@ -298,9 +306,9 @@ class _Tally(Meter):
     ) -> bool:
         now = self.brake.loop.monotonic
         is_send = request.code in SEND_CODES
-        wait_s = max(self.asked.wait_s(now), self.sent.wait_s(now) if is_send else 0.0)
+        wait_s = self.wait_s(is_send, now)
         if wait_s > LONGEST_S:
-            is_work = not is_send and kind_of(request.code) == CLIENT
+            is_work = _is_work(request, is_send)
             self.note(SENDS_REFUSED if is_send else REQUESTS_DELAYED if is_work else REQUESTS_REFUSED)
             return True  # what is refused is not taken, and what waits keeps its client from asking more
         if wait_s > 0:
@@ -445,7 +453,7 @@ class _Room:
         waits = []
         asked = meter.asked.wait_s(now)
         if self._sends:
-            waits.append(max(asked, meter.sent.wait_s(now)))
+            waits.append(meter.wait_s(True, now))
         if self._others:
             waits.append(asked)
         first = self.first_pull()
