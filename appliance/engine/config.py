@@ -33,6 +33,9 @@ RECORD_OVERHEAD_BYTES = 65_536 + 8
 # request would be lost in rounding. Connections: beyond the open files of any process.
 MOST_QUOTA_BYTES, MOST_QUOTA_REQUESTS, MOST_QUOTA_CONNECTIONS = 100_000_000_000, 10_000_000, 1_000_000
 
+# Modes of access control beside off: its gate only counts, or it refuses.
+REPORT, ENFORCE = "report", "enforce"
+
 
 def _option(
     upstream: str,
@@ -313,7 +316,7 @@ class BrokerConfig:
     recall_message_enable: bool = _option("recallMessageEnable", True)
     allow_recall_when_broker_not_writeable: bool = _option("allowRecallWhenBrokerNotWriteable", True)
     # Ours: requests must be signed and allowed, on every port of the process (docs/access-control.md).
-    access_control: str = _option("accessControl", "off", choices=("off", "report", "enforce"))
+    access_control: str = _option("accessControl", "off", choices=("off", REPORT, ENFORCE))
     # The first Super user, made if there is none.
     init_authentication_user: Secret = _option("initAuthenticationUser", Secret(), check=check_first_user)
     # Ours: a file with the keys that seal the users' secrets on the disk.

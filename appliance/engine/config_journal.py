@@ -174,6 +174,11 @@ class ConfigJournal(ServiceThread):
                     raise OSError(f"{self._path} was not synced in time")
                 self._state.wait(left)
 
+    @property
+    def owes_a_sync(self) -> bool:
+        """True if entries were written that are not durable yet. Any thread."""
+        return self._written > self._durable
+
     def sync_written(self) -> None:
         """Make all entries written so far durable, here or in the tables' files, if the disk works. Blocks.
 

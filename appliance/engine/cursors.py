@@ -3,14 +3,18 @@ checked for damage."""
 
 from __future__ import annotations
 
+import sys
 import zlib
-from typing import TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import msgspec
 
 #: Grows with each change of the cursors' content: older cursors are refused then.
 _VERSION = 1
 _CRC_BYTES = 4
+#: Size of the page of a table that becomes a file, and of one that has all rows.
+PART_SIZE, WHOLE = 10_000, sys.maxsize
 
 T = TypeVar("T")
 
@@ -30,3 +34,9 @@ def decode_cursor(text: str, fields: type[T]) -> T:
     if version != _VERSION:
         raise ValueError(f"a cursor of version {version}")
     return found
+
+
+def whole(fetch: Callable[[int, int], Any]) -> Any:
+    """Return a table as one page with all rows. fetch: (page, page size) -> a `snapshots.Page`."""
+    # In one call: of several pages, changes in between would leave out rows, or repeat some.
+    return fetch(1, WHOLE)

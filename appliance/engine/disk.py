@@ -10,6 +10,7 @@ import fcntl
 import logging
 import os
 import socket
+import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -59,6 +60,21 @@ def _make_cached_pages() -> Callable[[int, int, int], int]:
 _cached_pages = cached_pages or _make_cached_pages()
 
 
+def file_system(path: Path) -> str:
+    """The kernel's name of the file system that a path is on; "" when it is not known."""
+    best, kind = "", ""
+    try:
+        text = os.fsdecode(Path("/proc/self/mounts").read_bytes())
+    except OSError:
+        return ""
+    for line in text.split("\n"):  # the kernel writes blanks, tabs and newlines of names as \040, and nothing else
+        _, mount, name, *_ = [*line.split(" "), "", ""]
+        mount = mount.replace("\\040", " ")
+        if (str(path) + "/").startswith(mount.rstrip("/") + "/") and len(mount) >= len(best):
+            best, kind = mount, name
+    return kind
+
+
 class DiskUsage(NamedTuple):
     """Usage of one file system, as this user sees it: blocks reserved for root are neither used nor free.
 
@@ -95,6 +111,23 @@ def _syncfs() -> Callable[[int], int] | None:
 
     syncfs = ctypes.CDLL(None, use_errno=True).syncfs
     return lambda fd: ctypes.get_errno() if syncfs(fd) else 0
+
+
+def holder_of(lock: Path) -> int | None:
+    """Return the id of the process that has a lock of `Disk.lock`; None when none has."""
+    try:
+        fd = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        # struct flock of 64-bit Linux: type, whence, start, length, pid. Testing a lock needs no right to write.
+        asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    except OSError:
+        return None
+    finally:
+        os.close(fd)
+    return None if kind == fcntl.F_UNLCK else pid
 
 
 class Disk:
@@ -230,6 +263,11 @@ class Disk:
             os.posix_fallocate(fd, 0, size)
         else:
             os.ftruncate(fd, size)
+
+    def gains_by_zeros(self, path: Path) -> bool:
+        """True if syncing bytes of a file in `path` is cheaper where something was written before than where space was
+        only allocated, and writing twice is no loss as with copies on write."""
+        return file_system(path) == "ext4"
 
     def next_data(self, fd: int, position: int) -> int:
         """Return the first position from `position` on that may not be zero; the file's size if only a hole is left."""

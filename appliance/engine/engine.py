@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from .clock import Clock
 from .config import EngineConfig, parse_networks
 from .disk import disk_usage
-from .errors import StartError
+from .errors import StartError, Unavailable
 from .host_port import EVERYWHERE, join_host_port, local_host, resolved, split_host_port
 from .loop_calls import run_on_loop
 from .own_files import tighten_at_start
@@ -144,11 +144,12 @@ class Engine:
             window.take_users(
                 WireUsers(
                     access.book,
-                    self.config.broker.access_control,
+                    lambda: self.config.broker.access_control,
                     access.gate.refusals,
                     access.brake,
                     lambda: default_quotas(self.config),
                     access.gate.own_check,
+                    access.gate.claims,
                 )
             )
         if self._started_at is not None:
@@ -203,6 +204,16 @@ class Engine:
         from .window.process.system import Addresses
 
         return Addresses(self.broker_address, self.namesrv_address)
+
+    def readdress(self, address: str, seconds: float) -> bool:
+        """Have clients told another "host:port" of the broker, which leads to the port where it listens; records and
+        message ids keep the one of the start. True once this process's name server tells it, False if that takes more
+        than `seconds`."""
+        assert self.broker is not None, "a broker runs in this process"
+        self.broker_address = address
+        registration = self.broker.registration
+        registration.readdress(address)
+        return self.namesrv is None or registration.wait_registered(self._own_namesrv(), seconds)
 
     # --- start
 
@@ -289,6 +300,7 @@ class Engine:
 
             self._access = Access(config, advertised, self._clock, self.loop, self.server, self.wire_audit, secret)
             self.options.on_change(self._access.take_options)
+            self.options.refusal_of = self._access.refusal_of
             if "broker" in config.roles:
                 self._access.change_at(lambda: self.broker)
         namesrv_socket = None
@@ -337,6 +349,21 @@ class Engine:
         self._role = self._membership.first_role
         self.resign = self._membership.resign
 
+    def _broker_made(self, broker: Broker) -> None:
+        broker.topic_service.forget_more = lambda topic: self._forget_schema(broker, topic)
+        self._tell_directly(broker)
+
+    def _forget_schema(self, broker: Broker, topic: str) -> None:
+        """Remove the schema of a topic that is being deleted while this process has no window yet, which does so
+        itself. Raises OSError."""
+        from .broker.schema_copies import FILE
+
+        if broker.store.disk.exists(broker.store.paths.own / FILE):
+            try:
+                self.window.schemas.forget(topic)
+            except Unavailable as error:
+                raise OSError(f"its schema is still there: {error}") from None
+
     def _tell_directly(self, broker: Broker) -> None:
         if self.namesrv is not None:
             broker.registration.tell_directly(self._own_namesrv(), self.namesrv.register_again)
@@ -377,7 +404,7 @@ class Engine:
             self._pools,
             network,
             self._dispatcher,
-            self._tell_directly,
+            self._broker_made,
         )
         dispatcher, vip_dispatcher = self._seat.fill(self._role)
         self._seat.on_gone, self._seat.on_there = self._close_window, self._broker_there
@@ -393,7 +420,7 @@ class Engine:
             access.gate,
             *self._gates,
         )
-        dispatcher = Dispatcher(self._pools, gates, self._clock)
+        dispatcher = access.new_dispatcher(self._pools, gates)
         access.processor.register(dispatcher)
         if access.members is not None:
             access.members.register(dispatcher)

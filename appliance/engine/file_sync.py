@@ -65,6 +65,13 @@ def replace_file(path: Path, data: bytes, durable: bool = True, prepare: Callabl
         sync_directory(path.parent)
 
 
+def publish(path: Path, content: dict[str, object]) -> None:
+    """Write a JSON object as a line for other programs of this user, whole from the start. Raises OSError."""
+    import json
+
+    replace_file(path, f"{json.dumps(content)}\n".encode(), durable=False)
+
+
 def forget_cached(fd: int, position: int = 0, size: int = 0) -> None:
     """Make later reads of a range come from the disk: after a failed sync the page cache has bytes that the disk lacks.
 

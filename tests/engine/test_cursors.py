@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import pytest
 
-from appliance.engine.cursors import decode_cursor, encode_cursor
+from appliance.engine.cursors import decode_cursor, encode_cursor, whole
+from appliance.engine.window.snapshots import Page
+from appliance.engine.window.tables import page_of
 
 
 class Place(NamedTuple):
@@ -29,3 +31,16 @@ def test_a_cursor_holds_what_was_put_into_it():
 def test_anything_else_is_refused(text):
     with pytest.raises(ValueError, match=r".+"):
         decode_cursor(text, Place)
+
+
+def test_a_whole_table_has_each_row_once_whatever_goes_meanwhile():
+    rows = list(range(25_000))
+
+    def fetch(page: int, page_size: int) -> Page:
+        found = page_of(list(rows), page, page_size)
+        del rows[:6000]
+        return found
+
+    page = whole(fetch)
+    assert page.rows == tuple(range(25_000))
+    assert (page.total, page.page, page.pages) == (25_000, 1, 1)

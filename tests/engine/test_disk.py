@@ -3,11 +3,12 @@
 import errno
 import logging
 import os
+from pathlib import Path
 
 import pytest
 
 from appliance.engine import disk as disk_module
-from appliance.engine.disk import NO_SUCH_READ, PAGE_BYTES, Disk, _cached_pages
+from appliance.engine.disk import NO_SUCH_READ, PAGE_BYTES, Disk, _cached_pages, file_system
 from tests.support.page_cache import refuse_reads_that_never_wait
 from tests.support.store import lies_in_memory
 
@@ -82,3 +83,13 @@ def test_an_empty_file_tells_whether_such_reads_work(open_file, tmp_path):
     fd = disk.open(tmp_path / "empty")
     assert disk.find_out_about_reads(fd) is open_file[0].find_out_about_reads(open_file[1])
     disk.close(fd)
+
+
+@pytest.mark.parametrize("name", ["a\x0cb", "a\u2028b", "a\rb", "a\\040b", "\udcff"])
+def test_odd_names_of_mounts_do_not_stop_a_start(monkeypatch, name):
+    """Each start of a broker in sync flush looks at all mounts, and some users may mount."""
+    mounts = f"/dev/vda / ext4 rw 0 0\nnone /home/{name} fuse.x rw 0 0\nnone /data tmpfs rw 0 0\n"
+    monkeypatch.setattr(Path, "read_bytes", lambda path: os.fsencode(mounts))
+    assert file_system(Path("/data/store")) == "tmpfs"
+    assert file_system(Path("/var/store")) == "ext4"
+    assert file_system(Path("/home") / name.replace("\\040", " ") / "store") == "fuse.x"

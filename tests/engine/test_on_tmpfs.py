@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.doctor.place import file_system
+from appliance.engine.disk import file_system
 from tests.support.directories import shared_directory
 from tests.support.effort import NIGHTLY
 

@@ -9,6 +9,7 @@ import pytest
 
 from appliance.engine import clock as clock_module
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
+from tests.support.store import sync_by
 
 HOUR_S = 3600
 
@@ -62,8 +63,7 @@ def test_a_sync_is_late_when_its_time_is_over_not_when_the_clock_is_set(tmp_path
     try:
         peer = Peer(engine.broker_address)
         assert peer.ask(310, send_fields("T"), b"before").code == 0
-        real = engine.broker.store.log.sync
-        monkeypatch.setattr(engine.broker.store.log, "sync", lambda: (release.wait(60), real())[1])
+        real = sync_by(engine.broker.store, lambda: (release.wait(60), real())[1])
         peer.send(310, send_fields("T"), b"slow")
         time.sleep(0.2)
         wall.seconds = hours * HOUR_S
@@ -72,7 +72,7 @@ def test_a_sync_is_late_when_its_time_is_over_not_when_the_clock_is_set(tmp_path
             release.set()
             assert peer.receive().code == 0
         else:
-            assert peer.receive().code == 10, "nobody was told that it takes long"
+            assert peer.receive().code == 10, "no user has read that it takes long"
     finally:
         release.set()
         engine.stop()

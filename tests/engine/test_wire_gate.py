@@ -293,7 +293,7 @@ def test_clients_and_brokers_go_on_from_anywhere(start_seen_from):
     names = Peer(str(engine.namesrv_address))
     broker = {"clusterName": "C", "brokerAddr": "10.0.0.9:10911", "brokerName": "b", "brokerId": 0}
     assert names.ask(103, broker, b"{}").code == 0
-    assert names.ask(105, {"topic": "MadeBySend"}).code == 0
+    wait_for(lambda: names.ask(105, {"topic": "MadeBySend"}).code == 0, "the topic that the send made is registered")
     assert names.ask(104, broker).code == 0
     assert engine.wire_audit.last == 0
     assert not engine.wire_audit._waiting

@@ -16,6 +16,7 @@ from appliance.engine.window.health import disk_room
 from appliance.engine.window.transactions.snapshots import HalfPlace
 from tests.support.engine import Peer, pull_fields, send_fields
 from tests.support.figures import SkippingClock, WatchedEngine
+from tests.support.store import sync_in_python
 from tests.support.waiting import wait_for
 
 DAY_MS = 24 * 3600 * 1000
@@ -213,6 +214,7 @@ def a_log_file_that_expired(watched: WatchedEngine) -> Iterator[None]:
 def a_sync_that_takes_long(watched: WatchedEngine) -> Iterator[None]:
     go_on, real = threading.Event(), watched.store.disk.fdatasync
     watched.patch.setattr(watched.store.disk, "fdatasync", lambda fd: (go_on.wait(60), real(fd)))
+    sync_in_python(watched.store)
     watched.send()
     yield
     go_on.set()

@@ -25,7 +25,7 @@ from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
 from appliance.engine.protocol.command import RemotingCommand, encode_command
-from appliance.engine.protocol.message_id import UniqueKeys
+from appliance.engine.protocol.message_id import UniqueKeys, key_prefix
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.store.message_store import MessageStore
 from appliance.engine.store.queues.consume_queue import ENTRY, ConsumeQueue
@@ -138,7 +138,7 @@ class Sender:
         self._store = store
         self._dispatcher = Dispatcher({})
         config = BrokerConfig()
-        keys = UniqueKeys(bytes(4), 1, 1, 0)
+        keys = UniqueKeys(key_prefix(bytes(4), 1, 1), 0)
         levels = DelayLevels(store.settings.delay_levels_ms)
         retry_policy = RetryPolicy(topics, groups, RebalanceLockManager(FakeClock()))
         path = SendPath(

@@ -10,6 +10,7 @@ The process dies with the thread that started it (PDEATHSIG), so a killed test r
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import json
 import os
@@ -22,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.ports import reserve_port
+from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -40,6 +42,14 @@ LOG_FILE_BYTES = "ROCKETBOX_STORE_MAPPED_FILE_SIZE_COMMIT_LOG"
 
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def is_running(pid: int) -> bool:
+    """True if the process runs; False also for a zombie, which has ended and was not waited for."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 class ServerError(RuntimeError):
@@ -183,9 +193,17 @@ class Server:
             self._process.kill()
 
     def kill(self) -> None:
-        """SIGKILL; returns when the process is gone."""
+        """SIGKILL, at once to the process that was started and, with a console, to its worker, which owns the store;
+        returns when they are gone. A worker that is left stops in order, while the next server finds its lock."""
         if self._process is not None:
+            worker = self._process.pid
+            if self.running and self._ready_file.exists():  # this start's: `ready` may be of the one before
+                worker = int(json.loads(self._ready_file.read_text())["pid"])
             self._process.kill()
+            if worker != self._process.pid:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(worker, signal.SIGKILL)
+                wait_for(lambda: not is_running(worker), "the worker's end")
             self._process.wait()
             self._process = None
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import errno
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-from appliance.doctor.place import file_system
 from appliance.engine.clock import SYSTEM, Clock, FakeClock
 from appliance.engine.config import StoreConfig
-from appliance.engine.disk import Disk
+from appliance.engine.disk import Disk, file_system
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import Record, decode_record
@@ -43,6 +43,9 @@ class Inline:
     def call_soon(self, callback) -> None:
         with self._lock:
             callback()
+
+    def new_wake_fd(self) -> None:
+        """Return None: no loop sleeps."""
 
 
 class FailingDisk(Disk):
@@ -80,6 +83,20 @@ class ShortWriteDisk(Disk):
 
     def pwrite(self, fd, data, position):
         return super().pwrite(fd, data[: self.limit], position)
+
+
+def sync_in_python(store: MessageStore) -> None:
+    """Have the log of a running store synced by its disk's methods, also where the compiled part does it."""
+    rounds, store._flush._rounds = store._flush._rounds, None
+    if rounds is not None:
+        rounds.ask()
+
+
+def sync_by(store: MessageStore, sync: Callable[[], int]) -> Callable[[], int]:
+    """Have the log of a running store synced by another function. Return the one before."""
+    before, store.log.sync = store.log.sync, sync
+    sync_in_python(store)
+    return before
 
 
 class StoreUnderTest:

@@ -31,7 +31,7 @@ from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.errors import FrameError
 from appliance.engine.hotpath import WHY_PURE
 from appliance.engine.protocol.command import MAX_FRAME_BYTES
-from appliance.engine.protocol.message_id import UniqueKeys
+from appliance.engine.protocol.message_id import UniqueKeys, key_prefix
 from appliance.engine.remoting import server
 from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
 from appliance.engine.remoting.event_loop import EventLoop
@@ -150,7 +150,7 @@ class Twin:
         network = Network(BROKER_ADDRESS, "127.0.0.1:10912", ("127.0.0.1:9876",))
         self.broker = Broker(options, self.loop, self.server, self._pools, network)
         self.broker.join_loop()
-        self.broker.sending.properties._unique_keys = UniqueKeys(bytes(4), 1, 1, 0)
+        self.broker.sending.properties._unique_keys = UniqueKeys(key_prefix(bytes(4), 1, 1), 0)
         self.dispatcher = Dispatcher(self._pools, (), self.clock)
         self.broker.register(self.dispatcher)
         self.loop.at_tick_end(self.server.flush_dirty)
@@ -364,7 +364,7 @@ class Twin:
         before = set(self.server.connections)
         self.server.adopt(near, PEERS[number % len(PEERS)], self.dispatcher)
         (fd,) = set(self.server.connections) - before
-        self._connections[number] = self.server.connections[fd]
+        self._connections[number] = self.server.connections.get(fd)
         self._peers[number] = far
         self._answers.setdefault(number, bytearray())
 

@@ -16,7 +16,7 @@ from appliance.engine.window.window import Window
 def wire_users(window: Window, directory: Path) -> Iterator[Book]:
     """Lend a window the users of a new journal; yield their book."""
     book = Book(directory / "access.journal")
-    window.take_users(WireUsers(book, "report", list))
+    window.take_users(WireUsers(book, lambda: "report", list))
     try:
         yield book
     finally:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from ..errors import RefusedRequest
 from ..named_tuple import NamedTuple
 from ..protocol.names import RETRY_PREFIX
@@ -42,11 +44,13 @@ Note = tuple[str, dict[str, str]]
 
 
 class Read(NamedTuple):
-    """An account. refusal: why it is not taken over; account has a name only then. notes: what is, and what is not."""
+    """An account. refusal: why it is not taken over; account has a name only then. notes: what is, and what is not.
+    migrated: the own entries and the default ones that 5.3.3's migration makes."""
 
     account: Account
     refusal: str
     notes: list[Note]
+    migrated: tuple[list[Entry], list[Entry]] = ([], [])
 
 
 def accounts_of(content: object) -> tuple[list[Read], list[Note]]:
@@ -81,6 +85,7 @@ def _read(given: dict[Any, Any]) -> Read:
     is_super = _text(given.get("admin")).lower() in _YES
     custom: tuple[Entry, ...] = ()
     default: tuple[Entry, ...] = ()
+    migrated: tuple[list[Entry], list[Entry]] = ([], [])
     for kind, field in ((TOPIC, "topicPerms"), (GROUP, "groupPerms")):
         for line in lines[field]:
             entry = _own_entry(kind, field, line, notes)
@@ -89,16 +94,18 @@ def _read(given: dict[Any, Any]) -> Read:
             if any(known.resource == entry.resource for known in custom):
                 notes.append(("import_again", {"field": field, "text": _told(entry.resource)}))
             custom = with_entry(custom, entry)
+            migrated[0].append(_migrated(entry, line.partition("=")[2].strip()))
     for kind, field in ((TOPIC, "defaultTopicPerm"), (GROUP, "defaultGroupPerm")):
         permission = _text(given.get(field)).strip()
         if permission:
             default += (_entry(kind, ANY, field, permission, notes),)
+            migrated[1].append(_migrated(default[-1], permission))
     address = _text(given.get("whiteRemoteAddress"))
     if address:
         notes.append(("import_address", {"address": _told(address)}))
     if is_super and (custom or default):
         notes.append(("import_limited", {}))
-    return Read(Account(name, (secret,), is_super, custom=custom, default=default), "", notes)
+    return Read(Account(name, (secret,), is_super, custom=custom, default=default), "", notes, migrated)
 
 
 def _own_entry(kind: str, field: str, line: str, notes: list[Note]) -> Entry | None:
@@ -122,6 +129,11 @@ def _entry(kind: str, name: str, field: str, permission: str, notes: list[Note])
     if actions is None and permission != "DENY":
         notes.append(("import_permission", {"field": field, "text": _told(permission)}))
     return checked_entry(f"{kind}:{name}", actions or (ALL,), (), ALLOW if actions else DENY)
+
+
+def _migrated(entry: Entry, permission: str) -> Entry:
+    """Return an entry as 5.3.3 makes it: a permission that is none allows everything there."""
+    return replace(entry, decision=ALLOW) if permission != "DENY" else entry
 
 
 def _texts(value: object) -> list[str]:

@@ -27,6 +27,7 @@ from ..protocol.codes import RequestCode as C
 from ..protocol.codes import ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.names import RETRY_PREFIX
+from ..protocol.request_kinds import ROUTE_CODES
 from .policies import ACTIONS, ALL, CLUSTER, CREATE, DELETE, GET, GROUP, PUB, SUB, TOPIC, UPDATE
 
 #: Most topics in the list of one request: each is checked on remoting-io.
@@ -159,23 +160,6 @@ SUPER: Asks = lambda _, cluster: []  # noqa: E731  a mark, told apart by identit
 _SENDS = _topic("topic", PUB)
 _SHORT_SENDS = _topic("b", PUB)
 _READS_TOPIC = _topic("topic", SUB, GET)
-
-#: Codes that name servers get from clients and tools that do not sign, among them Apache's brokers of 4.9.
-ROUTE_CODES = frozenset(
-    (
-        C.GET_ROUTEINFO_BY_TOPIC,
-        C.GET_KV_CONFIG,
-        C.GET_KVLIST_BY_NAMESPACE,
-        C.GET_BROKER_MEMBER_GROUP,
-        C.GET_BROKER_CLUSTER_INFO,
-        C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        C.GET_TOPICS_BY_CLUSTER,
-        C.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        C.GET_UNIT_TOPIC_LIST,
-        C.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
-    )
-)
 
 ASKS: dict[int, Asks] = {
     C.SEND_MESSAGE: _SENDS,

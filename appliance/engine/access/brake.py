@@ -483,7 +483,8 @@ class Brake:
     """The meters of all users, and the connections that they have. Owned by remoting-io."""
 
     def __init__(self, loop: EventLoop, book: Book, defaults: Quotas, *, counts_only: bool = False) -> None:
-        """defaults: of users who have none of their own. counts_only: nothing is held back or refused."""
+        """defaults: of users who have none of their own. counts_only: nothing is held back or refused; see
+        `change_mode`."""
         self._counts_only = counts_only
         self.loop = loop
         #: Bytes of the requests that wait.
@@ -558,15 +559,31 @@ class Brake:
         """Have other quotas for users who have none of their own. Any thread."""
 
         def take() -> None:
-            if defaults == self._defaults:
-                return
-            self._defaults = defaults
-            is_idle = self._behind is None
-            self._behind = iter({**self._meters, **self._connections})
-            if is_idle:
-                self._go_on()
+            if defaults != self._defaults:
+                self._defaults = defaults
+                self._take_over_all()
 
         self.loop.call_soon(take)
+
+    def change_mode(self, *, counts_only: bool) -> None:
+        """Hold back and refuse from now on, or count only. Any thread."""
+
+        def take() -> None:
+            if counts_only != self._counts_only:
+                self._counts_only = counts_only
+                old, self._meters = self._meters, {}  # a user gets the other kind of meter with its next request
+                for meter in old.values():
+                    if meter is not None:
+                        meter.change(Quotas())
+                self._take_over_all()
+
+        self.loop.call_soon(take)
+
+    def _take_over_all(self) -> None:
+        is_idle = self._behind is None
+        self._behind = iter({**self._meters, **self._connections})
+        if is_idle:
+            self._go_on()
 
     def _go_on(self) -> None:
         """Let changed defaults take effect for all users, some in each tick."""

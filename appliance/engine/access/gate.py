@@ -10,8 +10,8 @@ part of it is handled or stored:
 The topic of some requests is known only when their record is read (33, 36, 37): then the handler checks it by
 `RemotingCommand.caller`. In report mode the same is decided, logged and counted, but the request goes on.
 
-Sends and pulls like one that was admitted on the same connection are checked by the compiled twin (`guard.pxi`), until
-a user or a quota changes. Those of users with quotas of a second are checked here, and in the pure twin all.
+Sends and pulls like one that was admitted on the same connection are checked by the compiled twin (`guard.pxi`), or by
+`pure_guard.py`, until a user or a quota changes. Those of users with quotas of a second are checked here.
 
 Requests that are not allowed are refused with 16 (NO_PERMISSION). One text stands for unknown, disabled and wrongly
 signed users, so that no client learns which names exist.
@@ -32,16 +32,19 @@ from ..clock import Clock
 from ..errors import RefusedRequest
 from ..few_lines import FewLines
 from ..hotpath import Guard, Signer
+from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.member_proof import FOR_USER
 from ..protocol.message_id import decode_host
-from ..protocol.request_kinds import ADMIN, BROKER, kind_of
+from ..protocol.request_kinds import ADMIN, BROKER, ROUTE_CODES, kind_of
 from ..protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
+from ..shares import address_of
 from ..wire_gate import plain
-from .asked import ROUTE_CODES, SUPER, Asked, asks_of, of_group, of_topic
-from .book import Book, User, may_less
+from .asked import SUPER, Asked, asks_of, of_group, of_topic
+from .book import Account, Book, User, may_less
 from .policies import CLUSTER, GET, TOPIC, Address, Network
+from .pure_guard import GUARDED, PureGuard
 from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
 
 if TYPE_CHECKING:
@@ -50,20 +53,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-ENFORCE = "enforce"
-
 #: Held by their broker if they are over a quota, since it learns how much is sent.
 PULL_CODES = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE))
 
-#: Requests that the compiled twin checks -> the field that has their topic.
-_GUARDED = {
-    RequestCode.SEND_MESSAGE: "topic",
-    RequestCode.SEND_MESSAGE_V2: "b",
-    RequestCode.SEND_BATCH_MESSAGE: "b",
-    RequestCode.PULL_MESSAGE: "topic",
-    RequestCode.LITE_PULL_MESSAGE: "topic",
-}
-#: Most secrets of a user whose requests it checks.
+#: Most secrets of a user whose requests a guard checks.
 _GUARDED_SECRETS = 2
 
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
@@ -80,11 +73,14 @@ _FAILURES, _FAILURES_S = 10, 60.0
 _MOST_FAILING = 10_000
 #: Most lines of the log about refusals, in this many seconds.
 _TOLD, _TELL_S = 20, 60.0
+#: Time for which requests in the names of users that do not exist are kept, and most resources of one.
+_CLAIMS_KEPT_MS, _MOST_CLAIMED = 86_400_000, 20
 _NOBODY = (SigningKey("no user has this one, and it takes as long to check"),)
 
 
 class Failures:
-    """(address, user) -> recent failed signatures; bounded, the oldest go first. Owned by remoting-io."""
+    """(address as `shares.address_of` has it, user) -> recent failed signatures; bounded, the oldest go first. Owned by
+    remoting-io."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -147,53 +143,74 @@ class Caller:
 
     def check_topic(self, topic: str, *actions: str) -> None:
         """Refuse with 16 a user who may do none of the actions on the topic. Any thread."""
-        if not self._user.account.is_super:
-            self._gate.check(self._user, of_topic(topic, *actions), self._address, self._code)
+        user = self._gate.as_now(self._user)  # its record may have been read for long
+        if not user.account.is_super:
+            self._gate.check(user, of_topic(topic, *actions), self._address, self._code)
+
+
+class GateRules(NamedTuple):
+    """cluster: name in Cluster: resources. anonymous_routes: name servers also answer requests that are not signed.
+    brokers: networks from which brokers register without a signature. slaves: those of Apache's slaves."""
+
+    cluster: str
+    anonymous_routes: bool
+    brokers: tuple[Network, ...]
+    slaves: tuple[Network, ...]
 
 
 class AccessGate:
     """A gate of the dispatcher. `admit` runs on remoting-io."""
 
-    def __init__(
-        self,
-        book: Book,
-        clock: Clock,
-        cluster: str,
-        *,
-        enforces: bool,
-        anonymous_routes: bool,
-        brokers: tuple[Network, ...],
-        slaves: tuple[Network, ...] = (),
-        brake: Brake | None = None,
-    ) -> None:
-        """cluster: name in Cluster: resources. enforces: False for report mode. anonymous_routes: name servers also
-        answer requests that are not signed. brokers: networks from which brokers register without a signature. slaves:
-        those of Apache's slaves. brake: None if quotas do not count."""
+    def __init__(self, book: Book, clock: Clock, rules: GateRules, brake: Brake | None, *, enforces: bool) -> None:
+        """brake: None if quotas do not count. enforces: False for report mode."""
         # Constant after construction.
         self._book = book
-        self._cluster = cluster
-        self._enforces = enforces
-        self._anonymous_routes = anonymous_routes
-        self._brokers = brokers
-        self._slaves = slaves
+        self._cluster, self._anonymous_routes, self._brokers, self._slaves = rules
         self._brake = brake
-        #: None in the pure twin.
-        self.guard: Any = None if Guard is None else Guard(book)
-        if brake is not None and self.guard is not None:
+        self.guard: Any = PureGuard(book) if Guard is None else Guard(book)
+        if brake is not None:
             brake.on_limit = self.guard.forget
         self._failures = Failures(clock)
         self._clock = clock
         self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
+        # Replaced by `change`.
+        self._enforces = enforces
+        # Connections with requests that passed in report mode only. Owned by remoting-io.
+        self._let_through: set[Connection] = set()
         # Added to and taken from by any thread.
         self._own_checks: set[str] = set()
         # Guarded by _lock.
         self._lock = threading.Lock()
         self._refusals = Refusals()
+        # Requests in report mode in the names of users that do not exist.
+        self._claims = Refusals()
+
+    def change(self, *, enforces: bool) -> None:
+        """Enforce from now on, or report only. Any thread; `hang_up` follows."""
+        self._enforces = enforces
+
+    def hang_up(self) -> None:
+        """Close the connections of which a request has passed in report mode only, if the gate enforces now: pulls that
+        are held for them, and the groups that they have named, would outlive the check."""
+        if self._enforces:
+            for conn in list(self._let_through):
+                conn.close()
+
+    def leave(self, conn: Connection) -> None:
+        """Forget a connection that closed. On remoting-io."""
+        self._let_through.discard(conn)
 
     def refusals(self) -> list[Refusal]:
         """Return what was refused, or would have been. Any thread."""
         with self._lock:
             return self._refusals.rows()
+
+    def claims(self) -> list[Refusal]:
+        """Return what was asked in the last day, in report mode, in the names of users that do not exist: resources and
+        actions that it needed. Any thread."""
+        since_ms = self._clock.wall_ms() - _CLAIMS_KEPT_MS
+        with self._lock:
+            return [row for row in self._claims.rows() if row.last_ms >= since_ms]
 
     @contextmanager
     def own_check(self) -> Iterator[dict[str, str]]:
@@ -229,6 +246,7 @@ class AccessGate:
         for name in _PROOFS:  # fields that are relayed to a client must not hold proofs
             request.ext_fields.pop(name, None)
         if user is None:
+            self._let_through.add(conn)
             return
         brake = self._brake
         if user.account.name not in conn.principals:
@@ -237,22 +255,23 @@ class AccessGate:
             else:
                 brake.enter(user, conn)
         meter = None if brake is None else brake.meter_of(user)
-        if self._admit_user(request, user, address, meter) and meter is None and code in _GUARDED:
+        if not self._admit_user(request, user, address, meter):
+            self._let_through.add(conn)
+        elif meter is None and code in GUARDED:
             self._tell_guard(request, conn, user, generation, is_certified)
 
     def _tell_guard(
         self, request: RemotingCommand, conn: Connection, user: User, generation: int, is_certified: bool
     ) -> None:
         """Let requests like one that was admitted pass. generation: of the book, before the user was read."""
-        if self.guard is None or len(user.keys) > _GUARDED_SECRETS:
+        if len(user.keys) > _GUARDED_SECRETS:
             return
         if user.signer is None and not is_certified:
-            user.signer = Signer(user.keys)
+            user.signer = user.keys if Signer is None else Signer(user.keys)
         fields, name = request.ext_fields, user.account.name.encode()
-        group = None
-        if request.code in PULL_CODES:
-            group = (fields.get("consumerGroup") or "").encode(errors="replace")
-        topic = (fields.get(_GUARDED[request.code]) or "").encode(errors="replace")
+        topic_field, group_field = GUARDED[request.code]
+        group = None if group_field is None else (fields.get(group_field) or "").encode(errors="replace")
+        topic = (fields.get(topic_field) or "").encode(errors="replace")
         self.guard.learn(conn, generation, name, None if is_certified else user.signer, group, topic)
 
     def _is_broker(self, address: Address, conn: Connection) -> bool:
@@ -266,7 +285,7 @@ class AccessGate:
         if code == RequestCode.ROCKETBOX_USERS:
             return
         if kind_of(code) == ADMIN or asks_of(code) is SUPER:
-            self._refuse("", address, code, "members administer nothing", NOT_SUPER, always=True)
+            self._refuse("", address, code, "members administer nothing", NOT_SUPER)
         name, _, text = (request.ext_fields.pop(FOR_USER, None) or "").partition(" ")
         if not name:
             return
@@ -285,11 +304,16 @@ class AccessGate:
             return True
         asks = asks_of(code)
         if asks is SUPER:
-            self._refuse(user.account.name, address, code, "only a Super user may", NOT_SUPER, always=True)
+            self._refuse(user.account.name, address, code, "only a Super user may", NOT_SUPER)
         may = True
         for asked in asks(request, self._cluster):
             may &= self.check(user, asked, address, code)
         return may
+
+    def as_now(self, user: User) -> User:
+        """Return a user as it is now; without any right if it is gone or disabled. Any thread."""
+        now = self._book.get(user.account.name)
+        return now if now is not None and now.account.is_enabled else User(Account(user.account.name))
 
     def is_current(self, user: User) -> bool:
         """True if a user may still do all that it might when it was like this. Any thread."""
@@ -307,37 +331,49 @@ class AccessGate:
             if user is not None and user.account.is_enabled:
                 return user
             counted = "" if user is None else conn.certified
-            self._refuse(
-                conn.certified,
-                _address_of(born_host),
-                request.code,
-                _NOT_CERTIFIED,
-                NOT_PROVED,
-                counted=counted,
-                always=always,
-            )
+            address = _address_of(born_host)
+            self._refuse(conn.certified, address, request.code, _NOT_CERTIFIED, NOT_PROVED, counted=counted)
             return None
         if not name:
             if fields.get(_OWN_CHECK) in self._own_checks:
                 if self._enforces or always:
                     raise RefusedRequest(ResponseCode.NO_PERMISSION, _NO_USER)
                 return None
-            self._refuse("", _address_of(born_host), request.code, _NO_USER, NO_USER, always=always)
+            self._refuse("", _address_of(born_host), request.code, _NO_USER, NO_USER)
             return None
         user = self._book.get(name)
         # Names that do not exist are too many to count each: they count as one.
         counted = name if user is not None else ""
-        host = born_host[:-4]
+        host = address_of(born_host)
         # A user who was proved on this connection is not kept out by a neighbour's guesses.
         if name in conn.principals or not self._failures.are_too_many(host, counted):
             is_signed = is_signed_by(_NOBODY if user is None else user.keys, fields, request.body)
             if is_signed and user is not None and user.account.is_enabled:
                 return user
             self._failures.add(host, counted)
-        self._refuse(
-            name, _address_of(born_host), request.code, _NOT_PROVED, NOT_PROVED, counted=counted, always=always
-        )
+        if user is None and not self._enforces and not always:
+            self._claim(name, request, _address_of(born_host))
+        self._refuse(name, _address_of(born_host), request.code, _NOT_PROVED, NOT_PROVED, counted=counted)
         return None
+
+    def _claim(self, name: str, request: RemotingCommand, address: Address) -> None:
+        """Note what a request needs that names a user who does not exist: its account may be imported yet."""
+        try:
+            asked = asks_of(request.code)(request, self._cluster)
+        except RefusedRequest:
+            return
+        now_ms = self._clock.wall_ms()
+        with self._lock:
+            for one in asked[:_MOST_CLAIMED]:
+                self._claims.add(
+                    plain(name, 64),
+                    _resource(one),
+                    tuple(sorted(one.actions)),
+                    "",
+                    code=request.code,
+                    address=str(address),
+                    now_ms=now_ms,
+                )
 
     def check(self, user: User, asked: Asked, address: Address, code: int) -> bool:
         """Refuse with 16 a user who may do none of the actions; False in report mode. Any thread."""
@@ -347,9 +383,8 @@ class AccessGate:
             reason, why = (
                 (NO_ENTRY, "no matched policies.") if verdict.entry is None else (DENIED, "the decision is deny.")
             )
-            resource = f"{asked.kind}:{plain(asked.name, 255)}"
-            text = f"User:{name} has no permission to access {resource} from {address}, {why}"
-            self._refuse(name, address, code, text, reason, resource=resource, actions=asked.actions)
+            text = f"User:{name} has no permission to access {_resource(asked)} from {address}, {why}"
+            self._refuse(name, address, code, text, reason, asked)
         return verdict.is_allowed
 
     def seen(self, user: User, kind: str, address: Address, code: int) -> Callable[[str], bool] | None:
@@ -377,33 +412,35 @@ class AccessGate:
         code: int,
         why: str,
         reason: str,
-        *,
+        asked: Asked | None = None,
         counted: str | None = None,
-        resource: str = "",
-        actions: frozenset[str] = frozenset(),
-        always: bool = False,
     ) -> None:
-        """Count and log a refusal, and raise it if the gate enforces. reason, resource, actions: as in `refusals.py`.
-        counted: the user it counts for, if that is not `name`. always: raise it in report mode, too."""
+        """Count and log a refusal, and raise it if the gate enforces, or if only Super users may do it at all. reason:
+        as in `refusals.py`. asked: what the user has no right to. counted: the user it counts for, if that is not
+        `name`."""
+        enforces = self._enforces or reason == NOT_SUPER or asks_of(code) is SUPER
         user = name if counted is None else counted
+        resource, actions = ("", ()) if asked is None else (_resource(asked), tuple(sorted(asked.actions)))
         now_ms = self._clock.wall_ms()
         with self._lock:
-            self._refusals.add(
-                user, resource, tuple(sorted(actions)), reason, code=code, address=str(address), now_ms=now_ms
-            )
+            self._refusals.add(user, resource, actions, reason, code=code, address=str(address), now_ms=now_ms)
             left_out = self._lines.left_out()
         if left_out is not None:
             logger.warning(
                 "access: %s user=%r from=%s code=%d: %s (%d more were not told of)",
-                "refused" if self._enforces or always else "would be refused",
+                "refused" if enforces else "would be refused",
                 plain(name, 64),
                 address,
                 code,
                 why,
                 left_out,
             )
-        if self._enforces or always:
+        if enforces:
             raise RefusedRequest(ResponseCode.NO_PERMISSION, why)
+
+
+def _resource(asked: Asked) -> str:
+    return f"{asked.kind}:{plain(asked.name, 255)}"
 
 
 def _address_of(born_host: bytes) -> Address:

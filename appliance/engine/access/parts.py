@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..clock import Clock
-from ..config import EngineConfig, parse_first_user, parse_networks
+from ..config import ENFORCE, EngineConfig, parse_first_user, parse_networks
 from ..errors import RefusedRequest, StartError
 from ..host_port import resolved
 from ..protocol.codes import ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import decode_host
 from ..remoting.connection import Connection
+from ..remoting.dispatcher import Dispatcher, Gate, WorkerPool
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..wire_act import WireAct
@@ -24,8 +25,9 @@ from ..wire_gate import BY_USER
 from .book import Book, BookRefusal
 from .brake import Brake
 from .copies import MembersProcessor, UserCopies
-from .gate import ENFORCE, AccessGate
+from .gate import AccessGate, GateRules
 from .policies import Network
+from .pure_guard import GuardedDispatcher, PureGuard
 from .quotas import Quotas
 from .requests import AccessProcessor
 from .sealing import OPTION, Sealer, sealer_of
@@ -59,6 +61,7 @@ class Access:
         # Constant after construction.
         self._loop = loop
         self._server = server
+        self._clock = clock
         _check_secret(config)
         path = config.data_dir / "rocketbox" / FILE
         try:
@@ -77,23 +80,25 @@ class Access:
         self.brake = Brake(loop, self.book, default_quotas(config), counts_only=not enforces)
         self.book.on_change = self.brake.changed
         server.on_close(self.brake.leave)
-        self.gate = AccessGate(
-            self.book,
-            clock,
+        server.on_close(lambda conn: self.gate.leave(conn))
+        brokers = parse_networks(config.broker.namesrv_broker_addresses)
+        rules = GateRules(
             config.broker.cluster_name,
-            enforces=enforces,
-            anonymous_routes=config.broker.namesrv_anonymous_routes,
-            brokers=(
-                *parse_networks(config.broker.namesrv_broker_addresses),
-                *_own_networks(config.bind),
-                *_own_networks(advertised),
-            ),
-            slaves=parse_networks(config.store.ha_slave_addresses),
-            brake=self.brake,
+            config.broker.namesrv_anonymous_routes,
+            (*brokers, *_own_networks(config.bind), *_own_networks(advertised)),
+            parse_networks(config.store.ha_slave_addresses),
         )
+        self.gate = AccessGate(self.book, clock, rules, self.brake, enforces=enforces)
         gives = config.broker.auth_give_secrets
         self.processor = AccessProcessor(self.book, _recording_given(audit, clock) if gives else None)
         self.members = None if secret is None else MembersProcessor(self.book, secret, clock)
+
+    def new_dispatcher(self, pools: dict[str, WorkerPool], gates: tuple[Gate, ...]) -> Dispatcher:
+        """Return an empty table of one port. gates: with the gate of access control."""
+        guard = self.gate.guard
+        if isinstance(guard, PureGuard):
+            return GuardedDispatcher(pools, gates, self._clock, guard)
+        return Dispatcher(pools, gates, self._clock)
 
     def new_copies(self) -> UserCopies:
         """Return the copying of users from a broker that is followed from now on."""
@@ -132,7 +137,16 @@ class Access:
 
     def take_options(self, config: EngineConfig) -> None:
         """Use these options from now on. Any thread."""
+        enforces = config.broker.access_control == ENFORCE
+        self.gate.change(enforces=enforces)
+        self.brake.change_mode(counts_only=not enforces)
         self.brake.change_defaults(default_quotas(config))
+        self._loop.call_soon(self.gate.hang_up)
+
+    def refusal_of(self, config: EngineConfig) -> str:
+        """Return the key of a sentence that refuses these options, or ""."""
+        is_open = config.broker.access_control == ENFORCE and not self.book.has_super()
+        return "enforce_no_super" if is_open else ""
 
     def _make_first(self, config: EngineConfig) -> None:
         if self.book.has_super():
@@ -160,16 +174,20 @@ class Access:
 
     def _hang_up(self, name: str) -> None:
         """Close the connections of a user who may do less than before: its clients connect again, and the requests that
-        they held are judged anew. Any thread."""
+        they held are judged anew. Those that come from then on stay. Any thread."""
 
-        def close() -> None:
-            for conn in [conn for conn in self._server.connections.values() if name in conn.principals]:
+        def begin() -> None:
+            there = [conn for conn in self._server.connections.values() if name in conn.principals]
+            for conn in there:
+                if conn.parked_count:
+                    conn.close()  # a message may come for a pull any time
+            self._loop.call_later(_GRACE_S, lambda: close(there))
+
+        def close(there: list[Connection]) -> None:
+            for conn in there:
                 conn.close()
 
-        def soon() -> None:
-            self._loop.call_later(_GRACE_S, close)
-
-        self._loop.call_soon(soon)
+        self._loop.call_soon(begin)
 
     def close(self) -> None:
         """Close the book: changes are refused from now on."""

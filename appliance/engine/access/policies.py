@@ -8,6 +8,9 @@ decides, alone:
     a literal name before a prefix, a prefix before the whole type; of two prefixes the longer
     of two alike the one that denies
 
+The topics in which messages of all topics wait are read (Sub) by users only whose entries name them in full: `Topic:*`
+would otherwise give the messages of a topic that is denied.
+
 If none matches, access is denied. The order in which entries were made means nothing. It does in 5.3.0 to 5.3.3, whose
 comparison is not symmetric; this is the order that Apache's documentation gives and its later versions have.
 Source: RocketMQ 5.3.3 `Resource`, `AuthorizationHandler`.
@@ -17,12 +20,12 @@ from __future__ import annotations
 
 import enum
 import ipaddress
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 import msgspec
 
 from ..named_tuple import NamedTuple
-from ..protocol.names import RETRY_PREFIX
+from ..protocol.names import RETRY_PREFIX, TOPICS_OF_ALL
 
 TOPIC, GROUP, CLUSTER = "Topic", "Group", "Cluster"
 _TYPES = {kind.lower(): kind for kind in (TOPIC, GROUP, CLUSTER)}
@@ -221,7 +224,7 @@ class Policies:
     def decide(self, kind: str, name: str, actions: frozenset[str], address: Address) -> Verdict:
         """Decide if any one of the actions may be done on the resource, from the address."""
         for index in self._indexes:
-            for line in index.holding(kind, name):
+            for line in _counting(index.holding(kind, name), kind, name, actions):
                 if (ALL in line.actions or line.actions & actions) and (
                     not line.networks or any(address in network for network in line.networks)
                 ):
@@ -231,7 +234,7 @@ class Policies:
     def from_anywhere(self, kind: str, name: str, action: str) -> bool | None:
         """Decide if an action may be done on the resource, from all addresses; None if it depends on the address."""
         verdicts = set()
-        for line in (line for lines in self._lines for line in lines):
+        for line in _counting((line for lines in self._lines for line in lines), kind, name, (action,)):
             if (ALL in line.actions or action in line.actions) and line.resource.holds(kind, name):
                 verdicts.add(line.entry.decision == ALLOW)
                 if not line.networks:
@@ -246,7 +249,7 @@ class Policies:
         judged = []
         decided = False
         for policy, lines in zip((CUSTOM, DEFAULT), self._lines, strict=True):
-            for line in lines:
+            for line in _counting(lines, kind, name, actions):
                 if not line.resource.holds(kind, name):
                     continue
                 if ALL not in line.actions and not line.actions & actions:
@@ -258,6 +261,13 @@ class Policies:
                     decided = True
                 judged.append(Judged(line.entry, policy, why))
         return judged
+
+
+def _counting(lines: Iterable[_Line], kind: str, name: str, actions: Collection[str]) -> Iterable[_Line]:
+    """Return the lines that may decide: of a topic in which messages of all wait, only those that name it in full."""
+    if kind == TOPIC and SUB in actions and name in TOPICS_OF_ALL:
+        return [line for line in lines if line.resource.how == How.LITERAL]
+    return lines
 
 
 class _Index:

@@ -141,6 +141,8 @@ class Broker:
         self._config = options.config
         #: The threads that bring a member of a set its log and its tables. `failover/brokers.py` sets and starts them.
         self.member_threads: tuple[ServiceThread, ...] = ()
+        #: Returns True while a member of a set follows a leader. Set with them.
+        self.has_leader: Callable[[], bool] = lambda: False
         # Owned by remoting-io.
         self._timers: list[Timer] = []
         # Set once, by any thread.
@@ -309,12 +311,16 @@ class Broker:
             delays.deliver.levels,
             delays.progress.of,
             self.transactions.open_now,
+            store.cleaner.wakeup,
+            self._clock,
         )
-        sending.path.no_waiting = lambda: share.refusing
+        sending.path.no_waiting = share.refusal_of_sends
         if role.appends:
             for subject in (delays, timers, self.transactions):
                 subject.join_store()
             store.cleaner.on_looked.append(share.look)
+        else:
+            store.cleaner.keepers.append(store.cleaner.leaders_needs.keep)
         self.deliveries = Deliveries(store, loop, options)
         self.pull = PullProcessor(
             store,
@@ -349,10 +355,11 @@ class Broker:
         self.offsets.beside = self._save_standing_queues
         self.topic_service = TopicService(self.topics, self.offsets, store, self.registration, clock)
         self.topic_service.is_group = lambda name: self.groups.get(name) is not None
-        self.group_service = SubscriptionGroupService(self.groups, self.offsets)
+        self.group_service = SubscriptionGroupService(self.groups, self.offsets, self.topic_service.tell_members)
         self.cleaning = RequestedCleaning(store, self.topics)
         self._replays = LateReplays(store.paths.own / "replay", store.disk, self._make_replays)
         self.offset_resets = OffsetResets(store, tables, self.clients, self.pull.long_polling, loop)
+        self.offset_resets.tell_members = self.topic_service.tell_members
         self.offset_resets.restore()
         # After `restore`: a moved offset may lie behind the end of its queue as well.
         if self.role.kind is Kind.MASTER:
@@ -465,9 +472,9 @@ class Broker:
             self._query,
             self._client,
             ConsumerProcessor(self.store, self.topics, self.groups, self.offsets, self.locks),
-            SendBackProcessor(sending.send_back(lambda: share.refusing_retries), records, clock),
+            SendBackProcessor(sending.send_back(share.refusal_of_retries), records, clock),
             TransactionProcessor(transactions.decisions, transactions.check, records, clock.monotonic),
-            RecallProcessor(timers.recalls(lambda: share.refusing_recalls), config.broker.region_id),
+            RecallProcessor(timers.recalls(share.refusal_of_recalls), config.broker.region_id),
             topics,
             TopicPlacesProcessor(
                 self.store,
@@ -538,7 +545,7 @@ class Broker:
         for processor in self._processors:
             processor.register(dispatcher)
         if not self.role.appends:
-            refuse_changes(dispatcher, self.who_changes)
+            refuse_changes(dispatcher, self.who_changes, lambda: self.follower is not None or self.has_leader())
         return dispatcher.without(RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 
     def start(self) -> None:

@@ -206,6 +206,7 @@ class CleanUpService:
                 self._offsets.persist()
             except OSError as error:
                 raise _incomplete(error) from None
+            self._topic_service.tell_members("deleted")
             logger.info("admin: lost offsets deleted count=%d first=%s by=%s", len(done), done[:3], by)
         return done
 
@@ -280,8 +281,7 @@ class CleanUpService:
                 self._topic_service.forget_more(deletion.topic)
         except OSError as error:
             raise _incomplete(error) from None
-        if deletions:
-            self._topic_service.tell_members("deleted")
+        self._topic_service.tell_members("deleted")
 
 
 def _removed(part: list[T], remove: Callable[[T], bool]) -> list[T]:

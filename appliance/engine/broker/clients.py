@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Set
 
 from ..clock import Clock
 from ..config import BrokerConfig
+from ..few_lines import FewLines
 from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode
 from ..protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
@@ -27,6 +28,9 @@ from .heartbeat import BROADCASTING, ConsumerData, SubscriptionData
 from .heartbeat_bounds import subscription_bytes
 
 logger = logging.getLogger(__name__)
+
+#: Most lines on clients that come, go, or subscribe anew, in a time: a client may reconnect without a pause.
+_TOLD, _TELL_S = 20, 60.0
 
 _opaques = itertools.count()
 #: Groups whose rebalances are counted; beyond that counting begins anew, and differences of counts come out too small.
@@ -239,6 +243,7 @@ class ClientManager:
         self._later = later
         self._groups = groups
         self._clock = clock
+        self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
         self._expiry_s = config.channel_expired_timeout_ms / 1000
         # Replaced whole by take_options().
         self._config = config
@@ -364,7 +369,7 @@ class ClientManager:
             changed = True
             info.add_id(who.client_id, conn)
             self.on_consumer(name, who.client_id)
-            logger.info("clients: consumer joined group=%s client=%s from=%s", name, who.client_id, conn.remote_host)
+            self._log("clients: consumer joined group=%s client=%s from=%s", name, who.client_id, conn.remote_host)
         else:
             if channel.client_id != who.client_id:
                 self._lose_id(info, channel.client_id, True)
@@ -380,7 +385,7 @@ class ClientManager:
             if info.subscribe(consumer.subscription_data_set):
                 changed = True
                 some = list(itertools.islice(info.subscriptions, 20))
-                logger.info("clients: subscriptions changed group=%s count=%d %s", name, len(info.subscriptions), some)
+                self._log("clients: subscriptions changed group=%s count=%d %s", name, len(info.subscriptions), some)
             if not self._filters.register(name, info.subscriptions.values(), compiled, conn.born_host):
                 self._present(conn).incomplete = full_wanted = True
         self._present(conn).consumers[name] = self._clock.monotonic()
@@ -388,6 +393,14 @@ class ClientManager:
             info.state += 1
             self._notify(info)
         return full_wanted
+
+    def _log(self, text: str, *arguments: object) -> None:
+        """Log what a client has done, unless such lines were written often in the last minute."""
+        left_out = self._lines.left_out()
+        if left_out:
+            logger.info(text + " (%d more were not told of)", *arguments, left_out)
+        elif left_out is not None:
+            logger.info(text, *arguments)
 
     def _tell_of_twins(self, info: ConsumerGroupInfo, client_id: str) -> None:
         """Log, once, that several clients use one client id."""
@@ -415,7 +428,7 @@ class ClientManager:
         channel = channels.get(conn)
         if channel is None:
             channels[conn] = ClientChannel(conn, who, now_ms)
-            logger.info("clients: producer joined group=%s client=%s from=%s", group, who.client_id, conn.remote_host)
+            self._log("clients: producer joined group=%s client=%s from=%s", group, who.client_id, conn.remote_host)
         else:
             channel.take(who, now_ms)
         presence = self._present(conn)
@@ -561,7 +574,7 @@ class ClientManager:
         if info is None or channel is None:
             return
         self._lose_id(info, channel.client_id, signed_off)
-        logger.info("clients: consumer left group=%s from=%s", group, conn.remote_host)
+        self._log("clients: consumer left group=%s from=%s", group, conn.remote_host)
         if not info.channels:
             del self._consumers[group]
             self.attendance.left(group)
@@ -576,7 +589,7 @@ class ClientManager:
         channels = self._producers.get(group)
         if channels is None or channels.pop(conn, None) is None:
             return
-        logger.info("clients: producer left group=%s from=%s", group, conn.remote_host)
+        self._log("clients: producer left group=%s from=%s", group, conn.remote_host)
         if not channels:
             del self._producers[group]
 

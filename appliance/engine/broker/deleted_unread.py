@@ -7,8 +7,9 @@ When the cleaner has raised a queue's minimum offset, each group's committed off
 its consumers are sent on. A group without a committed offset in a queue is not counted, since it may not want its
 messages; nor are the broker's own groups. A crash between the deletion and the note loses the note.
 
-Kept in `DATA/rocketbox/deleted-unread.json`, a row for each group, topic, queue and hour of the deletion, the newest
-MOST_ROWS; format: docs/formats/deleted-unread.md.
+Kept in `DATA/rocketbox/deleted-unread.json`, a row for each group, topic, queue and quarter of an hour of the deletion,
+as the days of all time zones begin with one. Of more than MOST_ROWS the oldest are summed up: first the queues of a
+topic, then all groups and topics of a quarter. Format: docs/formats/deleted-unread.md.
 """
 
 from __future__ import annotations
@@ -28,13 +29,18 @@ from .offsets import QueueOffsets
 logger = logging.getLogger(__name__)
 
 NAME = "deleted-unread.json"
-#: Rows, of some 100 bytes each: a hundred queues that lose messages each hour, for four days.
+#: Rows, of some 100 bytes each: a hundred queues that lose messages in each quarter of an hour, for a day.
 MOST_ROWS = 10_000
-_HOUR_MS = 3_600_000
+_QUARTER_MS = 900_000
+#: Queue id of a row that sums up queues. Its offsets are [0, messages).
+ALL_QUEUES = -1
+#: Group and topic of a row that sums up all; no name has a star.
+ALL = "*"
 
 
 class DeletedUnread(NamedTuple):
-    """Deletions within one hour: `messages` of the queue offsets from `begin` to below `end` were deleted unconsumed.
+    """Deletions within a quarter of an hour: `messages` of the queue offsets from `begin` to below `end` were deleted
+    unconsumed.
 
     at_ms: wall time of the last of these deletions."""
 
@@ -93,7 +99,7 @@ class DeletedUnreadTable:
                 "retention: deleted unread group=%s topic=%s queue=%d offsets=%d-%d",
                 one.group, one.topic, one.queue_id, one.begin, one.end - 1,
             )  # fmt: skip
-        self.rows = tuple(rows.values())[-MOST_ROWS:]
+        self.rows = _bounded(tuple(rows.values()))
         try:
             text = json.dumps({"rows": [list(one) for one in self.rows]}, separators=(",", ":"))
             self._disk.replace(self._path, text.encode(errors="replace"))
@@ -102,7 +108,42 @@ class DeletedUnreadTable:
 
 
 def _key(one: DeletedUnread) -> tuple[str, str, int, int]:
-    return one.group, one.topic, one.queue_id, one.at_ms // _HOUR_MS
+    return one.group, one.topic, one.queue_id, one.at_ms // _QUARTER_MS
+
+
+def _bounded(rows: tuple[DeletedUnread, ...]) -> tuple[DeletedUnread, ...]:
+    """Return at most MOST_ROWS rows with the same messages in all: those of the oldest quarters are summed up, of as
+    few quarters as need be. Only quarters before the newest MOST_ROWS ones are left out."""
+    if len(rows) <= MOST_ROWS:
+        return rows
+    quarters: dict[int, list[DeletedUnread]] = {}
+    for one in rows:
+        quarters.setdefault(one.at_ms // _QUARTER_MS, []).append(one)
+    excess = len(rows) - MOST_ROWS
+    for quarter, some in sorted(quarters.items()):
+        if excess > 0:
+            sums = _summed([one._replace(queue_id=ALL_QUEUES) for one in some])
+            if len(sums) < len(some):
+                excess -= len(some) - len(sums)
+                quarters[quarter] = sums
+    for quarter, some in sorted(quarters.items()):
+        if excess > 0 and len(some) > 1:
+            some.sort(key=lambda one: -one.messages)  # those that lost the most keep their rows
+            kept = max(0, len(some) - excess - 1)
+            rest = [one._replace(group=ALL, topic=ALL, queue_id=ALL_QUEUES) for one in some[kept:]]
+            quarters[quarter] = some[:kept] + _summed(rest)
+            excess -= len(some) - len(quarters[quarter])
+    return tuple(one for _, some in sorted(quarters.items()) for one in some)[-MOST_ROWS:]
+
+
+def _summed(rows: list[DeletedUnread]) -> list[DeletedUnread]:
+    """Return a row for each key of rows that sum up queues."""
+    sums: dict[tuple[str, str, int, int], DeletedUnread] = {}
+    for one in rows:
+        known = sums.get(_key(one), one._replace(messages=0))
+        messages = known.messages + one.messages
+        sums[_key(one)] = one._replace(begin=0, end=messages, messages=messages, at_ms=max(known.at_ms, one.at_ms))
+    return [*sums.values()]
 
 
 def _load(path: Path, disk: Disk) -> tuple[DeletedUnread, ...]:

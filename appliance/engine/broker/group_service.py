@@ -1,12 +1,13 @@
 """Changing consumer groups: one way for requests 200, 225 and 207 and for the window.
 
-On the thread of the pool "admin", one change after the other; durable when a call returns.
+On the thread of the pool "admin", one change after the other. When a call returns its change is durable, and in a set
+the members that may lead next have it.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
@@ -20,15 +21,22 @@ logger = logging.getLogger(__name__)
 class SubscriptionGroupService:
     """Creates, changes and deletes consumer groups."""
 
-    def __init__(self, groups: SubscriptionGroupManager, offsets: ConsumerOffsetManager) -> None:
+    def __init__(
+        self,
+        groups: SubscriptionGroupManager,
+        offsets: ConsumerOffsetManager,
+        tell_members: Callable[[str], None] = lambda what: None,
+    ) -> None:
+        """tell_members: as that of `TopicService`."""
         # Constant after construction.
+        self._tell_members = tell_members
         self._groups = groups
         self._offsets = offsets
 
     def change(self, configs: Iterable[SubscriptionGroupConfig], by: str) -> None:
         """Create or replace groups. The first bad one ends it; those before it are changed. by: who asked, for the log.
 
-        Refuses with 1 as `SubscriptionGroupManager.update` does.
+        Refuses with 1 as `SubscriptionGroupManager.update` does, and if members did not confirm it in time.
         """
         ticket = 0
         for config in configs:
@@ -36,6 +44,8 @@ class SubscriptionGroupService:
             logger.info("admin: group set %s by=%s", config.group_name, by)
         if ticket:
             self._groups.wait_durable(ticket)
+        # Also when all is here already: members may lack it, if they did not confirm an earlier change in time.
+        self._tell_members("changed")
 
     def delete(self, group: str, by: str, *, offsets: bool) -> None:
         """Delete a group, and with `offsets` also its offsets. Refuses with 1 if group or offsets may come back."""
@@ -51,4 +61,5 @@ class SubscriptionGroupService:
                 raise RefusedRequest(
                     ResponseCode.SYSTEM_ERROR, f"the group is gone, its offsets may come back: {error}; try again"
                 ) from None
+        self._tell_members("deleted")
         logger.info("admin: group deleted %s by=%s", group[:300], by)

@@ -58,7 +58,9 @@ class LongPolling:
         self._finds_something = finds_something
         self._resume = resume
         self._flush_answers = flush_answers
-        self._waiting: dict[ConsumeQueue | Allowance, dict[PullRequest, None]] = {}
+        # A place -> the pulls that wait there; for one that waits alone, as at most queues, itself: a dictionary of one
+        # entry takes more than the pull.
+        self._waiting: dict[ConsumeQueue | Allowance, PullRequest | dict[PullRequest, None]] = {}
         self._buckets: dict[int, dict[PullRequest, None]] = {}
         self._timer: Timer | None = None
         self._timer_bucket = self._newest_bucket = 0
@@ -86,7 +88,11 @@ class LongPolling:
         if bucket == self._newest_bucket:
             bucket = self._newest_bucket  # one object for all pulls that came together
         self._newest_bucket = request.bucket = bucket
-        self._waiting.setdefault(queue, {})[request] = None
+        waiting = self._waiting.setdefault(queue, request)
+        if isinstance(waiting, dict):
+            waiting[request] = None
+        elif waiting is not request:
+            self._waiting[queue] = {waiting: None, request: None}
         self._buckets.setdefault(bucket, {})[request] = None
         head = conn.parked
         if head is not None:
@@ -110,8 +116,9 @@ class LongPolling:
         queue = request.queue
         assert queue is not None
         waiting = self._waiting[queue]
-        del waiting[request]
-        if not waiting:
+        if isinstance(waiting, dict):
+            del waiting[request]
+        if waiting is request or not waiting:
             del self._waiting[queue]
         bucket = self._buckets[request.bucket]
         del bucket[request]
@@ -134,30 +141,33 @@ class LongPolling:
 
     def held_at(self, queue: ConsumeQueue) -> list[PullRequest]:
         """Return a queue's held pulls, in the order they came."""
-        return list(self._waiting.get(queue, ()))
+        waiting = self._waiting.get(queue, ())
+        return list(waiting) if isinstance(waiting, (dict, tuple)) else [waiting]
 
     def first_at(self, place: Allowance) -> PullRequest | None:
         """Return the pull that has been held for longest at a quota."""
-        return next(iter(self._waiting.get(place, ())), None)
+        waiting = self._waiting.get(place)
+        return next(iter(waiting)) if isinstance(waiting, dict) else waiting
 
     def count_at(self, queue: ConsumeQueue) -> int:
         """Return the number of pulls held at a queue."""
-        return len(self._waiting.get(queue, ()))
+        waiting = self._waiting.get(queue, ())
+        return len(waiting) if isinstance(waiting, (dict, tuple)) else 1
 
     def notify(self, touched: Iterable[ConsumeQueue]) -> None:
         """Wake the pulls of a published tick's queues that would find something."""
         if not self.count:
             return
-        held = [(queue, waiting) for queue in touched if (waiting := self._waiting.get(queue))]
-        if sum(len(waiting) for _, waiting in held) > _MANY:
+        held = [(queue, self.count_at(queue)) for queue in touched if queue in self._waiting]
+        if sum(count for _, count in held) > _MANY:
             self._flush_answers()
         room = _FEW
-        for queue, waiting in held:
-            if len(waiting) > room or queue in self._rounds:
+        for queue, count in held:
+            if count > room or queue in self._rounds:
                 self._begin_round(queue)
                 continue
-            room -= len(waiting)
-            for request in list(waiting):
+            room -= count
+            for request in self.held_at(queue):
                 self._look_at(request, queue)
 
     def _look_at(self, request: PullRequest, queue: ConsumeQueue) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 
 from ..protocol.command import RemotingCommand
@@ -18,8 +19,11 @@ ASK_MS = 1000
 
 
 class _FromLeader(SlaveSync):
-    def __init__(self, thread: str, broker: Broker, leader: Callable[[], str], loop: EventLoop) -> None:
-        """leader: returns its address; "" while no stream is bound to it."""
+    def __init__(
+        self, thread: str, broker: Broker, leader: Callable[[], str], loop: EventLoop, copying: threading.Lock
+    ) -> None:
+        """leader: returns its address; "" while no stream is bound to it. copying: of the two threads, which both copy
+        groups and offsets: an older answer must not come after a newer one."""
         super().__init__(
             leader,
             lambda: None,
@@ -31,27 +35,40 @@ class _FromLeader(SlaveSync):
             broker.ties,
         )
         self._log = broker.store.log
+        self._copying = copying
+
+    def _take_tables(self, address: str) -> None:
+        with self._copying:
+            super()._take_tables(address)
+
+    def _take_offsets(self, address: str) -> None:
+        with self._copying:
+            super()._take_offsets(address)
 
 
 class LeadersTopics(_FromLeader):
-    """The thread `sync-topics`, of a follower. Changes of topics at the leader wait for it, so it does nothing else."""
+    """The thread `sync-topics`, of a follower. Changes of topics at the leader wait for it, so it does nothing else but
+    copy groups and offsets once after each change, which may be one of these."""
 
     def __init__(
         self,
         broker: Broker,
         leader: Callable[[], str],
         loop: EventLoop,
+        copying: threading.Lock,
         on_taken: Callable[[int], None],
         on_not_deleted: Callable[[Mapping[str, Mapping[int, int]]], None],
     ) -> None:
         """on_taken: called with the number of topic changes that are durable here. on_not_deleted: called with topics
         that were deleted or purged here, but not at the leader, and its notes on their queues that were purged there.
         Both on this thread."""
-        super().__init__("sync-topics", broker, leader, loop)
+        super().__init__("sync-topics", broker, leader, loop, copying)
         self._on_taken = on_taken
         self._on_not_deleted = on_not_deleted
         #: End of this log when the topics that are here now were asked for; -1 before the first copy.
         self.whole_to = -1
+        #: Number of the leader's changes that groups and offsets here contain.
+        self._counted = -1
 
     def steps(self) -> tuple[Callable[[str], None], ...]:
         return (self._take_topics,)
@@ -62,6 +79,18 @@ class LeadersTopics(_FromLeader):
         if self.failure is None and not self.stopped:
             assert end >= self.whole_to, "the log grows while its leader is followed"
             self.whole_to = end
+
+    def take_counted(self, address: str, changes: int) -> None:
+        if changes != self._counted:
+            self._take_tables(address)
+            self._groups.make_durable()
+            self._take_offsets(address)
+            self._offsets.persist()
+            self._counted = changes
+
+    def _is_ripe(self, address: str) -> bool:
+        """The other thread copies the broker's own progress."""
+        return False
 
     def on_taken(self, changes: int) -> None:
         self._on_taken(changes)
@@ -79,12 +108,13 @@ class LeadersTables(_FromLeader):
         broker: Broker,
         leader: Callable[[], str],
         loop: EventLoop,
+        copying: threading.Lock,
         synchronous: bool,
         epoch_start: Callable[[], int],
     ) -> None:
         """synchronous: True if the set is. epoch_start: returns the physical offset from which on the leader stamps the
         log."""
-        super().__init__("sync-from-master", broker, leader, loop)
+        super().__init__("sync-from-master", broker, leader, loop, copying)
         self._synchronous = synchronous
         self._epoch_start = epoch_start
         log = self._log

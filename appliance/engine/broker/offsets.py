@@ -119,6 +119,8 @@ class ConsumerOffsetManager(SavedTable):
         # Entries, and offsets, that each client had made since the start; owned by remoting-io.
         self._shares = LastingShares(self._clock)
         self._offset_shares = LastingShares(self._clock, few=256, a_minute=1024)
+        # Guarded by _counting: number of offsets that clients have made, without removed ones.
+        self._counting = threading.Lock()
         self._offsets = 0
         #: Grows with each entry that is made, and with each reset.
         self.made = 0
@@ -213,10 +215,12 @@ class ConsumerOffsetManager(SavedTable):
             entry = self._made(topic, group)
         before = entry.queues.get(queue_id, -1)
         if before < 0 and peer is not None:
-            if not self._offset_shares.take(peer, MOST_OFFSETS - self._offsets):
+            with self._counting:
+                is_kept = self._offset_shares.take(peer, MOST_OFFSETS - self._offsets)
+                self._offsets += is_kept
+            if not is_kept:
                 self._tell_of_refusal(key)
                 return False
-            self._offsets += 1
         if offset < before:
             logger.debug("offsets: going back %s queue=%d from=%d to=%d", key, queue_id, before, offset)
         entry.queues[queue_id] = offset
@@ -276,6 +280,7 @@ class ConsumerOffsetManager(SavedTable):
         self.pending.end((group, topic, queue_id))
         entry = self._table.get(f"{topic}@{group}")
         if entry is not None and entry.queues.pop(queue_id, None) is not None:
+            self._forgot(1)
             entry.changes += 1
             self._commits += 1
 
@@ -326,12 +331,18 @@ class ConsumerOffsetManager(SavedTable):
     def _remove(self, entries: list[QueueOffsets]) -> None:
         for entry in entries:
             key = f"{entry.topic}@{entry.group}"
-            self._table.pop(key, None)
+            if self._table.pop(key, None) is not None:
+                self._forgot(len(entry.queues))
             for reset in [reset for reset in list(self.resets) if reset[:2] == (entry.group, entry.topic)]:
                 self.pending.end(reset)
             logger.info("offsets: removed %s", key)
         if entries:
             self._removed = True
+
+    def _forgot(self, count: int) -> None:
+        """Count offsets that were removed. Some may be of the file or the broker's own, which were not counted."""
+        with self._counting:
+            self._offsets = max(0, self._offsets - count)
 
     # --- the file
 

@@ -111,7 +111,6 @@ class NameServerLink(ServiceThread):
         super().__init__(f"registration-{address}")
         # Constant after construction.
         self.address = address
-        self._header = header
         self._table = table
         period_s = options().register_name_server_period_ms / 1000
         self._period_s = min(MAX_PERIOD_S, max(MIN_PERIOD_S, period_s))
@@ -139,6 +138,9 @@ class NameServerLink(ServiceThread):
         self._done = 0  # how many of them an attempt has covered
         self._whole = True
         self._pending: dict[str, TopicConfig] = {}
+        self._header = header
+        #: Headers with addresses that this broker no longer has, until they are unregistered.
+        self._former: list[dict[str, str]] = []
         self.registered = False
 
     # --- any thread
@@ -160,6 +162,13 @@ class NameServerLink(ServiceThread):
             ticket = self._asked
         self.wakeup()
         return ticket
+
+    def readdress(self, address: str) -> None:
+        """Register the broker at another "host:port" from now on, in place of the one before. Never blocks."""
+        with self._state:
+            self._former = [one for one in (*self._former, self._header) if one["brokerAddr"] != address]
+            self._header = self._header | {"brokerAddr": address}
+        self.ask(None)
 
     def settled(self, ticket: int, deadline: float) -> bool:
         """Wait until an attempt has covered the ticket, at most to `deadline` (monotonic). True if it succeeded."""
@@ -236,8 +245,13 @@ class NameServerLink(ServiceThread):
     def _register_whole(self) -> None:
         self._told = None
         state = self._table.state()
+        former = self._former
         for version, body in self._table.whole():
             answer = self._register(version, body)
+        for header in former:  # after it: so clients find the broker all the time
+            self._good_bye(header)
+        with self._state:
+            self._former = [one for one in self._former if one not in former]
         if KNOWS_TABLES in answer.ext_fields:
             self._told = _Told(state, SameTable(version, len(body)))
         self._told_it()
@@ -291,15 +305,17 @@ class NameServerLink(ServiceThread):
         """Unregister, if this broker is registered by a connection that stands."""
         if not self._says_good_bye or not (self.registered and self._client.is_connected()):
             return
-        names = ("brokerName", "brokerAddr", "clusterName", "brokerId")
-        request = RemotingCommand(
-            RequestCode.UNREGISTER_BROKER, ext_fields={name: self._header[name] for name in names}
-        )
         try:
-            self._client.invoke_sync(request, UNREGISTER_TIMEOUT_MS)
+            self._good_bye(self._header)
             logger.info("registration: unregistered namesrv=%s", self.address)
         except RemotingError as error:
             logger.warning("registration: could not unregister namesrv=%s: %s", self.address, error)
+
+    def _good_bye(self, header: dict[str, str]) -> None:
+        """Unregister the broker as it was registered with a header."""
+        names = ("brokerName", "brokerAddr", "clusterName", "brokerId")
+        request = RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields={name: header[name] for name in names})
+        self._client.invoke_sync(request, UNREGISTER_TIMEOUT_MS)
 
 
 class Registration:
@@ -354,6 +370,12 @@ class Registration:
         """Register changed topics at that name server by a call. Before `start`."""
         if namesrv in self._links:
             self._links[namesrv].direct = direct
+
+    def readdress(self, address: str) -> None:
+        """Have name servers tell another "host:port" of this broker from now on. Any thread, never blocks."""
+        self.address = address
+        for link in self._links.values():
+            link.readdress(address)
 
     def start(self) -> None:
         """Start registering; returns at once."""

@@ -120,11 +120,13 @@ REFUSED = (
 )
 
 
-def refuse_changes(dispatcher: Dispatcher, where: Callable[[], str]) -> None:
-    """Replace the handlers of these requests by refusals. where: returns a text that says what to do instead.
+def refuse_changes(dispatcher: Dispatcher, where: Callable[[], str], follows: Callable[[], bool]) -> None:
+    """Replace the handlers of these requests by refusals. where: returns a text that says what to do instead. follows:
+    returns True if deletions are taken over from another broker.
 
     Deleting a topic is answered 0, and nothing is done: `mqadmin deleteTopic` sends 215 to every broker of a cluster,
-    slaves too, and stops at the first that refuses. A deletion at the master is taken over here a moment later.
+    slaves too, and stops at the first that refuses. A deletion at the master is taken over here a moment later. While a
+    set has no leader, nobody deletes it: then it is refused.
     """
 
     def remark() -> str:
@@ -134,6 +136,8 @@ def refuse_changes(dispatcher: Dispatcher, where: Callable[[], str]) -> None:
         raise RefusedRequest(ResponseCode.NO_PERMISSION, remark())
 
     def leave(request: RemotingCommand, conn: Connection) -> RemotingCommand:
+        if not follows():
+            refuse(request, conn)
         return RemotingCommand.response(ResponseCode.SUCCESS, remark())
 
     for code in REFUSED:

@@ -13,7 +13,7 @@ import operator
 import threading
 import time
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from ..service_thread import ServiceThread
@@ -297,6 +297,15 @@ class Sampler(ServiceThread):
         if not steps or seconds <= 0:
             return None
         return 0.0 if moves is None else moves.moved(self.count, steps) / seconds
+
+    def rates(self, group: str, topics: Iterable[str], span: tuple[int, float]) -> tuple[float, float]:
+        """Return (messages that came to the topics, messages that the group committed) a second; 0 before there are two
+        samples."""
+        came = went = 0.0
+        for topic in topics:
+            came += self.rate(self.topics.get(topic), span) or 0.0
+            went += self.rate(self.pairs.get((topic, group)), span) or 0.0
+        return came, went
 
     def total_rate(self, name: str, samples: int = RATE_SAMPLES) -> float | None:
         """Return the same for one of the broker's totals."""

@@ -50,6 +50,8 @@ class SchemaCopy:
         self._path = path
         self._disk = disk
         self._known = _NONE
+        # False at first: a former master has a file of its own, which this master may not have.
+        self._is_compared = False
 
     def take(self, ask: Callable[[RemotingCommand], RemotingCommand]) -> bool:
         """Save the master's file here if it is another one; return True if it was. An Apache broker has none.
@@ -76,10 +78,10 @@ class SchemaCopy:
                 break
             if not answer.body or size > _MOST:
                 raise ValueError("the schemas of topics are cut off, or too long")
-        if told == self._known:
+        if told == self._known and self._is_compared:
             return False
         changed = self._save(None if told == _NONE else bytes(pieces))
-        self._known = told
+        self._known, self._is_compared = told, True
         return changed
 
     def _save(self, data: bytes | None) -> bool:

@@ -40,7 +40,7 @@ from .schema_copies import FILE as SCHEMAS_FILE
 from .schema_copies import SchemaCopy
 from .tables import Tables
 from .timers.apache_files import checkpoint_path, copied_checkpoint, done_of_fields
-from .topic_places import END, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
+from .topic_places import END, LEAVING, MOST_TOPICS, SETTLED, decode_ends, decode_places, differences, not_deleted
 
 if TYPE_CHECKING:
     from ..store.retention.purged_queues import Places
@@ -233,12 +233,18 @@ class SlaveSync(ServiceThread):
     def _take_topics(self, address: str) -> None:
         """Copy the topics; from a RocketBox master also their deletions, which go first: no table contains them."""
         code, store = RequestCode.ROCKETBOX_TOPIC_PLACES, self._store
-        known = {"seen": str(self._seen), "purged": str(self._purged)}
+        needs = store.cleaner.leaders_needs
+        known = {"seen": str(self._seen), "purged": str(self._purged), LEAVING: str(needs.wanted)}
         answer = self._invoke(address, RemotingCommand(code, ext_fields=known))
         if answer.code != ResponseCode.SUCCESS:  # an Apache broker
+            needs.told(None)
             self._take_table(self._topics, loads(self._ask(address, RequestCode.GET_ALL_TOPIC_CONFIG)))
             return
         told = decode_places(bytes(answer.body))
+        # Copies of the messages that waited there have to be here first.
+        needed = needs.told(told.free, told.end)
+        if needed is not None and self._comes_to(needed, lambda: store.log.durable):
+            needs.reached()
         deleted = store.files.deleted_topics
         first = self._seen < 0
         below, ends = deleted.load_all() if first or told.deletions else ({}, {})
@@ -268,6 +274,8 @@ class SlaveSync(ServiceThread):
             self._to_begin.clear()
         has_purged = self._take_purged(told.purged)
         self._take_users(address)
+        if told.with_groups:
+            self.take_counted(address, told.changes)
         has_settled = self._take_settled(address)
         if self.not_deleted:
             return  # this broker shows less than the master until the queues are there again
@@ -351,6 +359,9 @@ class SlaveSync(ServiceThread):
     def _take_table(self, table: ConfigTable, document: Any) -> None:
         if table.take_copy(document):
             logger.info("replication: %s taken over from the master", table.table)
+
+    def take_counted(self, address: str, changes: int) -> None:
+        """Called with the number of the master's changes, some of which may be of groups and offsets."""
 
     def on_taken(self, changes: int) -> None:
         """Called when this many changes of topics by administrators are here."""

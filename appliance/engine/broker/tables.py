@@ -29,7 +29,7 @@ class Tables:
         except OSError as error:
             raise StartError(f"{path} cannot be opened: {error.strerror}.") from None
         # A message in a topic that was made for it is acknowledged only when the topic's entry is durable, too.
-        store.sync_first(self.journal.sync_written)
+        store.sync_first(self.journal.sync_written, lambda: self.journal.owes_a_sync)
         try:
             self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, clock, disk)
             self.groups = SubscriptionGroupManager(

@@ -1,8 +1,10 @@
 """The request of one RocketBox broker to another for what its log does not show: its topics, those deleted, where
 queues go on, and which delayed messages were handled before they were due.
 
-    request   fields `seen`: of the last answer, -1 at first; `purged`: of the last answer that had it, -1 at first
-    answer    {"changes": 7, "seen": 8403, "begin": the log's, "deleted": {"T": [below, {"0": [10, 12345]}]},
+    request   fields `seen`: of the last answer, -1 at first; `purged`: of the last answer that had it, -1 at first;
+              `leaving`: where log files are to be deleted up to, 0 for none
+    answer    {"changes": 7, "counted": ["groups"], "seen": 8403, "begin": the log's,
+               "deleted": {"T": [below, {"0": [10, 12345]}]}, "free": 12345, "end": the log's,
                "purged": [a number, {"T": {"0": 12345}}], "topics": as 21}
 
     request   a body ["T", ...]
@@ -14,19 +16,20 @@ queues go on, and which delayed messages were handled before they were due.
 
     request   field `schemas`, answered as `schema_copies.py` says
 
-changes: number of changes by administrators that the answer contains. seen: number of notes of deletions that it
-contains, counted from a random one at each start: who asks what was there before does not step over notes of this one.
-deleted: as `store/retention/deleted_topics.py`
-has it, all notes at first, then the new ones. purged: all notes of `store/retention/purged_queues.py`, where these
-differ from those that are known. ends: behind the last message of each queue, which lies before `end` in
-the log, as do the copies of what was handled early. Apache's brokers answer 3.
+changes: number of changes by administrators that the answer contains. counted: "groups" if these include changes of
+groups and moves of their offsets, which the tables of 201 and 43 contain from then on. seen: number of notes of
+deletions that it contains, counted from a random one at each start: who asks what was there before does not step over
+notes of this one. deleted: as `store/retention/deleted_topics.py` has it, all notes at first, then the new ones. free,
+end: as `store/retention/leaders_needs.py` has them. purged: all notes of `store/retention/purged_queues.py`, where
+these differ from those that are known. ends: behind the last message of each queue, which lies before `end` in the log,
+as do the copies of what was handled early. Apache's brokers answer 3.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import RefusedRequest
@@ -46,6 +49,8 @@ if TYPE_CHECKING:
 POOL = "pull-cold"
 #: A field of request and answer: `content:place`, see `SettledDelays.added_since`; and one of the answer.
 SETTLED, END = "settled", "end"
+#: A field of a request: physical offset up to which log files are to be deleted there.
+LEAVING = "leaving"
 #: Topics in one request for the ends of queues.
 MOST_TOPICS = 1000
 #: Bytes of a name and the JSON around it, at most.
@@ -53,8 +58,9 @@ _NAME_BYTES = 1024
 
 
 class TopicPlaces(NamedTuple):
-    """An answer to `seen`. topics: the document of 21. purged: a number and the notes; None if they are known, or the
-    broker is of an older version."""
+    """An answer to `seen`. topics: the document of 21. with_groups: False in an older version, whose changes are not
+    those of groups. purged: a number and the notes; None if they are known, or the broker is of an older version. free:
+    before it nothing waits; None in an older version. end: of the log."""
 
     changes: int
     seen: int
@@ -62,6 +68,9 @@ class TopicPlaces(NamedTuple):
     deletions: tuple[Deletion, ...]
     topics: Any
     purged: tuple[int, Places] | None = None
+    free: int | None = None
+    end: int = 0
+    with_groups: bool = False
 
 
 class TopicPlacesProcessor:
@@ -117,10 +126,8 @@ class TopicPlacesProcessor:
 
     def _places(self, request: RemotingCommand) -> bytes:
         deleted, log = self._store.files.deleted_topics, self._store.log
-        try:
-            known = int((request.ext_fields or {}).get("seen", "-1")) - self._first
-        except ValueError:
-            known = -1
+        fields = request.ext_fields or {}
+        known = _number_in(fields, "seen", -1) - self._first
         changes = self._changes()  # first: what is read below contains at least these
         seen = len(deleted.changed)
         names = set(deleted.changed[known:seen]) if 0 <= known <= seen else None
@@ -131,10 +138,13 @@ class TopicPlacesProcessor:
         names = below.keys() | ends.keys() if names is None else names
         said = {name: [below.get(name, 0), ends.get(name, {})] for name in sorted(names)}
         head: dict[str, Any] = {"changes": changes, "seen": self._first + seen, "begin": log.min_offset}
-        head["deleted"] = said
+        head["deleted"], head["counted"] = said, ["groups"]
+        if LEAVING in fields:
+            head["free"] = self._store.cleaner.free_for(_number_in(fields, LEAVING, 0))
+            head["end"] = log.written  # last: the copies of what waited before `free` lie before it
         files = self._store.files
         purged = files.purged_queues.state if files.has_purged() else (0, {})
-        if (request.ext_fields or {}).get("purged", str(purged[0])) != str(purged[0]):
+        if fields.get("purged", str(purged[0])) != str(purged[0]):
             head["purged"] = purged
         return json.dumps(head).encode()[:-1] + b',"topics":' + self._topics() + b"}"
 
@@ -147,6 +157,11 @@ class TopicPlacesProcessor:
         }
         end = self._store.log.written  # last: the queues' messages lie before it, so a log that reaches it has them
         return json.dumps({"end": end, "ends": ends}).encode()
+
+
+def _number_in(fields: Mapping[str, str], name: str, without: int) -> int:
+    text = fields.get(name, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 19 else without
 
 
 def _names_in(body: bytes) -> Any:
@@ -175,7 +190,9 @@ def decode_places(body: bytes) -> TopicPlaces:
         number, places = found["purged"]
         purged = int(number), read_places(places)
     changes, seen, begin = int(found["changes"]), int(found["seen"]), int(found["begin"])
-    return TopicPlaces(changes, seen, begin, deletions, found["topics"], purged)
+    free = int(found["free"]) if "free" in found else None
+    end, with_groups = int(found.get("end", 0)), "groups" in found.get("counted", ())
+    return TopicPlaces(changes, seen, begin, deletions, found["topics"], purged, free, end, with_groups)
 
 
 def decode_ends(body: bytes) -> tuple[int, dict[str, dict[int, int]]]:

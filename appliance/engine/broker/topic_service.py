@@ -47,6 +47,9 @@ class QueueStore(Protocol):
     def delete_topic(self, topic: str) -> None:
         """Remove a topic's queues. Raises OSError if not all of them are gone."""
 
+    def has_queues(self, topic: str) -> bool:
+        """True if there are queues of a topic, which may be in no table."""
+
 
 #: Time that a change waits for the members of a set that are in sync; tools wait for 5 s.
 MEMBERS_S = 4.0
@@ -127,11 +130,14 @@ class TopicService:
         be created again in between. Refuses with 29 a bad name, with 1 if not everything of it is gone.
         """
         self.check_name(topic)
-        names = [topic]
+        names = []
         for group in self._offsets.groups_of(topic):
             for pop in (f"{group}_{topic}", f"{group}+{topic}"):
-                if self._topics.get(RETRY_PREFIX + pop) is not None and not self.is_group(pop):
-                    names.append(RETRY_PREFIX + pop)
+                name = RETRY_PREFIX + pop
+                # It may have left the table in a deletion that failed or was interrupted before its queues went.
+                if (self._topics.get(name) is not None or self._store.has_queues(name)) and not self.is_group(pop):
+                    names.append(name)
+        names.append(topic)  # the last: if one is refused, the next try finds the others by its offsets
         for name in names:
             with self._topics.deleting(name) as ticket:
                 self._topics.wait_durable(ticket)
@@ -155,12 +161,16 @@ class TopicService:
             self._clock.sleep(_LOOK_S)
 
     def _forget(self, topic: str) -> None:
+        """Remove what is kept of a topic, as much of it as can be: its messages must not come into the next one only
+        because its offsets cannot be saved. Refuses with 1 if something is left."""
         self._offsets.remove_topic(topic)
-        try:
-            self._offsets.persist()
-            self.forget_more(topic)
-            self._store.delete_topic(topic)
-        except OSError as error:
+        failure: OSError | None = None
+        for act in (lambda: self._store.delete_topic(topic), self._offsets.persist, lambda: self.forget_more(topic)):
+            try:
+                act()
+            except OSError as error:
+                failure = failure or error
+        if failure is not None:
             raise RefusedRequest(
-                ResponseCode.SYSTEM_ERROR, f"the topic is gone, not everything of it: {error}; try again"
-            ) from None
+                ResponseCode.SYSTEM_ERROR, f"topic[{topic}] is gone, not everything of it: {failure}; try again"
+            )

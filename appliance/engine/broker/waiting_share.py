@@ -2,16 +2,19 @@
 
 Messages with a time of their own, those at delay levels, retries among them, and open half messages stay in the log
 until their time has come: no full disk deletes them. Any client may send such messages for three days ahead. So their
-bytes are measured after each round of the cleaner. If they exceed MOST_SHARE of what the log can have, sends of such
-messages are refused with 14, while all others go on. The marks of recalls (370), which wait as long as the messages
-that they are for, have a larger share, and retries, which are not a client's choice, the largest.
+bytes are measured after each round of the cleaner, and sooner if the log has grown by half of what is left. If they
+exceed MOST_SHARE of what the log can have, sends of such messages are refused with 14, while all others go on. The
+marks of recalls (370), which wait as long as the messages that they are for, have a larger share, and retries, which
+are not a client's choice, the largest.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable
 
+from ..clock import SYSTEM, Clock
 from ..disk import DiskUsage
 from ..errors import QueueBroken
 from ..protocol.names import HALF_TOPIC
@@ -28,6 +31,8 @@ MOST_SHARE, MOST_SHARE_OF_RECALLS, MOST_SHARE_OF_RETRIES = 1 / 3, 5 / 12, 1 / 2
 #: Entries read at a time, and in one look: if there are more, the measure lags behind for some looks.
 _AT_ONCE, _MOST_ENTRIES = 4096, 1 << 20
 _DESCRIPTORS = 4
+#: Shortest time between two looks that are asked for, in seconds.
+ASK_S = 0.2
 
 
 class _Window:
@@ -41,7 +46,8 @@ class _Window:
 
 
 class WaitingShare:
-    """Owned by the cleaner's thread; its public attributes are read by any thread."""
+    """Owned by the cleaner's thread; its public attributes are read by any thread. The `refusal_...` are for
+    remoting-io."""
 
     def __init__(
         self,
@@ -50,16 +56,20 @@ class WaitingShare:
         levels: Callable[[], list[int]],
         delivered_to: Callable[[int], int],
         open_halves: Callable[[], tuple[int | None, int]],
+        ask: Callable[[], None] = lambda: None,
+        clock: Clock = SYSTEM,
     ) -> None:
         """timer_bytes: returns the bytes of messages and marks that wait for a time of their own. delivered_to: returns
         the queue offset of a level's first message that waits. open_halves: returns (queue offset of the oldest, their
-        number)."""
+        number). ask: has `look` called soon."""
         # Constant after construction.
         self._store = store
         self._timer_bytes = timer_bytes
         self._levels = levels
         self._delivered_to = delivered_to
         self._open_halves = open_halves
+        self._ask = ask
+        self._clock = clock
         self._files = store.queues.new_files(_DESCRIPTORS)
         # Owned by the thread.
         self._windows: dict[tuple[str, int], _Window] = {}
@@ -70,11 +80,42 @@ class WaitingShare:
         self.refusing: str | None = None
         self.refusing_recalls: str | None = None
         self.refusing_retries: str | None = None
+        #: The log's end when the last look began, and the bytes that sends, recalls and retries had left then.
+        self._looked_to = 0
+        self._left = (math.inf, math.inf, math.inf)
+        # Owned by remoting-io.
+        self._asked_at = -math.inf
+
+    def refusal_of_sends(self) -> str | None:
+        """Return why a message that is to wait is not taken; None if it is."""
+        return self.refusing or self._unmeasured(self._left[0])
+
+    def refusal_of_recalls(self) -> str | None:
+        """Return the same for a recall."""
+        return self.refusing_recalls or self._unmeasured(self._left[1])
+
+    def refusal_of_retries(self) -> str | None:
+        """Return the same for a retry."""
+        return self.refusing_retries or self._unmeasured(self._left[2])
+
+    def _unmeasured(self, left: float) -> str | None:
+        """Return a reason if all that was left may have been used since the last look. This requests a look."""
+        log = self._store.log
+        grown = log.written + log.staged - self._looked_to
+        if 2 * grown <= left:
+            return None
+        now = self._clock.monotonic()
+        if now - self._asked_at >= ASK_S:
+            self._asked_at = now
+            self._ask()
+        return None if grown <= left else "what waits may have more than its share of the disk, and is being measured"
 
     def look(self, usage: DiskUsage, refuse_share: float) -> None:
         """Measure, after a round of the cleaner. usage: of the log's disk. refuse_share: used share of the disk at
         which all sends are refused."""
         self._budget = _MOST_ENTRIES
+        log = self._store.log
+        begun_at = log.written
         found = self._timer_bytes()
         for level in self._levels():
             found += self._between(SCHEDULE_TOPIC, queue_of_level(level), self._delivered_to(level))[0]
@@ -83,12 +124,16 @@ class WaitingShare:
             held, entries = self._between(HALF_TOPIC, 0, lowest)
             found += held * min(count, entries) // max(1, entries)
         self.bytes = found
-        log = self._store.log
         kept_free = int(usage.total_bytes * max(0.0, 1 - refuse_share))
         room = log.written - log.min_offset + max(0, usage.free_bytes - kept_free)
         self.refusing = self._judge(room * MOST_SHARE, "sends", self.refusing)
         self.refusing_recalls = self._judge(room * MOST_SHARE_OF_RECALLS, "recalls", self.refusing_recalls)
         self.refusing_retries = self._judge(room * MOST_SHARE_OF_RETRIES, "retries", self.refusing_retries)
+        shares = (MOST_SHARE, MOST_SHARE_OF_RECALLS, MOST_SHARE_OF_RETRIES)
+        sends, recalls, retries = (room * share - found for share in shares)
+        # In this order: remoting-io may read them in between, and then asks for one more look.
+        self._left = (sends, recalls, retries)
+        self._looked_to = begun_at
 
     def _judge(self, most: float, whose: str, before: str | None) -> str | None:
         if self.bytes <= most:

@@ -13,6 +13,7 @@ import gc
 import logging
 import math
 import socket
+import threading
 from collections.abc import Callable, Mapping
 
 from ..broker.broker import Broker
@@ -258,8 +259,9 @@ class OwnBrokers:
             followed.taken = changes
             followed.log_kept()
 
-        topics = LeadersTopics(broker, address, self._loop, taken, self._not_deleted.update)
-        tables = LeadersTables(broker, address, self._loop, self._settings.synchronous, self._epoch_start)
+        copying = threading.Lock()
+        topics = LeadersTopics(broker, address, self._loop, copying, taken, self._not_deleted.update)
+        tables = LeadersTables(broker, address, self._loop, copying, self._settings.synchronous, self._epoch_start)
         followed.on_changes = lambda changes: topics.wakeup()
 
         # A member that has just come may soon be the leader: its tables are fetched at once.
@@ -271,6 +273,7 @@ class OwnBrokers:
         self._followed, self._topics, self._tables = followed, topics, tables
         # Stopping the broker stops these: a process that ends calls nothing else for them.
         broker.member_threads = (followed, topics, tables)
+        broker.has_leader = lambda: followed.agrees
         topics.start()
         followed.start()
         tables.start()
@@ -309,6 +312,7 @@ class OwnBrokers:
         if broker is not None and followed is not None:
             broker.store.on_kept = None
             broker.member_threads = ()
+            broker.has_leader = lambda: False
 
     def cut(self, point: int, leader: Leader, epoch: int) -> None:
         followed = self._followed

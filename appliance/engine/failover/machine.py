@@ -59,6 +59,9 @@ _READS = 3
 #: Longest time until a slow member is tried again; its last wait is remembered for the same time after it.
 _SLOW_WAIT_S = 600.0
 _POLL_S = 0.25
+#: A member of which nothing came for so long may follow another leader: it reports each second, and itself gives up a
+#: leader that is silent for this time.
+_GONE_S = 5.0
 
 _Turn = tuple[Memory, tuple[Act, ...]]
 
@@ -175,8 +178,10 @@ def _lost(m: Memory, reign: Reign, now: float, s: Sight, r: Rules) -> str:
         if s.wish is not None and s.wish.kind == "adopt":
             return "the operator adopts"
     if now > reign.sent_at + _OWN_SHARE * r.elect_after:
-        others = awaited_by(m, r.uuid)
-        if others and not (r.synchronous and others <= _live(s, now, r).keys()):
+        # A joiner is awaited as well, but may not be elected: while it comes and goes, this member leads alone.
+        others = awaited_by(m._replace(joining=frozenset()), r.uuid)
+        here = {report.uuid for report in s.members if now - report.heard_at <= max(_GONE_S, r.slave_silence)}
+        if others and not (r.synchronous and others <= _live(s, now, r).keys() & here):
             return "the leader store takes no writes, and others may be elected"
     return ""
 
@@ -340,7 +345,7 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
     frozen = _frozen(m, key, s, r)
     if frozen:
         if kind == "adopt" and s.cluster == m.cluster and not s.replaced:
-            return _campaign(m, now, s, r, key, 0.0, "adopted", forced=True)
+            return _campaign(_candidate(m, now, "adopted"), now, s, r, key, forced=True)
         m = m._replace(role="frozen", why=frozen, run_at=None)
         return m, (Answer(False, frozen),) if kind else ()
     state = key.state
@@ -350,7 +355,7 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
             if fuller and kind != "adopt":
                 why = f"{fuller} of the other members have a longer log: begin the set there, or adopt here"
                 return m._replace(role="frozen", why=why, run_at=None), (Answer(False, why),) if kind else ()
-            return _campaign(m, now, s, r, key, 0.0, "bootstrap", forced=bool(fuller))
+            return _campaign(_candidate(m, now, "bootstrap"), now, s, r, key, forced=bool(fuller))
         return m._replace(role="fenced", why="the set has no key: one member has to bootstrap it", run_at=None), ()
     if state.id and not s.set_id:
         return m, (Join(state.id),)
@@ -371,9 +376,10 @@ def _serve(m: Memory, now: float, s: Sight, r: Rules) -> _Turn:
     if kind == "force" and not vacant:
         return m, (Answer(False, "the set has a leader, or one may still be elected"),)
     if vacant and kind == "force":
-        return _campaign(m, now, s, r, key, 0.0, f"forced: {vacant.removeprefix('forced: ')}", forced=bool(unfit))
+        m = _candidate(m, now, f"forced: {vacant.removeprefix('forced: ')}")
+        return _campaign(m, now, s, r, key, forced=bool(unfit))
     if vacant and not unfit:
-        return _campaign(m, now, s, r, key, _delay(s, r, state), vacant)
+        return _campaign(_candidate(m, now + _delay(s, r, state), vacant), now, s, r, key)
     m = m._replace(run_at=None)
     if state.leader is None or state.leader.uuid == r.uuid:
         return m._replace(role="fenced", why=unfit or "nobody leads"), ()
@@ -491,13 +497,13 @@ def _delay(s: Sight, r: Rules, state: SetState) -> float:
     return _RANK_S * sum(1 for _ in ahead) + _RANDOM_S * s.random
 
 
-def _campaign(
-    m: Memory, now: float, s: Sight, r: Rules, key: Read, delay: float, why: str, forced: bool = False
-) -> _Turn:
+def _candidate(m: Memory, run_at: float, why: str) -> Memory:
+    """Return the memory of a candidate, whose turn comes at `run_at` if it was none before."""
+    return m._replace(role="candidate", why=why, run_at=run_at if m.run_at is None else m.run_at)
+
+
+def _campaign(m: Memory, now: float, s: Sight, r: Rules, key: Read, forced: bool = False) -> _Turn:
     """Wait for this candidate's turn, close the stream, and only then request the epoch."""
-    if m.run_at is None:
-        m = m._replace(run_at=now + delay)
-    m = m._replace(role="candidate", why=why)
     assert m.run_at is not None
     if now < m.run_at:
         return m, ()
@@ -510,7 +516,7 @@ def _campaign(
         known += [other.seen for other in s.others.values()]
         ends += [other.end for other in s.others.values()]
     epoch, lost = max(known) + 1, max(0, max(ends) - s.closed_at) if forced else -1
-    election = Election(epoch, r.uuid, s.closed_at, s.wall_ms, why, lost)
+    election = Election(epoch, r.uuid, s.closed_at, s.wall_ms, m.why, lost)
     after = SetState(
         set=r.set,
         epoch=epoch,

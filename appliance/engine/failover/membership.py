@@ -24,9 +24,8 @@ from .brokers import OwnBrokers
 from .decision import Rules, Wish
 from .member_files import MemberFiles, place_of
 from .service import FailoverService
-from .settings import access_of, member_settings, shared_settings, store_settings
+from .settings import member_settings, shared_settings, store_settings
 from .stores import open_store, tidy
-from .stores.access import Access
 from .truncation import StoreCut
 
 logger = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ class Membership:
     ) -> None:
         """Start the thread `failover`. address, ha_address: "host:port" as announced to others."""
         brokers = OwnBrokers(seat, ha_socket, self.files, self._cut, self.settings, lambda: self._options.config)
-        url, access = self._options.config.store.ha_store, self._access()
+        url, access = self._options.config.store.ha_store, self.store_settings.access
         service = FailoverService(
             lambda: open_store(url, access),
             self.store_settings.root,
@@ -98,9 +97,6 @@ class Membership:
         brokers.release_until = lambda: service.release_until
         self.brokers, self.service = brokers, service
         service.start()
-
-    def _access(self) -> Access:
-        return access_of(self._options.config, self.store_settings)
 
     def _rules(self) -> Rules:
         settings = self.settings

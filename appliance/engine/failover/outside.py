@@ -18,7 +18,7 @@ from ..store_tools.offline_store import OfflineStore
 from .leader_store import StoreUnavailable
 from .member_files import DIRECTORY, MARK, decode_epochs
 from .set_state import Announcement, EpochStart, SetState, decode_announcement, decode_state
-from .settings import access_of, store_settings
+from .settings import store_settings
 from .stores import open_store, shortage
 
 #: Time-out of a call here: a person waits longer than a beat may take.
@@ -50,7 +50,7 @@ class OwnLook(NamedTuple):
 def ask_store(config: EngineConfig) -> StoreLook:
     """Read the set's keys in the leader store. Raises StartError for settings that cannot work."""
     settings = store_settings(config)
-    store = open_store(config.store.ha_store, access_of(config, settings)._replace(timeout_s=ASK_S))
+    store = open_store(config.store.ha_store, settings.access._replace(timeout_s=ASK_S))
     try:
         value, _ = store.read(f"{settings.root}/state")
         found = store.list(f"{settings.root}/member/")

@@ -5,6 +5,7 @@ All seconds are CLOCK_BOOTTIME; all ends and points are physical offsets of the 
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple, Protocol
 
 from .set_state import EpochStart, Leader
@@ -54,7 +55,7 @@ class MemberReport(NamedTuple):
 
     durable, sent: offsets. moved_at: when durable last grew, or nothing was missing. connected_at: seconds. taken:
     number of changes of topics that it has taken over. took_s: seconds that its last acknowledgement took. late_s: for
-    how long its acknowledgements have been late.
+    how long its acknowledgements have been late. heard_at: when something came from it last.
     """
 
     uuid: str
@@ -66,6 +67,7 @@ class MemberReport(NamedTuple):
     taken: int = 0
     took_s: float = 0.0
     late_s: float = 0.0
+    heard_at: float = math.inf
 
 
 class StreamStatus(NamedTuple):

@@ -20,19 +20,11 @@ _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class StoreSettings(NamedTuple):
-    """Access to the leader store. kind: "etcd" or "zookeeper". compact: have etcd forget its history each hour."""
+    """Use of the leader store. root: prefix of all keys of this set: "/rocketbox/broker-a". compact: have etcd forget
+    its history each hour."""
 
-    kind: str
-    tls: bool
-    endpoints: tuple[str, ...]
-    #: Prefix of all keys of this set: "/rocketbox/broker-a".
     root: str
-    user: str
-    password: str
-    ca: str
-    certificate: str
-    key: str
-    timeout_s: float
+    access: Access
     compact: bool
 
 
@@ -54,34 +46,18 @@ class MemberSettings(NamedTuple):
 
 
 def store_settings(config: EngineConfig) -> StoreSettings:
-    """Return how this member reaches the leader store; reads the password's file. Raises StartError."""
+    """Return how this member uses the leader store; reads the password's file. Raises StartError."""
     store = config.store
-    address = parse_leader_store(store.ha_store)
-    assert address is not None
-    return StoreSettings(
-        *address,
-        f"{store.ha_store_prefix}/{config.ha_set}",
-        store.ha_store_user,
-        read_password(store),
-        store.ha_store_ca,
-        store.ha_store_certificate,
-        store.ha_store_key,
-        store.ha_store_timeout_ms / 1000,
-        store.ha_compact_store,
+    access = Access(
+        timeout_s=store.ha_store_timeout_ms / 1000,
+        user=store.ha_store_user,
+        password=read_password(store),
+        ca=store.ha_store_ca,
+        certificate=store.ha_store_certificate,
+        key=store.ha_store_key,
+        prefix=store.ha_store_prefix,
     )
-
-
-def access_of(config: EngineConfig, store: StoreSettings) -> Access:
-    """Return the same settings as the back ends of the leader store take them."""
-    return Access(
-        timeout_s=store.timeout_s,
-        user=store.user,
-        password=store.password,
-        ca=store.ca,
-        certificate=store.certificate,
-        key=store.key,
-        prefix=config.store.ha_store_prefix,
-    )
+    return StoreSettings(f"{store.ha_store_prefix}/{config.ha_set}", access, store.ha_compact_store)
 
 
 def member_settings(config: EngineConfig) -> MemberSettings:

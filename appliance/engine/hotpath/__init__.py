@@ -8,7 +8,7 @@ The compiled twin handles the usual cases, and leaves all others to the Python c
 
 - **State.** The hot fields of stage, queue, tick, store, loop, server, peer and tables are in base classes (`pure.py`,
   `states.pxi`), as plain C numbers in the compiled one. All parts inherit them from here.
-- **Reading.** `SocketReader` (`sockets.pxi`) receives, and `FrameRunner.walk` (`frames.pxi`) goes over the frames.
+- **Reading.** `read_socket` (`sockets.pxi`) receives, and `FrameRunner.walk` (`frames.pxi`) goes over the frames.
   `headers.pxi` parses a header of either encoding, strictly. `SendRuns` (`send.pxi`) puts sends and batches; `PullRuns`
   (`pull.pxi`) answers pulls that find messages, at once or when they are woken, and were admitted before by
   configurations that are still the same objects. **The walk stops at the first frame that is not usual**, with none of
@@ -16,9 +16,9 @@ The compiled twin handles the usual cases, and leaves all others to the Python c
   own, a full stage, a gate, a header that no client writes. After it the walk goes on.
 - **Publication.** One run leaves one entry in the tick: `Places`, the packed outcomes of its sends, which become
   answers when the tick is published, and refusals if it failed (D19).
-- **Without the GIL.** `flush_outboxes` sends for all peers of a tick; `index.pxi` finds keys and links entries;
-  `filter.pxi` reads the properties that an expression names; `replica.pxi` checks another broker's records and packs
-  their queue entries.
+- **Without the GIL.** `SyncRounds` waits for ticks and syncs the log (`sync.pxi`); `flush_outboxes` sends for all peers
+  of a tick; `index.pxi` finds keys and links entries; `filter.pxi` reads the properties that an expression names;
+  `replica.pxi` checks another broker's records, and this one's at a start, and packs their queue entries.
 
 `tests/hotpath` gives both twins the same conversations, recorded, made up and hostile; compares answers, log bytes and
 queue entries; and counts that the compiled one took them. `script/sanitized` runs that under ASan and UBSan.
@@ -82,22 +82,25 @@ PullRuns: Any = getattr(twin, "PullRuns", None)
 pick_entries: Any = getattr(twin, "pick_entries", None)
 #: Returns the values that an expression needs of the records of queue entries, read without the GIL.
 values_of: Any = getattr(twin, "values_of", None)
-#: Scans the records of another broker's log.
+#: Checks the records of another broker's log, and of this one's at a start.
 RecordWalk: Any = getattr(twin, "RecordWalk", None)
 #: Counts the pages of a file in the page cache.
 cached_pages: Any = getattr(twin, "cached_pages", None)
 #: `IndexFile.chain_now`.
 chain_cached: Any = getattr(twin, "chain_cached", None)
+#: `RecordReader.of_key_now`.
+keyed_record: Any = getattr(twin, "keyed_record", None)
 #: Handles the usual frames of a read.
 FrameRunner: Any = getattr(twin, "FrameRunner", None)
-#: Reads a socket, with what all sockets of a port share.
+#: What all sockets of a port share, for connections that read by themselves.
 Reading: Any = getattr(twin, "Reading", None)
-SocketReader: Any = getattr(twin, "SocketReader", None)
 #: Checks usual requests while access control is on, and the secrets of a user for that.
 Guard: Any = getattr(twin, "Guard", None)
 Signer: Any = getattr(twin, "Signer", None)
 #: Sends the content of outboxes.
 flush_outboxes: Any = getattr(twin, "flush_outboxes", None)
+#: Waits for ticks and syncs the log.
+SyncRounds: Any = getattr(twin, "SyncRounds", None)
 
 __all__ = [
     "CHOICE",
@@ -119,13 +122,14 @@ __all__ = [
     "SendRuns",
     "ServerState",
     "Signer",
-    "SocketReader",
     "StageState",
+    "SyncRounds",
     "TableState",
     "TickState",
     "cached_pages",
     "chain_cached",
     "flush_outboxes",
+    "keyed_record",
     "link_entries",
     "pick_entries",
     "put_keys",

@@ -18,7 +18,7 @@ cdef extern from *:
     """
     const unsigned long ROCKETBOX_SOURCES
 
-INTERFACE = 6
+INTERFACE = 8
 #: The number that `building.mark_of_sources` returned for the sources of this build.
 SOURCES = ROCKETBOX_SOURCES
 
@@ -30,6 +30,7 @@ include "pull.pxi"
 include "guard.pxi"
 include "frames.pxi"
 include "sockets.pxi"
+include "sync.pxi"
 include "index.pxi"
 include "filter.pxi"
 include "replica.pxi"

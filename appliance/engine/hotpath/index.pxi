@@ -17,6 +17,10 @@ cdef enum:
     # Smaller amounts of work keep the GIL: releasing it and taking it back would cost more.
     _KEY_SCAN_GIL_BYTES = 32768
     _KEY_PUT_GIL = 256
+    # Longest record that `keyed_record` reads.
+    _KEY_READ_BYTES = 4096
+    # Words of KEYS in so many bytes are all indexed: twice `dispatch.FEW_WORDS`.
+    _KEY_FEW_WORDS_BYTES = 128
     # The table of slots is larger than the processor's caches, so slots are prefetched this many keys ahead.
     _KEY_AHEAD = 16
 
@@ -423,3 +427,84 @@ def chain_cached(
             found.append((_key_i64(entry + 4), begin_ms + (seconds * 1000 if number > _KEY_FIRST_ENTRY else 0)))
         number = previous if previous < number else 0
     return found
+
+
+cdef bint _key_is(
+    const unsigned char* at, const unsigned char* end, const unsigned char* key, Py_ssize_t size
+) noexcept nogil:
+    return end - at == size and memcmp(at, key, size) == 0
+
+
+cdef Py_ssize_t _keyed_size(
+    const unsigned char* record, Py_ssize_t got, long long physical, const unsigned char* topic, Py_ssize_t topic_size,
+    const unsigned char* key, Py_ssize_t key_size, long long begin_ms, long long end_ms,
+) noexcept nogil:
+    """Return the size of the record if it is a usual one that has this key; 0 if not, or if Python has to look."""
+    cdef const unsigned char* p
+    cdef const unsigned char* q
+    cdef const unsigned char* end
+    cdef const unsigned char* unique = NULL
+    cdef const unsigned char* unique_end = NULL
+    cdef const unsigned char* words = NULL
+    cdef const unsigned char* words_end = NULL
+    cdef Py_ssize_t size, body
+    cdef unsigned char seen = 0
+    if got < _KEY_RECORD_BYTES or key_size == 0:
+        return 0
+    size = _key_u32(record)
+    body = _key_u32(record + 84)
+    if (
+        size < _KEY_RECORD_BYTES or size > got or _key_u32(record + 4) != 0xDAA320A7u or _key_u32(record + 36) & 0x30
+        or _key_i64(record + 28) != physical or body > size - _KEY_RECORD_BYTES
+        or not begin_ms <= _key_i64(record + 56) <= end_ms
+    ):
+        return 0
+    p = record + 88 + body
+    end = record + size
+    q = p + 1 + p[0]
+    if q + 2 > end or end - q - 2 != ((<Py_ssize_t>q[0] << 8) | q[1]) or not _key_is(p + 1, q, topic, topic_size):
+        return 0
+    p = q + 2
+    q = p
+    while q < end:
+        seen |= q[0]
+        q += 1
+    if seen > 127:
+        return 0
+    while p < end:
+        q = <const unsigned char*>memchr(p, 2, end - p)
+        if q == NULL:
+            q = end
+        # A pair without a value does not count; of two pairs with one name the last.
+        if q - p > 9 and memcmp(p, b"UNIQ_KEY\x01", 9) == 0:
+            unique, unique_end = p + 9, q
+        elif q - p > 5 and memcmp(p, b"KEYS\x01", 5) == 0:
+            words, words_end = p + 5, q
+        p = q + 1
+    if unique != NULL and _key_is(unique, unique_end, key, key_size):
+        return size
+    if words == NULL or words_end - words >= _KEY_FEW_WORDS_BYTES:
+        return 0
+    while words < words_end:
+        q = <const unsigned char*>memchr(words, 32, words_end - words)
+        if q == NULL:
+            q = words_end
+        if _key_is(words, q, key, key_size):
+            return size
+        words = q + 1
+    return 0
+
+
+def keyed_record(
+    int fd, long long position, long long room, long long physical, bytes topic, bytes key, long long begin_ms,
+    long long end_ms,
+):
+    """Return the bytes of the record at a position in the file `fd` if it is cached, has at most `room` bytes, and is a
+    usual one of this topic and key, stored in [begin_ms, end_ms]. None: Python has to look. Keeps the GIL, as above."""
+    cdef unsigned char record[_KEY_READ_BYTES]
+    cdef ssize_t got = pread_cached(fd, record, room if room < _KEY_READ_BYTES else _KEY_READ_BYTES, position)
+    cdef Py_ssize_t size = _keyed_size(
+        record, got, physical, <const unsigned char*>PyBytes_AS_STRING(topic), PyBytes_GET_SIZE(topic),
+        <const unsigned char*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), begin_ms, end_ms,
+    )
+    return PyBytes_FromStringAndSize(<char*>record, size) if size else None

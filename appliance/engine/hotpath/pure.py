@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
 #: Both twins have this number; it changes whenever one of them changes its interface to the rest of the engine.
-INTERFACE = 6
+INTERFACE = 8
 
 
 class LoopState:
@@ -33,7 +33,8 @@ class StageState:
 
     stage: the buffer they are packed in; its first byte will lie at physical offset `stage_base`. staged: bytes in use.
     stage_room: limit on these. segment_end: physical offset at which the file being written ends. kept, kept_end: while
-    `staged` is 0, the stage still holds the records from `kept` to `kept_end`, physical offsets.
+    `staged` is 0, the stage still holds the records from `kept` to `kept_end`, physical offsets. durable: physical
+    offset below which the log is synced.
     """
 
     stage: bytearray
@@ -43,6 +44,7 @@ class StageState:
     segment_end: int
     kept: int
     kept_end: int
+    durable: int
 
 
 class QueueState:
@@ -102,43 +104,72 @@ class ServerState:
 
 class PeerState:
     """Fields of a connection: its outbox, and the state of reading from it. told: pull plan -> the number that stands
-    for it in delivery events. grants: what access control has admitted, in the compiled twin."""
+    for it in delivery events. grants, reading: what access control has admitted, and what the connections of its port
+    share, in the compiled twin. Some are here because a plain C number takes less memory than an object and its place.
+    """
 
     __slots__ = (
+        "_going_on",
+        "_held_back",
+        "_in_pool",
+        "_in_socket",
         "_mask",
         "_out",
         "_out_bytes",
         "_partial",
+        "_pool_waits",
         "_server",
         "_settled",
         "born_host",
         "closed",
         "closing",
+        "connected_at",
         "dirty",
         "fd",
         "full",
         "grants",
         "halted",
         "last_active",
+        "listening_since",
+        "parked_count",
+        "partial_magnitude",
+        "reading",
         "told",
     )
 
+    _going_on: bool
+    _held_back: bool
+    _in_pool: bool
+    _in_socket: int
     _mask: int
     _out: list[Any] | None
     _out_bytes: int
     _partial: bytearray | None
+    _pool_waits: int
     _server: Any
     _settled: bool
     born_host: bytes
     closed: bool
     closing: bool
+    connected_at: float
     dirty: bool
     fd: int
     full: bool
     grants: Any
     halted: bool
     last_active: float
+    listening_since: float
+    parked_count: int
+    partial_magnitude: int
+    reading: Any
     told: dict[Any, int]
+
+    def on_event(self, mask: int) -> None:
+        """Handle events of the socket; the compiled twin reads usual frames itself."""
+        self.handle_event(mask)
+
+    def handle_event(self, mask: int) -> None:
+        raise NotImplementedError
 
 
 class AnswersState:

@@ -1,6 +1,6 @@
-# Checks on the records of another broker's log, before they are appended. References: `decode_record` of
-# protocol/record.py, `check_place` of store/log/log_scan.py, `Dispatch` of store/dispatch.py. All but the CRCs are
-# checked without the GIL.
+# Checks on the records of a log: of another broker's before they are appended, of this broker's at a start. References:
+# `decode_record` of protocol/record.py, `check_place` of store/log/log_scan.py, `Dispatch` of store/dispatch.py. All but
+# the CRCs are checked without the GIL.
 
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t
 from libc.string cimport strlen
@@ -129,7 +129,8 @@ cdef int _copy_queue(
 
 
 cdef void _copy_walk(
-    CopiedPart* part, const byte* data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t most, int64_t base, int64_t file_bytes
+    CopiedPart* part, const byte* data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t most, int64_t base, int64_t file_bytes,
+    bint takes_zeros,
 ) noexcept nogil:
     """Collect the records from `data[at]` on, up to the first unusual one. Does not check the CRCs of bodies."""
     cdef CopiedRecord* found
@@ -172,6 +173,8 @@ cdef void _copy_walk(
             return
         if not _copy_is_topic(record + topic, topic_size) or not _copy_is_utf8(record + p, text_size):
             return
+        if not takes_zeros and memchr(record + p, 0, text_size) != NULL:
+            return
         queue = -1
         found = part.records + part.count
         found.store_ms = i64_at(record + (68 if flags & 0x10 else 56))
@@ -205,14 +208,18 @@ cdef class RecordWalk:
         self.crc32 = crc32
         self.window = _Window()
 
-    def walk(self, data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t most, int64_t base, int64_t file_bytes):
+    def walk(
+        self, data, Py_ssize_t at, Py_ssize_t end, Py_ssize_t most, int64_t base, int64_t file_bytes,
+        bint takes_zeros=True,
+    ):
         """Take the records from `data[at]` on that begin before `most`. None if there are none.
 
         Ends before the first record that is unusual, wrong, older than the one before it or not complete by `end`.
         Returns (the place of that record in `data`, physical offset of the last record taken, latest store time in ms,
         [(topic, queue id, first queue offset, number of entries, the entries)]); a queue's offsets are consecutive.
 
-        base: the physical offset of `data[0]`, which may lie in another file.
+        base: the physical offset of `data[0]`, which may lie in another file. takes_zeros: False if a record with zeros
+        in its properties is unusual.
         """
         cdef Py_buffer view
         cdef CopiedPart part
@@ -225,7 +232,7 @@ cdef class RecordWalk:
             end = min(end, view.len)
             with nogil:
                 memset(self.slots, 0, sizeof(self.slots))
-                _copy_walk(&part, <const byte*>view.buf, at, end, most, base, file_bytes)
+                _copy_walk(&part, <const byte*>view.buf, at, end, most, base, file_bytes, takes_zeros)
             self.check(&part, <const byte*>view.buf)
             return self.parts(&part, <const byte*>view.buf, base) if part.count else None
         finally:

@@ -743,7 +743,7 @@ cdef class SendRuns:
         Found* found,
     ) except -1:
         cdef StageState log = self.log
-        cdef Py_ssize_t born_size = PyBytes_GET_SIZE(peer.born_host), host_size = PyBytes_GET_SIZE(self.store_host)
+        cdef Py_ssize_t born_size = peer.born_bytes, host_size = PyBytes_GET_SIZE(self.store_host)
         cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(route.topic_field)
         cdef Py_ssize_t record = 72 + born_size + host_size + body_size + topic_size + 2 + raw_size
         cdef int64_t at = log.staged, physical = log.stage_base + at, crc, offset = queue.next_offset
@@ -789,11 +789,11 @@ cdef class SendRuns:
 
     cdef byte* put_shared(self, byte* p, PeerState peer, Send* send):
         """Write the fields that all records of a batch share: sys flag to prepared transaction offset."""
-        cdef Py_ssize_t born_size = PyBytes_GET_SIZE(peer.born_host), host_size = PyBytes_GET_SIZE(self.store_host)
+        cdef Py_ssize_t born_size = peer.born_bytes, host_size = PyBytes_GET_SIZE(self.store_host)
         cdef uint32_t hosts = (0x10 if born_size == 20 else 0) | (0x20 if host_size == 20 else 0)
         put_u32(p, (<uint32_t>send.sys_flag & ~<uint32_t>HOSTS_IPV6) | hosts)
         put_i64(p + 4, send.born_ms)
-        memcpy(p + 12, PyBytes_AS_STRING(peer.born_host), born_size)
+        memcpy(p + 12, peer.born, born_size)
         p += 12 + born_size
         put_i64(p, self.now())
         memcpy(p + 8, PyBytes_AS_STRING(self.store_host), host_size)
@@ -818,7 +818,7 @@ cdef class SendRuns:
         Found* found,
     ) except -1:
         cdef StageState log = self.log
-        cdef Py_ssize_t born_size = PyBytes_GET_SIZE(peer.born_host), host_size = PyBytes_GET_SIZE(self.store_host)
+        cdef Py_ssize_t born_size = peer.born_bytes, host_size = PyBytes_GET_SIZE(self.store_host)
         cdef Py_ssize_t topic_size = PyBytes_GET_SIZE(route.topic_field)
         cdef Py_ssize_t shared_size, added_size
         cdef Py_ssize_t overhead = 72 + born_size + host_size + topic_size + 2, total = 0

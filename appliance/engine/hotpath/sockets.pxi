@@ -1,6 +1,6 @@
 # Receiving from sockets and sending to them, without a Python object for each frame or answer.
 #
-# The reference: `Connection.on_event` and `_read`, `Outbox.flush`.
+# The reference: `Connection.handle_event` and `_read`, `Outbox.flush`.
 
 cdef enum:
     WATCH_READABLE = 1
@@ -13,7 +13,7 @@ cdef enum:
 
 
 cdef class Reading:
-    """Values that all readers of a port share. runner: its FrameRunner."""
+    """Values that all connections of a port share. runner: its FrameRunner."""
     cdef FrameRunner runner
     cdef LoopState loop
     cdef ServerState server
@@ -24,54 +24,45 @@ cdef class Reading:
         self.buffer = loop.receive_buffer
 
 
-@cython.no_gc
-cdef class SocketReader:
-    """Watches one connection: reads its usual frames, and calls the connection for everything else.
-
-    Owned by remoting-io. The garbage collector ignores it: `unwatch` ends its circle with the connection.
-    """
-    cdef PeerState peer
-    cdef Reading reading
-
-    def __init__(self, PeerState peer, Reading reading):
-        self.peer, self.reading = peer, reading
-
-    def on_event(self, int mask):
-        cdef PeerState peer = self.peer
-        cdef Reading reading = self.reading
-        cdef Py_ssize_t kept = 0, room = PyByteArray_GET_SIZE(reading.buffer), position
-        cdef ssize_t received
-        cdef byte* p = <byte*>PyByteArray_AS_STRING(reading.buffer)
-        cdef int fd = peer.fd
-        if (
-            mask != WATCH_READABLE
-            or not peer._mask & WATCH_READABLE
-            or peer.halted
-            or peer.closed
-            or reading.server.producers_held
-            or reading.server.read_bytes
-        ):
-            peer.on_event(mask)
-            return
-        if peer._partial is not None:
-            kept = PyByteArray_GET_SIZE(peer._partial)
-            if kept > OWN_BUFFER_BYTES:
-                peer.on_event(mask)
-                return
-            memcpy(p, PyByteArray_AS_STRING(peer._partial), kept)
-        with nogil:
-            received = recv_unbroken(fd, p + kept, room - kept, 0)
-        if received <= 0:
-            peer.on_event(mask)  # reads again, meets the same error or end, and handles it
-            return
-        peer.last_active = reading.loop.monotonic
-        try:
-            position = reading.runner.walk(peer, p, 0, kept + received)
-        except Exception:
-            peer.fail()
-            return
-        if position < kept + received or peer._partial is not None:
-            peer.received(position, kept + received)
+cdef int read_socket(PeerState peer, int mask) except -1:
+    """Read a peer's usual frames, and call the peer for everything else. On remoting-io."""
+    cdef Reading reading = peer.reading
+    cdef Py_ssize_t kept = 0, room, position
+    cdef ssize_t received
+    cdef byte* p
+    cdef int fd = peer.fd
+    if (
+        reading is None
+        or mask != WATCH_READABLE
+        or not peer._mask & WATCH_READABLE
+        or peer.halted
+        or peer.closed
+        or reading.server.producers_held
+        or reading.server.read_bytes
+    ):
+        peer.handle_event(mask)
+        return 0
+    room, p = PyByteArray_GET_SIZE(reading.buffer), <byte*>PyByteArray_AS_STRING(reading.buffer)
+    if peer._partial is not None:
+        kept = PyByteArray_GET_SIZE(peer._partial)
+        if kept > OWN_BUFFER_BYTES:
+            peer.handle_event(mask)
+            return 0
+        memcpy(p, PyByteArray_AS_STRING(peer._partial), kept)
+    with nogil:
+        received = recv_unbroken(fd, p + kept, room - kept, 0)
+    if received <= 0:
+        peer.handle_event(mask)  # reads again, meets the same error or end, and handles it
+        return 0
+    peer.last_active = reading.loop.monotonic
+    try:
+        position = reading.runner.walk(peer, p, 0, kept + received)
+    except Exception:
+        peer.fail()
+        return 0
+    if position < kept + received or peer._partial is not None:
+        peer.received(position, kept + received)
+    return 0
 
 
 def flush_outboxes(list batch, double monotonic):

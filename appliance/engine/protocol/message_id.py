@@ -56,20 +56,34 @@ def decode_offset_id(text: str) -> tuple[str, int, int]:
     return host, port, int.from_bytes(raw[-8:], "big")
 
 
+def key_prefix(address: bytes, pid: int, salt: int) -> str:
+    """Return the first 20 digits of the unique keys of a process. address: 4 bytes. salt: distinguishes processes with
+    one pid."""
+    assert len(address) == 4, "a unique key has room for 4 bytes of the address"
+    return (address + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)).hex().upper()
+
+
 class UniqueKeys:
     """Makes unique keys for messages whose producer sent none. Java producers send them, others may not.
 
-    Unique as long as one process makes fewer than 65,536 in a millisecond. Owned by one thread.
+    Their time never goes back, as it would with a clock that is set back, and goes on after 65,536 keys: so those of
+    49 days differ. Owned by one thread.
     """
 
-    def __init__(self, address: bytes, pid: int, salt: int, month_start_ms: int) -> None:
-        """address: 4 bytes. salt: distinguishes processes with one pid. month_start_ms: when the local month began."""
-        assert len(address) == 4, "a unique key has room for 4 bytes of the address"
-        self._prefix = (address + struct.pack(">HI", pid & 0xFFFF, salt & 0xFFFFFFFF)).hex().upper()
+    def __init__(self, prefix: str, month_start_ms: int) -> None:
+        """prefix: of `key_prefix`. month_start_ms: when the local month began."""
+        self._prefix = prefix
         self._month_start_ms = month_start_ms
-        self._counter = 0
+        #: The last key's ms since the month began and its counter, and the counter with which these ms began.
+        self._ms = -1
+        self._counter = self._first = 0
 
     def next(self, now_ms: int) -> str:
         """Return the next key, 32 hex digits."""
-        self._counter = self._counter + 1 & 0xFFFF
-        return f"{self._prefix}{max(0, now_ms - self._month_start_ms) & 0xFFFFFFFF:08X}{self._counter:04X}"
+        self._counter = counter = self._counter + 1 & 0xFFFF
+        ms = max(0, now_ms - self._month_start_ms)
+        if ms > self._ms:
+            self._ms, self._first = ms, counter
+        elif counter == self._first:
+            self._ms += 1
+        return f"{self._prefix}{self._ms & 0xFFFFFFFF:08X}{counter:04X}"

@@ -49,6 +49,9 @@ NO_SEND_TOPICS = frozenset(
     )
 )
 
+#: Messages of all topics wait in these, or end there.
+TOPICS_OF_ALL = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, "TRANS_CHECK_MAX_TIME_TOPIC"))
+
 #: RocketBox's limit; Apache takes any number. Each queue of a topic costs its consumers a poll.
 MAX_QUEUE_NUMS = 65_536
 

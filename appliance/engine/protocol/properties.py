@@ -48,7 +48,7 @@ TIMER_OUT_MS = "TIMER_OUT_MS"  # of a message that waits for its time: wall ms, 
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"  # of a message whose time came, or that was stored again: when its wait began
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"  # and when the broker stored it then: wall ms
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"  # how often it was stored again while it waited
-TIMER_FIRST = "ROCKETBOX_TIMER_FIRST"  # RocketBox's, of such records and the first: ROLL_TIMES:QUEUE_OFFSET:STORED_MS
+TIMER_FIRST = "ROCKETBOX_TIMER_FIRST"  # RocketBox's, of such records: the first one, see docs/formats/timers.md
 TIMER_WAS_OUT_MS = "ROCKETBOX_TIMER_OUT_MS"  # RocketBox's, of a message whose time came: its TIMER_OUT_MS before
 # RocketBox's, of a message that waits and was stored again after its topic had been deleted: a new topic of that name
 # must not get it.

@@ -21,6 +21,23 @@ CLIENT = "client"
 BROKER = "broker"
 READ = "read"
 
+#: Codes that name servers get from clients and tools that do not sign, among them Apache's brokers of 4.9.
+ROUTE_CODES = frozenset(
+    (
+        C.GET_ROUTEINFO_BY_TOPIC,
+        C.GET_KV_CONFIG,
+        C.GET_KVLIST_BY_NAMESPACE,
+        C.GET_BROKER_MEMBER_GROUP,
+        C.GET_BROKER_CLUSTER_INFO,
+        C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
+        C.GET_TOPICS_BY_CLUSTER,
+        C.GET_SYSTEM_TOPIC_LIST_FROM_NS,
+        C.GET_UNIT_TOPIC_LIST,
+        C.GET_HAS_UNIT_SUB_TOPIC_LIST,
+        C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+    )
+)
+
 _CODES: dict[str, tuple[int, ...]] = {
     ADMIN: (
         C.UPDATE_AND_CREATE_TOPIC,
@@ -113,17 +130,7 @@ _CODES: dict[str, tuple[int, ...]] = {
         C.QUERY_CONSUME_TIME_SPAN,
         C.QUERY_CONSUME_QUEUE,
         C.VIEW_BROKER_STATS_DATA,
-        C.GET_ROUTEINFO_BY_TOPIC,
-        C.GET_KV_CONFIG,
-        C.GET_KVLIST_BY_NAMESPACE,
-        C.GET_BROKER_MEMBER_GROUP,
-        C.GET_BROKER_CLUSTER_INFO,
-        C.GET_ALL_TOPIC_LIST_FROM_NAMESERVER,
-        C.GET_TOPICS_BY_CLUSTER,
-        C.GET_SYSTEM_TOPIC_LIST_FROM_NS,
-        C.GET_UNIT_TOPIC_LIST,
-        C.GET_HAS_UNIT_SUB_TOPIC_LIST,
-        C.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST,
+        *ROUTE_CODES,
         C.GET_NAMESRV_CONFIG,
         C.AUTH_GET_USER,
         C.AUTH_LIST_USER,

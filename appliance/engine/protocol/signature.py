@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 ACCESS_KEY = "AccessKey"
 SIGNATURE = "Signature"
@@ -57,9 +57,15 @@ class SigningKey:
 def signed_content(fields: Mapping[str, str], body: bytes, without: frozenset[str] = frozenset()) -> bytes:
     """Return the bytes that are signed of a request with these header fields. without: other names that are left
     out."""
-    names = sorted(fields) if all(map(str.isascii, fields)) else sorted(fields, key=_java_order)
-    text = "".join([fields[name] for name in names if name != SIGNATURE and name not in without])
+    text = "".join([fields[name] for name in signed_names(fields) if name not in without])
     return text.encode(errors="replace") + body
+
+
+def signed_names(names: Iterable[str]) -> list[str]:
+    """Return the names whose values are signed, in their order."""
+    found = [name for name in names if name != SIGNATURE]
+    found.sort(key=None if "".join(found).isascii() else _java_order)
+    return found
 
 
 def _java_order(name: str) -> bytes:

@@ -105,8 +105,6 @@ class Connection(Outbox):
         "dispatcher",
         "language",
         "parked",
-        "parked_count",
-        "partial_magnitude",
         "principals",
         "session_key",
         "version",
@@ -115,7 +113,9 @@ class Connection(Outbox):
     #: True if it comes through a balancer: then it never counts as this machine's.
     relayed = False
 
-    def __init__(self, server: ConnectionServer, sock: socket.socket, dispatcher: Dispatcher, born_host: bytes) -> None:
+    def __init__(
+        self, server: ConnectionServer, sock: socket.SocketType, dispatcher: Dispatcher, born_host: bytes
+    ) -> None:
         super().__init__(server, sock, born_host)
         self.dispatcher = dispatcher
         self.client_id: str | None = None
@@ -188,7 +188,7 @@ class Connection(Outbox):
 
     # --- the remoting-io thread
 
-    def on_event(self, mask: int) -> None:
+    def handle_event(self, mask: int) -> None:
         try:
             if mask & READABLE and self._mask & READABLE and not self.halted:
                 self._read()
@@ -415,7 +415,7 @@ class Connection(Outbox):
 
     def _refuse(self, error: FrameError) -> None:
         """Send the reason, then close, since bytes behind a bad frame cannot be read."""
-        logger.info("connection: refused from=%s: %s", self.remote_host, error)
+        self.dispatcher.tell("connection: refused from=%s: %s", self.remote_host, error)
         self._drop_partial()
         self.closing = self.halted = True
         self.send(encode_command(RemotingCommand.response(ResponseCode.SYSTEM_ERROR, f"bad frame: {error}")))

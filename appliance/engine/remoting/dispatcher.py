@@ -41,6 +41,7 @@ from ..shares import Shares, address_of
 from .peek import Peeked, peek
 
 if TYPE_CHECKING:
+    from ..few_lines import FewLines
     from .connection import Connection
 
 logger = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ _REQUEST_BYTES = 1024
 _FIELD_BYTES = 200
 
 #: The header's first bytes contain the code: `{"code":310,"ext...` - 12 bytes reach behind the comma of 3 digits.
-_HOT_PREFIX_BYTES = 12
+HOT_PREFIX_BYTES = 12
 #: Requests that carry messages.
 SEND_CODES = frozenset(
     (
@@ -96,12 +97,15 @@ _MANY_FIELDS_BYTES = 64 * 1024
 _MANY_FIELDS = 4096
 
 
-def _hot_prefix(code: int) -> bytes:
-    return (b'{"code":%d,"extFields' % code)[:_HOT_PREFIX_BYTES]
+def hot_prefix(code: int) -> bytes:
+    return (b'{"code":%d,"extFields' % code)[:HOT_PREFIX_BYTES]
 
 
-_STORING_PREFIXES = frozenset(_hot_prefix(code) for code in STORING_CODES)
+_STORING_PREFIXES = frozenset(hot_prefix(code) for code in STORING_CODES)
 
+
+#: Most lines of the log about frames that cannot be read, in this many seconds.
+_TOLD, _TELL_S = 20, 60.0
 
 #: Remark of SYSTEM_BUSY for a request that a pool has no room for; clients recognize it.
 OVERLOADED = "[OVERLOAD]system busy, start flow control for a while"
@@ -150,6 +154,8 @@ class WorkerPool(ServiceThread):
         self._held = 0
         self._shares = Shares(FEW_WAITING_BYTES)
         self._put_off = Shares(FEW_WAITING_BYTES)
+        #: True once a stop has waited long enough: no further request is handled.
+        self._lets_go = False
 
     def submit(
         self, job: Callable[[], None], size: int = 0, conn: Connection | None = None, answered: bool = True
@@ -227,7 +233,8 @@ class WorkerPool(ServiceThread):
                 else:
                     del self._since[job.number]
             try:
-                job.run()
+                if conn is None or not self._lets_go:
+                    job.run()
             except Exception:
                 logger.exception("pool: job failed name=%s", self.name)
                 if conn is not None and job.answered:
@@ -269,6 +276,13 @@ class WorkerPool(ServiceThread):
         super().request_stop()
         self._calls.put(None)
 
+    def stop(self, deadline: float = 5.0) -> bool:
+        """Also let go of the requests that still wait at the deadline: the parts that would handle them end next."""
+        if super().stop(deadline):
+            return True
+        self._lets_go = True
+        return False
+
 
 class Gate(Protocol):
     """Decides which requests a peer may make. guard: compiled code that lets pass what the gate would admit; None
@@ -309,6 +323,8 @@ class Dispatcher:
         self._pools = pools
         self._gates = gates
         self._clock = clock
+        # Owned by remoting-io.
+        self._lines: FewLines | None = None
         #: True while no peer of this port is read from. On remoting-io.
         self.paused = False
         #: Reason to refuse all jobs that still wait in a pool: the part that would handle them has ended. Set once.
@@ -336,10 +352,18 @@ class Dispatcher:
         """Give `handler` the requests whose JSON header begins with `code` and is a Frame[fields]; `add` the code, too,
         for all other forms.
 
-        Not used if a gate watches the code: a gate checks fields that `fields` leaves out.
+        Not used if a gate watches the code: a gate checks fields that `fields` leaves out. In the pure twin
+        `access/pure_guard.py` checks those, too.
         """
-        if not self._gates_before(code):
-            self._hot[_hot_prefix(code)] = (msgspec.json.Decoder(Frame[fields], strict=False).decode, handler)  # type: ignore[valid-type]
+        if self._is_hot(code):
+            self._hot[hot_prefix(code)] = (msgspec.json.Decoder(Frame[fields], strict=False).decode, handler)  # type: ignore[valid-type]
+
+    def _is_hot(self, code: int) -> bool:
+        return not self._gates_before(code)
+
+    def _empty(self) -> Dispatcher:
+        """Return one with the same gates and no codes."""
+        return Dispatcher(self._pools, self._gates, self._clock)
 
     def add_runs(self, code: int, runs: Any) -> None:
         """Have `runs` of the compiled twin handle the usual frames of `code` before any other way; None: not used.
@@ -361,7 +385,7 @@ class Dispatcher:
     def give(self, code: int, handler: Handler) -> None:
         """Have all requests of a code handled by `handler`, inline, in any form. Before it serves."""
         self.add(code, handler)
-        self._hot.pop(_hot_prefix(code), None)
+        self._hot.pop(hot_prefix(code), None)
         if self._runs.pop(code, None) is not None:
             self.runner = self._new_runner()
 
@@ -384,9 +408,9 @@ class Dispatcher:
 
     def without(self, *codes: int) -> Dispatcher:
         """Return a copy for a port that does not serve `codes` (pulls on the VIP port)."""
-        copy = Dispatcher(self._pools, self._gates, self._clock)
+        copy = self._empty()
         copy._handlers = {code: entry for code, entry in self._handlers.items() if code not in codes}
-        gone = {_hot_prefix(code) for code in codes}
+        gone = {hot_prefix(code) for code in codes}
         copy._hot = {prefix: handler for prefix, handler in self._hot.items() if prefix not in gone}
         copy._runs = {code: runs for code, runs in self._runs.items() if code not in codes}
         copy._guard = self._guard
@@ -400,7 +424,7 @@ class Dispatcher:
             self._refuse_header(conn, view, header, end, meta)
             return
         if meta < 0x1000000:
-            hot = self._hot.get(bytes(view[header : header + _HOT_PREFIX_BYTES]))
+            hot = self._hot.get(bytes(view[header : header + HOT_PREFIX_BYTES]))
             if hot is not None:
                 decode, handler = hot
                 try:
@@ -410,6 +434,11 @@ class Dispatcher:
                 else:
                     handler(conn, frame, view[body:end])
                     return
+        self._dispatch_cold(conn, view, header, end, meta)
+
+    def _dispatch_cold(self, conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:
+        """Handle a frame as a command. Its header is of a right size."""
+        body = header + (meta & 0xFFFFFF)
         size = body - header
         if size > _MANY_FIELDS_BYTES and bytes(view[header:body]).count(b'":') > _MANY_FIELDS:
             self._refuse_header(conn, view, header, end, meta)
@@ -424,9 +453,8 @@ class Dispatcher:
             return
         self.dispatch_request(conn, request, size)
 
-    @staticmethod
     def _refuse_header(
-        conn: Connection, view: memoryview, header: int, end: int, meta: int, why: str | None = None
+        self, conn: Connection, view: memoryview, header: int, end: int, meta: int, why: str | None = None
     ) -> None:
         """Refuse a header that is too long, or for the reason `why`: answer the request as far as the header shows it,
         else raise FrameError."""
@@ -434,7 +462,7 @@ class Dispatcher:
         found = peek(meta >> 24, view[header : header + size]) if header + size <= end else None
         if found is None:
             raise FrameError(why or f"header of {size} bytes in a frame of {end - header + 8}")
-        logger.info("dispatcher: header of %d bytes refused code=%d from=%s", size, found.code, conn.remote_host)
+        self.tell("dispatcher: header of %d bytes refused code=%d from=%s", size, found.code, conn.remote_host)
         limit = f"{MAX_HEADER_BYTES} bytes" if size > MAX_HEADER_BYTES else f"{_MANY_FIELDS} fields"
         text = why or f"the header is too long: it has {size} bytes, at most {limit} are taken"
         if found.flag & FLAG_RESPONSE:
@@ -446,11 +474,21 @@ class Dispatcher:
             code = ResponseCode.MESSAGE_ILLEGAL if found.code in SEND_CODES else ResponseCode.SYSTEM_ERROR
             conn.answer(found.opaque, RemotingCommand.response(code, text))
 
+    def tell(self, text: str, *arguments: object) -> None:
+        """Log that a peer has sent something that cannot be read, unless that was logged often in the last minute."""
+        if self._lines is None:
+            from ..few_lines import FewLines
+
+            self._lines = FewLines(_TOLD, _TELL_S, (self._clock or Clock()).monotonic)
+        left_out = self._lines.left_out()
+        if left_out is not None:
+            logger.info(text + " (%d more were not told of)", *arguments, left_out)
+
     def is_send(self, view: memoryview, header: int, end: int, meta: int, whole: bool) -> bool:
         """True if a frame stores messages, as far as `view[header:end]` shows; False for a bad frame."""
         codec = meta >> 24
         if codec == CODEC_JSON:
-            prefix = bytes(view[header : min(header + _HOT_PREFIX_BYTES, end)])
+            prefix = bytes(view[header : min(header + HOT_PREFIX_BYTES, end)])
             if prefix in _STORING_PREFIXES:
                 return True
             if prefix in self._hot:

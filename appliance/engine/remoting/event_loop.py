@@ -103,6 +103,10 @@ class EventLoop(ServiceThread, LoopState):
         except BlockingIOError:  # the count is full: the loop will wake
             pass
 
+    def new_wake_fd(self) -> int | None:
+        """Return a descriptor of the caller's own for `wake`: it outlives the loop. None if the loop has ended."""
+        return os.dup(self._wake_write_fd) if self._wake_write_fd >= 0 else None
+
     def on_loop_thread(self) -> bool:
         return threading.get_ident() == self._ident
 
@@ -142,11 +146,6 @@ class EventLoop(ServiceThread, LoopState):
         assert watchers[fd] is None, "a watcher is dropped before its descriptor is closed"
         watchers[fd] = watcher
         self._poller.register(fd, mask)
-
-    def watch_by(self, fd: int, watcher: Watcher) -> None:
-        """Replace the watcher of a descriptor that is watched."""
-        if self._is_watched(fd):
-            self._watchers[fd] = watcher
 
     def rewatch(self, fd: int, mask: int) -> None:
         self._poller.modify(fd, mask)

@@ -80,21 +80,14 @@ class Outbox(PeerState):
 
     __slots__ = (
         "_accounted",
-        "_going_on",
         "_held",
-        "_held_back",
-        "_in_pool",
         "_in_pools_bytes",
-        "_in_socket",
-        "_pool_waits",
         "_posted",
         "_sock",
         "_waiting",
-        "connected_at",
-        "listening_since",
     )
 
-    def __init__(self, server: OutboxServer, sock: socket.socket, born_host: bytes) -> None:
+    def __init__(self, server: OutboxServer, sock: socket.SocketType, born_host: bytes) -> None:
         self._server = server
         self._sock = sock
         self.fd = sock.fileno()
@@ -106,6 +99,7 @@ class Outbox(PeerState):
         self.halted = False
         self.dirty = False
         self.told = _NOTHING_TOLD
+        self.reading = None
         self.last_active = self.listening_since = self.connected_at = server.loop.monotonic
         self._held: memoryview | None = None  # frames that were received and must not be dispatched yet
         self._held_back = False  # nothing is dispatched or read until `let_go`: back-pressure, or a rest

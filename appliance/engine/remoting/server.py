@@ -13,20 +13,20 @@ import socket
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
 from ..errors import StartError
 from ..host_port import join_host_port
-from ..hotpath import Reading, ServerState, SocketReader, flush_outboxes
+from ..hotpath import Reading, ServerState, flush_outboxes
 from ..protocol.command import RemotingCommand
 from ..protocol.message_id import decode_host, encode_host
 from ..shares import address_of
 from .connection import Connection
 from .dispatcher import Dispatcher, Waiting
-from .event_loop import READABLE, EventLoop, Watcher
+from .event_loop import READABLE, EventLoop
 from .outbox import OUTBOX_HIGH_BYTES, Outbox
 
 logger = logging.getLogger(__name__)
@@ -188,6 +188,41 @@ def text_of(born_host: bytes) -> str:
     return join_host_port(*decode_host(born_host))
 
 
+class Connections:
+    """The connections of a server, each at the number of its descriptor: descriptors are small numbers, and a place
+    takes less than a key. Changed on remoting-io, read by any thread."""
+
+    def __init__(self) -> None:
+        self._places: list[Connection | None] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        return (fd for fd, conn in enumerate(list(self._places)) if conn is not None)
+
+    def get(self, fd: int) -> Connection | None:
+        places = self._places
+        return places[fd] if 0 <= fd < len(places) else None
+
+    def put(self, conn: Connection) -> None:
+        places, fd = self._places, conn.fd
+        places.extend([None] * (fd + 1 - len(places)))
+        if places[fd] is None:
+            self._count += 1
+        places[fd] = conn
+
+    def remove(self, conn: Connection) -> None:
+        """Remove a connection, if it is here."""
+        if self.get(conn.fd) is conn:
+            self._places[conn.fd] = None
+            self._count -= 1
+
+    def values(self) -> list[Connection]:
+        return [conn for conn in list(self._places) if conn is not None]
+
+
 class RemotingServer(ServerState):
     """Every connection of the process. Owned by the remoting-io thread once the loop runs."""
 
@@ -195,7 +230,7 @@ class RemotingServer(ServerState):
         # Constant after construction.
         self.loop = loop
         # Owned by the remoting-io thread.
-        self.connections: dict[int, Connection] = {}
+        self.connections = Connections()
         # Address -> its connections, the oldest first; and the address that had the most, as of when.
         self._of_addresses: dict[bytes, dict[Guest, None]] = {}
         self._crowd = b""
@@ -228,7 +263,7 @@ class RemotingServer(ServerState):
         # Connections that wait for a turn, in order.
         self._turns: deque[Outbox] = deque()
         self._turns_due = False
-        # Runner of a port -> what the readers of its sockets share.
+        # Runner of a port -> what its connections share.
         self._readings: dict[Any, Any] = {}
         # Connections with frames that were not dispatched, by the bit length of their number of bytes, so that one of
         # the largest is found without a look at all of them.
@@ -263,33 +298,31 @@ class RemotingServer(ServerState):
         self._readings.clear()
         for listener in self._listeners:
             listener.dispatcher = instead.get(listener.dispatcher, listener.dispatcher)
-        for conn in list(self.connections.values()):
+        for conn in self.connections.values():
             dispatcher = instead.get(conn.dispatcher)
             if dispatcher is None or conn.closed:
                 continue
             conn.dispatcher = dispatcher
             conn.told.clear()  # numbers of the other broker's events
-            self.loop.watch_by(conn.fd, self._watcher(conn))
+            self._read_by(conn)
             conn.update_reading()
 
     def update_reading(self) -> None:
         """Check again which peers may be read from."""
-        for conn in list(self.connections.values()):
+        for conn in self.connections.values():
             conn.update_reading()
 
     def connections_of(self, dispatchers: Container[Dispatcher]) -> list[Connection]:
         """Return the connections of some ports."""
         return [conn for conn in self.connections.values() if conn.dispatcher in dispatchers]
 
-    def _watcher(self, conn: Connection) -> Watcher:
+    def _read_by(self, conn: Connection) -> None:
+        """Have a connection's usual frames taken by its port's runner, if it has one."""
         runner = conn.dispatcher.runner
-        if runner is None:
-            return conn
         reading = self._readings.get(runner)
-        if reading is None:
+        if reading is None and runner is not None:
             reading = self._readings[runner] = Reading(runner, self, self.loop)
-        watcher: Watcher = SocketReader(conn, reading)
-        return watcher
+        conn.reading = reading
 
     def accepts(self, listener: _Listener) -> bool:
         """True until the listener is closed."""
@@ -302,12 +335,14 @@ class RemotingServer(ServerState):
         dispatcher: Dispatcher,
         kind: type[Connection] = Connection,
     ) -> None:
-        sock.setblocking(False)
+        # Python's own class of sockets takes twice the memory of the one below it.
+        plain = socket.SocketType(sock.family, sock.type, sock.proto, sock.detach())
+        plain.setblocking(False)
         host, port = address[0], address[1]
-        conn = kind(self, sock, dispatcher, encode_host(host, port))
-        fd = conn.fd  # one object for all tables
-        self.loop.watch(fd, READABLE, self._watcher(conn))
-        self.connections[fd] = conn
+        conn = kind(self, plain, dispatcher, encode_host(host, port))
+        self._read_by(conn)
+        self.loop.watch(conn.fd, READABLE, conn)
+        self.connections.put(conn)
         self.count(conn)
         if self.reading_paused or dispatcher.paused:
             conn.update_reading()
@@ -362,7 +397,7 @@ class RemotingServer(ServerState):
     def forget(self, conn: Connection) -> None:
         """Take a closing connection off the loop and call the listeners."""
         self.loop.unwatch(conn.fd)
-        self.connections.pop(conn.fd, None)
+        self.connections.remove(conn)
         self.uncount(conn)
         self.held_back.pop(conn, None)
         for listener in self._close_listeners:
@@ -489,13 +524,13 @@ class RemotingServer(ServerState):
             slowest.close()
 
     def _look_for_room(self) -> None:
-        for conn in list(self.connections.values()):
+        for conn in self.connections.values():
             if conn.full:
                 conn.update_reading()
 
     def _close_idle(self) -> None:
         now = self.loop.monotonic
-        for conn in list(self.connections.values()):
+        for conn in self.connections.values():
             if conn.full:
                 conn.look_at_progress()
             idle = now - conn.last_active
@@ -528,5 +563,5 @@ class RemotingServer(ServerState):
     def close_all(self) -> None:
         """Flush, then close every connection."""
         self.flush_dirty()
-        for conn in list(self.connections.values()):
+        for conn in self.connections.values():
             conn.close_after_flush()

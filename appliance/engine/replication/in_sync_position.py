@@ -18,7 +18,8 @@ from .ack_pace import AckPace
 class BoundStream(Protocol):
     """A member's connection. acknowledged: offset up to which it keeps the log, -1 before its first report. moved_at,
     connected_at: by the steady clock; moved_at: when `acknowledged` last grew, or nothing was missing. taken: number of
-    changes of topics that it has. pace: lateness of its acknowledgements, by that clock."""
+    changes of topics that it has. pace: lateness of its acknowledgements, by that clock. silent_s: seconds since
+    something came from it."""
 
     peer: str
     acknowledged: int
@@ -27,6 +28,9 @@ class BoundStream(Protocol):
     connected_at: float
     taken: int
     pace: AckPace
+
+    @property
+    def silent_s(self) -> float: ...
 
 
 class InSyncPosition:
@@ -149,6 +153,7 @@ class InSyncPosition:
                 one.taken,
                 one.pace.took_s(now),
                 one.pace.late_s(now),
+                now - one.silent_s,
             )
             for uuid, one in streams
         ]

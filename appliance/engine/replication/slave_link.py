@@ -159,8 +159,12 @@ class SlaveLink(ServiceThread):
     @property
     def status(self) -> LinkStatus:
         connected_s = self.clock.steady() - self.connected_at
-        heard_s = self.clock.monotonic() - self._heard_at
-        return LinkStatus(self.peer, self.acknowledged, self.sent, connected_s, self.member, heard_s)
+        return LinkStatus(self.peer, self.acknowledged, self.sent, connected_s, self.member, self.silent_s)
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since something came from it."""
+        return self.clock.monotonic() - self._heard_at
 
     # --- this thread
 
@@ -174,7 +178,7 @@ class SlaveLink(ServiceThread):
                 blocked = self._send_some()
                 self._sleep(blocked)
                 self._receive()
-                if self.clock.monotonic() - self._heard_at > self._settings.silence_s:
+                if self.silent_s > self._settings.silence_s:
                     raise _Ended(f"nothing was heard of it for {self._settings.silence_s:g} s")
         except (_Ended, FrameError) as error:
             reason = str(error)

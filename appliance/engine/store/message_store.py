@@ -87,6 +87,7 @@ class MessageStore(Appender):
         watermarks = {"written": lambda: log.written, "durable": lambda: log.durable}
         if not settings.synchronous:
             del watermarks["durable"]
+        log.writes_zeros = settings.synchronous
         #: Returns the offset up to which the log survives a crash of this process, or of the machine in sync flush. The
         #: log is sent to other brokers only up to there.
         self.kept = watermarks["durable" if settings.synchronous else "written"]
@@ -258,10 +259,11 @@ class MessageStore(Appender):
         self.index.close()
         self.files.close(clean=False)
 
-    def sync_first(self, before_sync: Callable[[], None]) -> None:
+    def sync_first(self, before_sync: Callable[[], None], is_due: Callable[[], bool]) -> None:
         """Call `before_sync` before each sync of the log, on the syncing thread, to make durable what acknowledgements
-        rely on besides the log. It may wait and must not raise. Before start()."""
-        self.log.before_sync = before_sync
+        rely on besides the log. It may wait and must not raise. is_due: false if it would do nothing; any thread.
+        Before start()."""
+        self.log.before_sync, self.log.owes_before_sync = before_sync, is_due
 
     @property
     def sync_times(self) -> tuple[int, float]:
@@ -276,6 +278,7 @@ class MessageStore(Appender):
 
     def start(self) -> None:
         """Start the flush threads and services. The event loop must already run."""
+        self._flush.wake_by(self.scheduler.new_wake_fd)
         self._flush.start()
         self._flush_queues.start()
         for service in self.services:
@@ -306,6 +309,7 @@ class MessageStore(Appender):
             clean = False  # it is still writing, so its files must stay open
         # Records that no replica confirmed have no entries in files: the next start makes them, as after a crash.
         clean = clean and self.log.broken is None and self.published == self.log.written
+        self._flush.close()
         self.log.close()
         self.queues.close()
         self.ledger.close()
@@ -327,6 +331,8 @@ class MessageStore(Appender):
 
     def end_tick(self) -> None:
         """Write the staged records; publish them, or have them synced first. Never raises."""
+        if self.pending and self.pending[0].end <= self.log.durable:  # flush-commitlog may wake the loop and no more
+            self._publish_durable()
         tick = self.tick
         if tick.last_offset < 0:
             return
@@ -339,11 +345,11 @@ class MessageStore(Appender):
             return
         log.after_write()
         tick.end = log.written
-        self.tick_gaps.ended(self.scheduler.wall_ms, tick.end)
         tick.written_at = self._monotonic()
+        self.tick_gaps.ended(self.scheduler.wall_ms, tick.end, tick.written_at)
         if tick.early:
             self.on_written(tick)
-        self._flush.tick_written()
+        self._flush.tick_written(self.on_kept is None)
         if self.on_kept is not None:
             self.on_kept()
         if log.written - log.durable > UNSYNCED_HIGH_BYTES:
@@ -354,6 +360,8 @@ class MessageStore(Appender):
         if self.pending:  # those that end before it may be published too, and go first
             self._publish_ready()
         self._publish(tick)
+        if self._pressure:  # nothing is left that the next wake-up would publish
+            self._look_at_pressure()
 
     def fail_tick(self, reason: str) -> None:
         """Fail all puts of the current tick, which cannot be written."""
@@ -455,6 +463,10 @@ class MessageStore(Appender):
         self.scheduler.call_soon(forget)
         self.wait_deleted(deletion)
 
+    def has_queues(self, topic: str) -> bool:
+        """True if there are queues of a topic, also of one that is in no table. Any thread."""
+        return bool(self.queues.of_topic(topic))
+
     def wait_deleted(self, deletion: TopicDeletion) -> None:
         """Wait until the files of a forgotten topic are gone; from any thread but remoting-io. Raises OSError."""
         self._flush_queues.wait_deleted(deletion)
@@ -531,6 +543,7 @@ class MessageStore(Appender):
 
     def _forget_queues(self, deletion: TopicDeletion) -> None:
         ticks = [*self.pending, self.tick]
+        self.files.deleted_topics.begin(deletion.topic, deletion.offset or deletion.late, self.log.min_offset)
         self.queues.take_begins({deletion.topic: deletion.ends})
         self.queues.remove_queues(deletion.topic, deletion.queues)
         for queue in deletion.queues:

@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 from ..errors import CorruptFile
+from ..hotpath import keyed_record
 from ..named_tuple import NamedTuple
 from ..protocol.record import (
     FIXED_BYTES,
@@ -75,6 +76,25 @@ class RecordReader:
         """Like `find`, without waiting for the disk. None if the record is not in the page cache, or is too long for
         this thread. On remoting-io."""
         return self._find(physical, None, self._read_now)
+
+    def of_key_now(self, physical: int, topic: bytes, key: bytes, begin_ms: int, end_ms: int) -> bytes | None:
+        """Return the bytes of the record at a physical offset if it can be seen at once that it has this topic and key,
+        and was stored in [begin_ms, end_ms]. None: `find_now` has to look. On remoting-io."""
+        log = self._log
+        room, segment = self._publication.published - physical, log.segment_at(physical)
+        if keyed_record is None or segment is None or room <= 0 or not log.on_real_disk:
+            return None
+        found: bytes | None = keyed_record(
+            segment.fd,
+            physical - segment.start,
+            min(room, segment.end - physical),
+            physical,
+            topic,
+            key,
+            begin_ms,
+            end_ms,
+        )
+        return found
 
     def _read_now(self, physical: int, size: int) -> bytes | None:
         segment = self._log.segment_at(physical)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import errno
 import logging
+from collections.abc import Iterable
 from functools import partial
 
 from ..clock import Clock
@@ -21,7 +22,7 @@ from .checkpoint import RecoveryPosition
 from .dispatch import Dispatch
 from .log.commit_log import CommitLog
 from .log.log_repair import LogRepair
-from .log.log_scan import LogScan
+from .log.log_scan import LogScan, UsualRecords
 from .log.raw_log import RawLog
 from .queues.consume_queue import ENTRY, ENTRY_BYTES, HOLE_SIZE, ConsumeQueue
 from .queues.consume_queue_table import ConsumeQueueTable
@@ -230,9 +231,21 @@ class _Recovery:
         self._scan.hints = sorted(self._inspector.hints)
         end = start
         count = 0
-        for offset, record in self._scan.records(start):
+        for offset, part in self._scan.parts(start):
             end = offset
-            if record is not None:
+            records: Iterable[Record] = ()
+            if not isinstance(part, UsualRecords):
+                records = () if part is None else (part,)
+            elif self._place_many(part):
+                first = next(part.records())
+                if first.store_time_ms < last_time:
+                    ascends_from = first.physical_offset
+                last_offset, last_time = part.last, part.store_ms
+                count += part.number
+                self._log_progress("read up to %d of %d", end, self._log.segments[-1].end)
+            else:
+                records = part.records()
+            for record in records:
                 if record.store_time_ms < last_time:
                     ascends_from = record.physical_offset
                 last_offset, last_time = record.physical_offset, record.store_time_ms
@@ -400,11 +413,34 @@ class _Recovery:
             self._order.decide(queue)
         self._append(queue, record)
 
+    def _place_many(self, part: UsualRecords) -> bool:
+        """Give records their entries as `_place` does, all or none; False if one of them needs more than the next entry
+        of its queue."""
+        queues, found = self._queues, []
+        for topic, queue_id, first, _, entries in part.runs:
+            queue = queues.find(topic, queue_id)
+            if (
+                queue is None
+                or queue.next_offset != first
+                or queue in self._order.undecided
+                or topic in self._deleted
+                or queue_id in queues.begins_of(topic)
+            ):
+                return False
+            found.append((queue, entries))
+        for queue, entries in found:
+            queue.append_entries(entries, len(entries) // ENTRY_BYTES)
+            self._appended(queue, len(entries))
+        return True
+
     def _append(self, queue: ConsumeQueue, record: Record) -> None:
         queue.append_entry(self._dispatch.entry(record))
+        self._appended(queue, ENTRY_BYTES)
+
+    def _appended(self, queue: ConsumeQueue, size: int) -> None:
         queue.max_offset = queue.next_offset
         self._dispatched[queue] = None
-        self._tail_bytes += ENTRY_BYTES
+        self._tail_bytes += size
         if self._tail_bytes >= _FLUSH_BYTES:
             self._write_tails()
 

@@ -30,7 +30,7 @@ from ..protocol.record import (
     decode_record,
 )
 from .dispatch import Dispatch
-from .log.log_scan import check_place
+from .log.log_scan import Run, check_place, checked_records
 from .message_store import MessageStore
 from .queues.consume_queue import HOLE_SIZE, ConsumeQueue
 from .retention.deleted_topics import Begin
@@ -44,9 +44,6 @@ PURE_PIECE_BYTES = 256 * 1024
 
 #: No queue gets this far; behind it, entries would lie where no file can be.
 MAX_QUEUE_OFFSET = 1 << 58
-
-#: (topic, queue id, first queue offset, number of records, their entries): consecutive records of one queue.
-Run = tuple[str, int, int, int, bytes]
 
 
 class Runs(NamedTuple):
@@ -80,12 +77,8 @@ class Piece(NamedTuple):
                 yield part
 
     def records_of(self, part: Runs) -> Iterator[Record]:
-        """Yield the records of some runs; their CRCs were checked before."""
-        at = part.begin
-        while at < part.end:
-            record = decode_record(self.data, at, check_crc=False)
-            yield record
-            at += record.size
+        """Yield the records of some runs."""
+        return checked_records(self.data, part.begin, part.end)
 
 
 class Incoming:

@@ -38,6 +38,11 @@ class Scheduler(Protocol):
 
     def call_soon(self, callback: Callable[[], None]) -> None: ...
 
+    def new_wake_fd(self) -> int | None:
+        """Return a descriptor that wakes the loop when 8 bytes are written to it, for the caller to close. None if
+        there is no such thing."""
+        ...
+
 
 class Service(Protocol):
     """A further thread of the store, such as the cleaner."""

@@ -22,12 +22,14 @@ MOST_GAPS = 64
 
 
 class TickGap(NamedTuple):
-    """Two neighbouring ticks that stored records: where their records begin, and the wall clock when they began."""
+    """Two neighbouring ticks that stored records: where their records begin, and the wall clock when they began.
+    written_s: monotonic seconds when the later one was written."""
 
     began: int
     begin: int
     before_ms: int
     after_ms: int
+    written_s: float
 
 
 class TickGaps:
@@ -41,16 +43,21 @@ class TickGaps:
         """Set where the log ends before the first tick."""
         self._began = self._end = end
 
-    def ended(self, wall_ms: int, end: int) -> None:
-        """Note a tick that stored records up to `end`. wall_ms: the clock when it began."""
+    def ended(self, wall_ms: int, end: int, written_s: float = math.inf) -> None:
+        """Note a tick that stored records up to `end`. wall_ms: the clock when it began. written_s: monotonic seconds,
+        later than that."""
         began, begin, before_ms = self._began, self._end, self._wall_ms
         self._began, self._end, self._wall_ms = begin, end, wall_ms
         if not 0 <= wall_ms - before_ms <= GAP_MS:
-            self.gaps = (*self.gaps[1 - MOST_GAPS :], TickGap(began, begin, before_ms, wall_ms))
+            self.gaps = (*self.gaps[1 - MOST_GAPS :], TickGap(began, begin, before_ms, wall_ms, written_s))
+
+    def between(self, looked: int, written: int) -> list[TickGap]:
+        """Return the gaps before records in [looked, written), in the log's order."""
+        return [gap for gap in self.gaps if looked <= gap.begin < written]
 
     def earliest_ms(self, looked: int, written: int) -> float:
         """Return the earliest reading of the clock that shows for records in [looked, written); inf if none does."""
-        return min((gap.after_ms for gap in self.gaps if looked <= gap.begin < written), default=math.inf)
+        return min((gap.after_ms for gap in self.between(looked, written)), default=math.inf)
 
     def narrowed(self, ms: int, looked: int, written: int, old_ms: float) -> tuple[int, int]:
         """Return a part of [looked, written), records that were stored while the clock was set by `ms`: those before it

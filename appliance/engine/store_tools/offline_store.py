@@ -6,9 +6,7 @@ consume queue files have one size. The lock is tested, never taken.
 
 from __future__ import annotations
 
-import fcntl
 import os
-import struct
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator
@@ -16,7 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from ..disk import Disk
+from ..disk import Disk, holder_of
 from ..errors import StartError
 from ..store.log.raw_log import RawLog
 from ..store.paths import StorePaths, queue_id_of, segment_offset
@@ -143,19 +141,7 @@ class OfflineStore:
 
     def lock_holder(self) -> int | None:
         """Return the id of the process that has the store open; None when none has."""
-        try:
-            fd = os.open(self.paths.lock, os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return None
-        try:
-            # struct flock of 64-bit Linux: type, whence, start, length, pid. Testing a lock needs no right to write.
-            asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-            kind, _, _, _, pid = struct.unpack("hhqqi4x", fcntl.fcntl(fd, fcntl.F_GETLK, asked))
-        except OSError:
-            return None
-        finally:
-            os.close(fd)
-        return None if kind == fcntl.F_UNLCK else pid
+        return holder_of(self.paths.lock)
 
     # --- queues
 

@@ -43,11 +43,12 @@ class Verified(NamedTuple):
 def verify(store: OfflineStore, problems: Problems, progress: Progress = lambda what, done, total: None) -> Verified:
     """Check the whole store; problems go to `problems`."""
     begin = time.monotonic()
-    unfinished = store.was_killed or store.lock_holder() is not None
+    is_open = store.lock_holder() is not None
+    unfinished = store.was_killed or is_open
     _check_names(store, problems)
     small = SmallFilesCheck(store, problems, unfinished)
     small.run()
-    if store.was_killed:
+    if store.was_killed and not is_open:
         problems.note("abort", "abort", -1, "the broker that had this store open did not stop cleanly")
     sealed = _check_blocks(store, problems, progress)
     total = store.log.end - store.log.min_offset

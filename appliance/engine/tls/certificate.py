@@ -8,6 +8,7 @@ import os
 import re
 import ssl
 import time
+from pathlib import Path
 
 from ..errors import StartError
 from ..named_tuple import NamedTuple
@@ -87,6 +88,8 @@ class Certificate:
         self._client_ca_file, self._client_crl_file = client_ca_file, client_crl_file
         # Owned by the thread that calls `look`; any thread may read the last two.
         self._loaded_at = 0.0
+        #: The content of the files of the pair in use, where lists of revoked certificates count; else empty.
+        self._contents: tuple[bytes, ...] = ()
         self._seen = self._stamps()
         #: The reason for which the files, as they are now, are not used; None if they are.
         self.failure: str | None = None
@@ -124,29 +127,55 @@ class Certificate:
         except ValueError as error:
             self.failure = str(error)
             logger.error("tls: the changed certificate is not used, the one before it stays: %s", error)
+            self._end_sessions()
             return False
         self.failure = None
         return True
 
     def _end_sessions(self) -> None:
         """Make the context again, now and then, where lists of revoked certificates count: TLS 1.2 resumes the sessions
-        of a context without a look at the list, which may have run out since they began."""
-        if not self._client_crl_file or self.failure is not None:
-            return
-        if time.monotonic() - self._loaded_at < _SESSIONS_S:
+        of a context without a look at the list, which may have run out since they began. It is made of what was loaded,
+        whatever the files are now."""
+        if not self._contents or time.monotonic() - self._loaded_at < _SESSIONS_S:
             return
         try:
-            self.pair = self._load()
-        except ValueError as error:  # a file is being replaced: the next look takes it
-            logger.debug("tls: the context stays: %s", error)
+            self.pair = self._of_contents(self._contents)
+        except (OSError, ValueError) as error:
+            logger.error("tls: sessions of TLS 1.2 are still resumed without a look at tlsClientCrlFile: %s", error)
 
     def _load(self) -> Pair:
         """Return the pair of files, with what is checked of clients. Raises ValueError."""
-        pair = read_pair(*self._files)
+        pair = self._read(*self._files, self._client_ca_file, self._client_crl_file)
+        if self._client_crl_file and self._clients != ssl.CERT_NONE:
+            try:
+                contents = tuple(
+                    Path(path).read_bytes() for path in (*self._files, self._client_ca_file, self._client_crl_file)
+                )
+                pair = self._of_contents(contents)
+            except (OSError, ValueError) as error:
+                raise ValueError(f"a file is changing just now ({error})") from None
+            self._contents = contents
+        return pair
+
+    def _of_contents(self, contents: tuple[bytes, ...]) -> Pair:
+        """Return the pair of what the files held. Raises ValueError, and OSError without memory for it."""
+        paths = []
+        try:
+            for content in contents:  # OpenSSL loads files only
+                paths.append(f"/proc/self/fd/{os.memfd_create('rocketbox-tls')}")
+                Path(paths[-1]).write_bytes(content)
+            return self._read(*paths)
+        finally:
+            for path in paths:
+                os.close(int(path.rpartition("/")[2]))
+
+    def _read(self, certificate_file: str, key_file: str, ca_file: str, crl_file: str) -> Pair:
+        """Raises ValueError."""
+        pair = read_pair(certificate_file, key_file)
         if self._clients != ssl.CERT_NONE:
-            _check_clients(pair, self._clients, self._client_ca_file)
-            if self._client_crl_file:
-                _check_revoked(pair.context, self._client_crl_file)
+            _check_clients(pair, self._clients, ca_file)
+            if crl_file:
+                _check_revoked(pair.context, crl_file)
         self._loaded_at = time.monotonic()
         return pair
 

@@ -15,8 +15,10 @@ from dataclasses import Field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..config import (
+    ENFORCE,
     MAX_MESSAGE_SIZE_LIMIT_BYTES,
     RECORD_OVERHEAD_BYTES,
+    REPORT,
     SECTIONS,
     EngineConfig,
     options_of,
@@ -65,6 +67,7 @@ HOT = frozenset(
         ("broker", "allowRecallWhenBrokerNotWriteable"),  # RecallPath
         ("broker", "traceOn"),  # SendProcessor.take_options
         # Access.take_options
+        ("broker", "accessControl"),  # only where "report" is configured, see ACCESS
         ("broker", "userSendBytesPerSecond"),
         ("broker", "userPullBytesPerSecond"),
         ("broker", "userRequestsPerSecond"),
@@ -98,6 +101,8 @@ HOT = frozenset(
         ("store", "maxDeliveryEventBytes"),  # DeliveryRecorder.on, DeliveryService.work
     )
 )
+#: Without access control no part would enforce it, and what is configured as enforced is not loosened while it runs.
+ACCESS = ("broker", "accessControl")
 #: Limits of changes while the broker runs, since anyone on the port may make them: narrower than those of the
 #: configuration. Option -> (smallest, largest).
 RUNNING_LIMITS: dict[tuple[str, str], tuple[int, int]] = {
@@ -129,7 +134,10 @@ class Options:
         # The size of the log's files is fixed: a record and the blank one behind it must fit.
         room = config.store.mapped_file_size_commit_log - RECORD_OVERHEAD_BYTES
         self._limits = RUNNING_LIMITS | {("store", "maxMessageSize"): (1, min(room, MAX_MESSAGE_SIZE_LIMIT_BYTES))}
+        self._hot = HOT if self._configured[ACCESS] == REPORT else HOT - {ACCESS}
         self._listeners: list[Callable[[EngineConfig], None]] = []
+        #: Returns the key of a sentence that refuses this configuration; "" for none. Set before the first change.
+        self.refusal_of: Callable[[EngineConfig], str] = lambda config: ""
         # Guarded by _lock for writing; both replaced whole. changed: (section, name) -> value as text.
         self._lock = threading.Lock()
         self._config = config
@@ -160,8 +168,8 @@ class Options:
         wanted: dict[tuple[str, str], Any] = {}
         for name, text in (document or {}).items():
             section, _, option = name.partition(".")
-            if (section, option) not in HOT:
-                logger.warning("options: %s of %s is not hot in this version and is left alone", name, self._path)
+            if (section, option) not in self._hot:
+                logger.warning("options: %s of %s cannot be changed while it runs; left alone", name, self._path)
                 continue
             try:
                 value = self._parse((section, option), text)
@@ -178,6 +186,8 @@ class Options:
         limits."""
         section, name = key
         found = parse_option(options_of(section)[name], value)
+        if key == ACCESS and found not in (REPORT, ENFORCE):
+            raise ValueError(f"must be {REPORT} or {ENFORCE}, not {found!r}")
         low, high = self._limits.get(key, (None, None))
         if low is not None and high is not None and not low <= found <= high and _text(found) != self._configured[key]:
             raise ValueError(f"must lie between {low} and {high} while the broker runs, not {found}")
@@ -202,6 +212,9 @@ class Options:
         meta = option.metadata
         kind = _kind(option)
         number = kind == "int"
+        choices = ("true", "false") if kind == "bool" else tuple(meta["choices"])
+        if (section, name) == ACCESS and ACCESS in self._hot:
+            choices = (REPORT, ENFORCE)
         low, high = self._limits.get((section, name), (meta["minimum"], meta["maximum"]))
         return Option(
             section=section,
@@ -209,10 +222,10 @@ class Options:
             kind=kind,
             value=value,
             default=_text(option.default),
-            choices=("true", "false") if kind == "bool" else tuple(meta["choices"]),
+            choices=choices,
             minimum=low if number else None,
             maximum=high if number else None,
-            hot=(section, name) in HOT,
+            hot=(section, name) in self._hot,
             in_effect=bool(meta["effect"]),
             changed_here=(section, name) in self._changed,
             configured=self._configured.get((section, name), value),
@@ -235,8 +248,8 @@ class Options:
             if row is None:
                 raise NotFound("option", name[:100])
             key = (row.section, name)
-            if key not in HOT:
-                raise InvalidInput(name, say("option_not_hot", name=name))
+            if key not in self._hot:
+                raise InvalidInput(name, say("access_not_hot" if key == ACCESS else "option_not_hot", name=name))
             try:
                 wanted[key] = self._parse(key, row.configured if value is None else value)
             except ValueError as error:
@@ -246,6 +259,9 @@ class Options:
                 del kept[key]
         old = {name: rows[name].value for _, name in wanted}
         new = {name: _text(value) for (_, name), value in wanted.items()}
+        refused = self.refusal_of(_with(self._config, wanted))
+        if refused:
+            raise InvalidInput(ACCESS[1], say(refused))
         if not dry_run:
             self._apply(wanted, kept, by)
         return s.Change(

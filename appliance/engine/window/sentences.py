@@ -239,6 +239,10 @@ TEMPLATES: dict[str, str | Plural] = {
         "allows."
     ),
     "import_line": _("“%(text)s” in %(field)s is not taken over (%(reason)s)."),
+    "import_asked": _("The entries allow all that its clients have asked for in the last day."),
+    "import_unasked": _("Its clients have asked for nothing in the last day, as far as this broker has seen."),
+    "import_would_refuse": _("Its clients have asked in the last day for what the entries do not allow (%(what)s)."),
+    "import_apache_otherwise": _("RocketMQ 5.3.3 would decide this otherwise by the same account (%(what)s)."),
     "import_exists": _("There is a wire user of this name, which stays as it is."),
     "import_refused": _("It is not taken over (%(reason)s)."),
     "apache_same": _("RocketMQ 5.3.3 would say the same."),
@@ -545,6 +549,10 @@ TEMPLATES: dict[str, str | Plural] = {
     "separator_inside": _("Properties must not contain the control characters 1 and 2."),
     "no_unicode": _("This is not valid Unicode text."),
     "option_not_hot": _("%(name)s cannot be changed while the broker runs."),
+    "access_not_hot": _(
+        "%(name)s can be changed while the broker runs only where report is configured: to enforce, and back."
+    ),
+    "enforce_no_super": _("accessControl=enforce needs an enabled Super user, and there is none: make one first."),
     "option_number": _("%(name)s must be a whole number between %(low)d and %(high)d."),
     "option_choice": _("%(name)s must be one of %(choices)s."),
     "option_refused": _("%(name)s %(reason)s."),
@@ -650,6 +658,9 @@ TEMPLATES: dict[str, str | Plural] = {
     "offsets_none": _("There is no offset yet that could be moved from."),
     "offsets_no_shift": _("A shift needs a number of messages, forward or back."),
     "offsets_need_time": _("Give a date and time to move to."),
+    "offsets_not_used": _(
+        "%(field)s is not used when offsets move to %(to)s. Leave it out, or let them move to %(target)s."
+    ),
     "offsets_need_offset": _("Name the queues and the offset that they move to."),
     "offsets_too_many": _("These are %(count)d queues; at most %(limit)d are moved at once."),
     "offsets_same_group": _("A group cannot take over its own offsets."),

@@ -9,9 +9,10 @@ reader needs to know stands in a comment.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any, Literal
 
+from ..lazy_dataclass import dataclass
 from .sentences import Sentence
 
 #: Metadata of a field for the console alone: pydantic, which writes the API's answers, leaves it out.
@@ -35,8 +36,15 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class ByTopic:
+    # topic: that the messages were first sent to or consumed from; None, or "" for a retry, if it is not known.
+    topic: str | None
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
 class Check:
-    """One health check. level: "ok", "warning" (degraded, or worth a look) or "failed" (someone must act)."""
+    """level: ok, warning (degraded, or worth a look) or failed (someone must act)."""
 
     name: str
     level: str
@@ -310,8 +318,9 @@ Trend = Literal["caught_up", "keeps_up", "catches_up", "never", "unknown"]
 @dataclass(frozen=True, slots=True)
 class GroupPace:
     """Speed of a group. in_rate, out_rate: messages that came and that it committed, a second, over the last minute.
-    trend: caught_up, keeps_up (only messages that came just now wait), catches_up (in catches_up_ms, at these rates),
-    never (at these rates) or unknown (why). lags: messages behind at times_at_ms, over ten minutes, oldest first."""
+    trend: caught_up, keeps_up (only messages that came just now wait), catches_up (in catches_up_ms) or never, at these
+    rates or, if the group is late by five minutes, at those of the last five; or unknown (why). lags: messages behind
+    at times_at_ms, over ten minutes, oldest first."""
 
     in_rate: float | None
     out_rate: float | None

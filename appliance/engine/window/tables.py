@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+from ..cursors import PART_SIZE, WHOLE
 from ..errors import InvalidInput
 from .refusals import require_within
 from .sentences import say
@@ -31,13 +32,11 @@ def sorted_by(rows: Iterable[T], sort: str, keys: dict[str, Callable[[T], Any]])
     return [row for _, row in known] + [row for value, row in keyed if value is None]
 
 
-def cut(rows: list[T], page: int, page_size: int) -> tuple[list[T], int, int, int]:
-    """Return (rows of the page, page, pages, page size). A page beyond the last one becomes the last one."""
-    require_within("page_size", page_size, 1, MAX_PAGE_SIZE)
+def page_of(rows: list[T], page: int, page_size: int, show: Callable[[T], Any] = lambda row: row) -> Page:
+    """Return a page of the rows, each as `show` makes it. A page beyond the last one becomes the last one."""
+    if page_size not in (PART_SIZE, WHOLE):
+        require_within("page_size", page_size, 1, MAX_PAGE_SIZE)
     pages = max(1, -(-len(rows) // page_size))
     page = min(max(1, page), pages)
-    return rows[(page - 1) * page_size : page * page_size], page, pages, page_size
-
-
-def page_of(rows: list[T], shown: Iterable[Any], page: int, pages: int, page_size: int) -> Page:
-    return Page(tuple(shown), len(rows), page, pages, page_size)
+    shown = rows[(page - 1) * page_size : page * page_size]
+    return Page(tuple(map(show, shown)), len(rows), page, pages, page_size)

@@ -21,7 +21,7 @@ from ..wire_audit import WireAudit
 from .health.certificates import Served, days_left
 from .health.checks import Checks
 from .health.finding import checks_of
-from .offsets.targets import target_of
+from .offsets.targets import meant_by, target_of, uses
 from .options import Options
 from .process.log_ring import LogRing
 from .process.system import Addresses, SystemView
@@ -63,8 +63,10 @@ class Window:
     """Any thread but remoting-io. A subject of the broker raises Unavailable where no broker runs; one with commands,
     on a slave, too: the change would be undone at the next synchronisation with the master, or never done."""
 
-    #: The target of `offset_commands.reset`.
+    #: The target of `offset_commands.reset`, and which arguments make one.
     offset_target = staticmethod(target_of)
+    offset_target_uses = staticmethod(uses)
+    offset_target_meant = staticmethod(meant_by)
 
     def __init__(
         self,

@@ -35,7 +35,7 @@ def book(tmp_path):
 
 @pytest.fixture
 def users(book):
-    found = WireUsers(book, "enforce", list)
+    found = WireUsers(book, lambda: "enforce", list)
     found.create("root", user_type="Super", by="a test")
     found.create("shop", by="a test")
     return found
@@ -164,7 +164,7 @@ def test_two_who_change_one_user_at_once_lose_nothing(book, users):
 
 def test_a_change_sees_no_older_account_than_the_one_it_replaces(book, users):
     def change(account: Account) -> Account:
-        assert not book._writing.acquire(blocking=False), "nobody else can change it meanwhile"
+        assert not book._writing.acquire(blocking=False), "no other call can change it meanwhile"
         return entry_put(account, CUSTOM, checked_entry("Topic:a", ["Pub"], [], ALLOW))
 
     book.change("shop", of_known("shop", change))

@@ -117,7 +117,7 @@ def book(tmp_path):
 
 
 def test_users_are_made_once_and_those_that_exist_stay(book, tmp_path):
-    users = WireUsers(book, "report", list)
+    users = WireUsers(book, lambda: "report", list)
     content = yaml.safe_load(FILE)
     preview = users.import_accounts(content, dry_run=True)
     assert [user.outcome for user in preview.users] == ["new", "new", "refused", "refused"]
@@ -139,7 +139,7 @@ def test_users_are_made_once_and_those_that_exist_stay(book, tmp_path):
 
 def test_all_are_made_or_none(book, monkeypatch):
     monkeypatch.setattr("appliance.engine.access.book.MOST_USERS", 1)
-    users = WireUsers(book, "report", list)
+    users = WireUsers(book, lambda: "report", list)
     for dry_run in (True, False):
         with pytest.raises(Conflict, match="1 wire users, which is the most"):
             users.import_accounts(yaml.safe_load(FILE), dry_run=dry_run)
@@ -149,7 +149,7 @@ def test_all_are_made_or_none(book, monkeypatch):
 
 
 def test_a_power_cut_leaves_all_of_an_import_or_none(book, tmp_path, monkeypatch):
-    users, path = WireUsers(book, "report", list), tmp_path / "access.journal"
+    users, path = WireUsers(book, lambda: "report", list), tmp_path / "access.journal"
     book.create("first", "the one who was here")
     before, kept = path.read_bytes(), []
     write_all = book._file.disk.write_all
@@ -168,8 +168,8 @@ def test_a_power_cut_leaves_all_of_an_import_or_none(book, tmp_path, monkeypatch
 
 def test_the_report_says_where_5_3_3_would_decide_otherwise(book):
     content = {"accounts": [{"accessKey": "a", "secretKey": "a good secret", "topicPerms": ["x=PUB", "x=DENY", "y=?"]}]}
-    [user] = WireUsers(book, "report", list).import_accounts(content).users
+    [user] = WireUsers(book, lambda: "report", list).import_accounts(content).users
     assert [(entry.resource, entry.decision) for entry in user.entries] == [("Topic:x", "Deny"), ("Topic:y", "Deny")]
-    twice, wrong = map(str, user.notes)
+    twice, wrong, _ = map(str, user.notes)
     assert "in RocketMQ 5.3.3 the one that allows" in twice
     assert "RocketMQ 5.3.3 makes an entry of it that allows everything" in wrong

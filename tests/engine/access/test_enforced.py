@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import re
 import socket
@@ -10,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from appliance.engine.access.asked import ROUTE_CODES
+from appliance.engine.access.gate import Caller
 from appliance.engine.config import Secret
-from appliance.engine.errors import InvalidInput, StartError
+from appliance.engine.errors import InvalidInput, RefusedRequest, StartError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import encode_offset_id
-from appliance.engine.protocol.request_kinds import BROKER, KINDS
+from appliance.engine.protocol.request_kinds import BROKER, KINDS, ROUTE_CODES
 from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from appliance.engine.window.window import Window
 from appliance.engine.wire_act import WireAct
@@ -230,7 +231,7 @@ def test_a_forbidden_topic_in_a_heartbeat_is_refused(site):
         assert ann.ask(CODE.HEART_BEAT, {}, beat).code == code
 
 
-def test_a_right_that_is_taken_away_ends_at_once_for_held_pulls_too(site):
+def test_a_right_that_is_taken_away_ends_at_once_for_held_pulls_too(site, monkeypatch):
     ann = site.make(ANN, "Group:readers Sub", "Topic:T Sub,Pub")
     assert send(ann, "T").code == 0
     ann.send(CODE.PULL_MESSAGE, pull_fields("T", 0, 1, consumerGroup="readers", sysFlag=6, suspendTimeoutMillis=60_000))
@@ -241,10 +242,48 @@ def test_a_right_that_is_taken_away_ends_at_once_for_held_pulls_too(site):
     site.make(BOB)
     bob.send(CODE.GET_BROKER_RUNTIME_INFO)
     assert ann.receive().code == 16
+    monkeypatch.setattr("appliance.engine.access.parts._GRACE_S", 600.0)
     assert site.root.ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann"}).code == 0
+    assert send(site.root, "T", b"behind the change").code == 0
     assert ann.is_closed()
     again = site.peer(ANN)
     assert send(again, "T").code == 16
+
+
+def test_who_comes_after_a_right_was_taken_away_stays_connected(site, monkeypatch):
+    before = site.make(ANN, "Topic:T Pub", "Topic:U Pub")
+    assert send(before, "T").code == 0
+    loop = site.running.engine._access._loop
+    begun, later = loop.call_later, []
+    monkeypatch.setattr("appliance.engine.access.parts._GRACE_S", 4711.0)
+    monkeypatch.setattr(loop, "call_later", lambda s, call: later.append(call) if s == 4711.0 else begun(s, call))
+    assert site.root.ask(CODE.AUTH_DELETE_ACL, {"subject": "User:ann", "resource": "Topic:U"}).code == 0
+    wait_for(lambda: later, "the end of connections is due")
+    after = site.peer(ANN)
+    assert (send(after, "T").code, send(before, "T").code) == (0, 0)
+    loop.call_soon(later.pop())
+    assert before.is_closed()
+    assert (send(after, "T").code, send(after, "U").code) == (0, 16)
+
+
+def test_a_right_that_is_taken_away_while_a_record_is_read_counts(site):
+    site.make(ANN, "Topic:T Sub")
+    gate = site.running.engine._access.gate
+    caller = Caller(gate, gate._book.get("ann"), ipaddress.ip_address("127.0.0.1"), CODE.VIEW_MESSAGE_BY_ID, None)
+    caller.check_topic("T", "Sub")
+    changes = (
+        lambda: site.allow("ann", "Topic:T Pub"),
+        lambda: site.allow("ann", "Topic:T Sub"),
+        lambda: site.running.window.users.act("ann", "disable"),
+        lambda: site.running.window.users.delete("ann"),
+    )
+    for change, may in zip(changes, (False, True, False, False), strict=True):
+        change()
+        if may:
+            caller.check_topic("T", "Sub")
+        else:
+            with pytest.raises(RefusedRequest):
+                caller.check_topic("T", "Sub")
 
 
 def test_who_changes_their_own_secret_is_answered(site):
@@ -447,6 +486,24 @@ def test_guessing_is_stopped_for_the_one_who_guesses(site):
     assert send(site.peer(ANN), "T").code == 16
     assert send(ann, "T").code == 0
     assert site.root.ask(CODE.GET_BROKER_RUNTIME_INFO).code == 0
+
+
+def test_a_network_of_ipv6_guesses_as_one_address(start):
+    site = start(proxy_protocol_from="127.0.0.2")
+    site.make(ANN, "Topic:T Pub")
+    host, _, port = site.address.rpartition(":")
+
+    def code_from(address: str, secret: str) -> int:
+        peer = site.peer((ANN[0], secret))
+        peer.sock.close()
+        peer.sock = socket.create_connection((host, int(port)), 60, source_address=("127.0.0.2", 0))
+        peer.sock.sendall(f"PROXY TCP6 {address} 2001:db8::ffff 1 2\r\n".encode())
+        return send(peer, "T").code
+
+    for number in range(10):
+        assert code_from(f"2001:db8::{number}", "not ann's secret") == 16
+    assert code_from("2001:db8::a", ANN[1]) == 16, "one host may have all of a /64"
+    assert code_from("2001:db8:0:1::a", ANN[1]) == 0
 
 
 def test_a_client_sends_again_after_guesses_from_another_address(site):

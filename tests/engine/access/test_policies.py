@@ -17,6 +17,7 @@ from appliance.engine.access.policies import (
     checked_entry,
     parse_resource,
 )
+from appliance.engine.protocol.names import TOPICS_OF_ALL
 
 HERE = ipaddress.ip_address("10.0.0.5")
 PUB = frozenset(("Pub",))
@@ -61,6 +62,21 @@ def test_the_entries_of_other_names_are_not_walked():
     asked = [line.entry.resource for line in policies._indexes[0].holding(TOPIC, "t7-x")]
     assert asked == ["Topic:t7-*", "*"]
     assert [line.entry.resource for line in policies._indexes[0].holding(GROUP, "t7")] == ["Group:t7", "*"]
+
+
+@pytest.mark.parametrize("name", sorted(TOPICS_OF_ALL))
+def test_messages_of_all_topics_are_read_by_an_entry_with_the_full_name_only(name):
+    wide = [entry(resource, actions="All") for resource in ("*", "Topic:*", f"Topic:{name[:-1]}*")]
+    reads, looks = frozenset(("Sub", "Get")), frozenset(("Get",))
+    assert not Policies(tuple(wide)).decide(TOPIC, name, reads, HERE).is_allowed
+    assert not Policies((), tuple(wide)).decide(TOPIC, name, reads, HERE).is_allowed
+    assert Policies(tuple(wide)).from_anywhere(TOPIC, name, "Sub") is False
+    assert Policies(tuple(wide)).explain(TOPIC, name, reads, HERE) == []
+    assert Policies(tuple(wide)).decide(TOPIC, name, looks, HERE).is_allowed
+    assert Policies(tuple(wide)).decide(TOPIC, f"{name}2", reads, HERE).is_allowed
+    named = Policies((*wide, entry(f"Topic:{name}", actions="Sub")))
+    assert named.decide(TOPIC, name, reads, HERE).is_allowed
+    assert named.from_anywhere(TOPIC, name, "Sub") is True
 
 
 def test_nothing_that_matches_denies():

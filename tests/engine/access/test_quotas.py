@@ -161,7 +161,7 @@ def test_a_page_of_users_does_not_look_through_all_of_them_for_each(rig, monkeyp
         rig.book.create(name, f"the secret of {name}")
     rig.brake.limited.add("bob", brake_module.SENDS_REFUSED, rig.loop.monotonic)
     monkeypatch.setattr(rig.brake.limited, "lately", lambda now: pytest.fail("it looks through all"))
-    rows = WireUsers(rig.book, "enforce", list, rig.brake).page().rows
+    rows = WireUsers(rig.book, lambda: "enforce", list, rig.brake).page().rows
     assert [(row.name, row.limited.lately) for row in rows] == [("ann", False), ("bob", True), ("carl", False)]
 
 

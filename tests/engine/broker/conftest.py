@@ -50,6 +50,9 @@ class FakeStore:
     def find_queue(self, topic: str, queue_id: int) -> object | None:
         return (topic, queue_id) if (topic, queue_id) in self.min_offsets else None
 
+    def has_queues(self, topic: str) -> bool:
+        return any(topic == of for of, _ in self.min_offsets)
+
     def delete_topic(self, topic: str) -> None:
         if self.error is not None:
             raise self.error
@@ -98,7 +101,7 @@ class BrokerDesk:
         engine = EngineConfig(data_dir=directory, broker=self.config)
         #: Calls to run in the next ticks.
         self.later: list[Callable[[], None]] = []
-        self.dispatcher = Dispatcher({"admin": InlinePool()})  # type: ignore[dict-item]
+        self.dispatcher = Dispatcher({"admin": InlinePool(), "query": InlinePool()})  # type: ignore[dict-item]
         for processor in (
             ClientProcessor(
                 self.clients,

@@ -143,7 +143,7 @@ def test_a_deleted_topic_takes_offsets_and_queues_along(open_desk):
     desk.offsets.persist()
     answer = desk.ask(215, {"topic": "T"})
     assert (answer.code, answer.remark) == (0, None)
-    assert desk.store.deleted == ["T", "%RETRY%g_T"]
+    assert desk.store.deleted == ["%RETRY%g_T", "T"]
     again = open_desk()  # after a crash
     assert [name for name in ("T", "Other", "%RETRY%g_T", "%RETRY%h_T") if again.topics.get(name)] == [
         "Other",
@@ -162,6 +162,24 @@ def test_deleting_again_finishes_what_was_interrupted(desk):
     assert desk.ask(215, {"topic": "T"}).code == 0
     assert desk.store.deleted == ["T"]
     assert desk.topics.create_from_default("T", "TBW102", 4) is not None
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_deleting_again_finds_the_retry_topics_of_what_was_interrupted(desk, monkeypatch, at):
+    create(desk)
+    desk.topics.create_retry_topic("%RETRY%g_T", 1, 6)
+    desk.offsets.commit("g", "T", 0, 5)
+    ends = iter([None] * at + [OSError(28, "No space left on device")])
+
+    def full():
+        if (end := next(ends)) is not None:
+            raise end
+
+    with monkeypatch.context() as patch:
+        patch.setattr(desk.offsets, "persist", full)
+        assert desk.ask(215, {"topic": "T"}).code == 1
+    assert desk.ask(215, {"topic": "T"}).code == 0
+    assert [desk.topics.get(name) for name in ("T", "%RETRY%g_T")] == [None, None]
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,33 @@ def test_a_client_that_closes_while_its_heartbeat_is_taken_is_not_registered_any
     assert processor._waiting_bytes == 0
 
 
+@pytest.mark.parametrize("taken", [1, 60, 100, 160], ids=["few", "consumers", "all-consumers", "producers"])
+def test_a_group_that_a_client_leaves_while_its_heartbeat_is_taken_stays_left(desk, taken):
+    processor = desk.dispatcher._handlers[34][0].__self__
+    waiting = []
+    processor._later = waiting.append
+    peer = FakeConnection()
+    consumers, producers = [f"g{n}" for n in range(100)], [f"p{n}" for n in range(100)]
+    body = {"clientID": "c", "consumerDataSet": [consumer(name, "T") for name in consumers]}
+    body["producerDataSet"] = [{"groupName": name} for name in producers]
+    desk.dispatcher.dispatch_request(peer, RemotingCommand(34, body=json.dumps(body).encode()))
+    beat = processor._waiting_for[peer]
+    while beat.at < taken:
+        waiting.pop(0)()
+    assert taken <= beat.at < taken + 40
+    left = (0, 50, 99)
+    for number in left:
+        fields = {"clientID": "c", "consumerGroup": f"g{number}", "producerGroup": f"p{number}"}
+        desk.dispatcher.dispatch_request(peer, RemotingCommand(35, ext_fields=fields))
+    while waiting:
+        waiting.pop(0)()
+    assert {answer.code for answer in peer.answers} == {0}
+    assert len(peer.answers) == 4
+    own = [set(names) for names in desk.clients.groups_of(peer)]
+    assert own == [{name for n, name in enumerate(names) if n not in left} for names in (consumers, producers)]
+    assert processor._waiting_bytes == 0 == len(processor._waiting_for)
+
+
 def test_an_error_of_ours_in_a_slice_is_answered_and_those_behind_go_on(desk, monkeypatch):
     processor = desk.dispatcher._handlers[34][0].__self__
     waiting = []
@@ -111,7 +138,7 @@ def test_an_error_of_ours_in_a_slice_is_answered_and_those_behind_go_on(desk, mo
         waiting.pop(0)()
     refused(first.answers.pop(), ERROR, "KeyError")
     assert second.answers.pop().code == 0
-    assert (processor._waiting_for, processor._waiting_bytes) == (set(), 0)
+    assert (processor._waiting_for, processor._waiting_bytes) == ({}, 0)
 
 
 def test_heartbeats_that_wait_for_their_next_slice_are_bounded(desk, monkeypatch):

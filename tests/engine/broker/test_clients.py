@@ -119,6 +119,25 @@ def test_a_closed_connection_leaves_everything_at_once(desk, peers):
     assert members(desk, "g") == members(desk, "h") == ["c0", "c1"]
 
 
+def test_a_client_that_reconnects_without_a_pause_fills_no_log(desk, clock, caplog):
+    caplog.set_level("INFO", "appliance.engine.broker.clients")
+
+    def come_and_go(times):
+        caplog.clear()
+        for port in range(1, times + 1):
+            peer = FakeConnection(f"127.0.0.1:{port}")
+            groups = {"consumerDataSet": [consumer("g", f"T{port}")], "producerDataSet": [{"groupName": "p"}]}
+            desk.heartbeat(peer, "c", **groups)
+            desk.clients.on_close(peer)
+        return caplog.messages
+
+    assert len(come_and_go(300)) == 20
+    clock.advance(ms=61_000)
+    first, second, *_ = come_and_go(1)
+    assert first.endswith(f"({300 * 5 - 20} more were not told of)")
+    assert "not told" not in second
+
+
 def test_silence_of_120_seconds_closes_a_connection(desk, peers, clock):
     desk.heartbeat(peers[0], "c0", consumerDataSet=[consumer("g", "T")])
     clock.advance(ms=60_000)

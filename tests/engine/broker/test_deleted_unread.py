@@ -11,7 +11,7 @@ from appliance.engine.disk import Disk
 from appliance.engine.store.retention.clean_queues import Raised
 from tests.engine.test_format_pages import blocks_of
 
-HOUR_MS = 3_600_000
+QUARTER_MS = 900_000
 NOW_MS = 1_700_000_000_000
 
 
@@ -49,13 +49,13 @@ def test_the_brokers_own_groups_and_dead_letters_are_no_loss(tmp_path, group, to
     assert not made.path.exists()
 
 
-def test_rounds_of_one_hour_are_one_row_and_the_fact_stays_when_the_offset_moves_on(tmp_path):
+def test_rounds_of_a_quarter_of_an_hour_are_one_row_and_the_fact_stays_when_the_offset_moves_on(tmp_path):
     made = Made(tmp_path, entry("g", "T", q0=0))
     made.table.deleted([Raised("T", 0, 0, 10)])
     made.now_ms += 1000
     made.table.deleted([Raised("T", 0, 10, 30)])
     made.entries[0].queues[0] = 35
-    made.now_ms += HOUR_MS
+    made.now_ms += QUARTER_MS
     made.table.deleted([Raised("T", 0, 30, 40)])
     assert made.open().rows == (
         DeletedUnread("g", "T", 0, 0, 30, 30, NOW_MS + 1000),
@@ -63,12 +63,41 @@ def test_rounds_of_one_hour_are_one_row_and_the_fact_stays_when_the_offset_moves
     )
 
 
-def test_the_oldest_rows_make_room(tmp_path, monkeypatch):
+def test_the_queues_of_the_oldest_rows_are_summed_up(tmp_path, monkeypatch):
+    monkeypatch.setattr(deleted_unread, "MOST_ROWS", 4)
+    made = Made(tmp_path, entry("g", "T", **{f"q{n}": 0 for n in range(3)}))
+    made.table.deleted([Raised("T", queue_id, 5, 10) for queue_id in range(3)])
+    made.now_ms += QUARTER_MS
+    made.table.deleted([Raised("T", queue_id, 10, 12) for queue_id in range(3)])
+    assert made.open().rows == (
+        DeletedUnread("g", "T", -1, 0, 15, 15, NOW_MS),
+        *(DeletedUnread("g", "T", queue_id, 10, 12, 2, made.now_ms) for queue_id in range(3)),
+    )
+
+
+def test_one_cleaning_of_more_than_fits_loses_no_message_of_the_sums(tmp_path, monkeypatch):
+    monkeypatch.setattr(deleted_unread, "MOST_ROWS", 4)
+    made = Made(tmp_path, *(entry(f"g{n}", "T", q0=0, q1=0) for n in range(9)))
+    for begin in (0, 10):
+        for one in made.entries:
+            one.queues = dict.fromkeys(one.queues, begin + (one.group != "g5"))
+        made.table.deleted([Raised("T", queue, begin, begin + 10) for queue in range(2)])
+        made.now_ms += QUARTER_MS
+    rows = made.open().rows
+    assert len(rows) == 4
+    assert sum(one.messages for one in rows) == 2 * 2 * (8 * 9 + 10)
+    assert rows[0] == DeletedUnread("*", "*", -1, 0, 164, 164, NOW_MS)
+    assert rows[1] == DeletedUnread("g5", "T", -1, 0, 20, 20, NOW_MS + QUARTER_MS), "the worst keeps its row"
+    assert (rows[-1].group, rows[-1].messages) == ("*", 2 * 9 * 7)
+
+
+def test_a_quarter_before_the_newest_ones_makes_room(tmp_path, monkeypatch):
     monkeypatch.setattr(deleted_unread, "MOST_ROWS", 3)
-    made = Made(tmp_path, entry("g", "T", **{f"q{n}": 0 for n in range(5)}))
-    for queue_id in range(5):
-        made.table.deleted([Raised("T", queue_id, 0, 1)])
-    assert [one.queue_id for one in made.open().rows] == [2, 3, 4]
+    made = Made(tmp_path, entry("g", "T", q0=0))
+    for number in range(5):
+        made.table.deleted([Raised("T", 0, number, number + 1)])
+        made.now_ms += QUARTER_MS
+    assert [one.begin for one in made.open().rows][1:] == [3, 4]
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from appliance.engine.errors import ConnectError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.store.retention.deleted_topics import Begin, Deletion
+from appliance.engine.store.retention.leaders_needs import LeadersNeeds
 from tests.crash.test_found import a_life
 
 #: Nothing that a copy of deletions and settled messages reads.
@@ -39,6 +40,7 @@ class FakeStore:
         self.disk = None
         self.published = 0
         self.log = SimpleNamespace(written=0, min_offset=100)
+        self.cleaner = SimpleNamespace(leaders_needs=LeadersNeeds())
         self.queues = SimpleNamespace(
             begin_of=lambda topic, queue_id: 0, is_unused=lambda topic, queue_id: (topic, queue_id) not in self.there
         )
@@ -91,6 +93,30 @@ def test_a_slave_that_knows_notes_of_an_earlier_start_gets_all_of_this_one() -> 
     before = asked(["A"], -1)
     again = asked(["B", "C"], before.seen)
     assert [deletion.topic for deletion in again.deletions] == ["B", "C"]
+
+
+def test_a_slave_that_is_always_a_little_behind_deletes_files_all_the_same() -> None:
+    """Its master's log goes on with each answer. Its disk would run full."""
+    store: Any = FakeStore()
+    store.log.durable = 0
+    needs = store.cleaner.leaders_needs
+    assert needs.keep(100) is not None
+    sync = SlaveSync(lambda: "", lambda: None, NO_TABLES, INLINE, store)
+    sync._comes_to = lambda end, position: position() >= end  # type: ignore[method-assign]
+
+    def invoke(address: str, request: RemotingCommand) -> RemotingCommand:
+        assert request.ext_fields["leaving"] == "100"
+        head = {"changes": 0, "seen": 1, "begin": 0, "deleted": {}, "free": 100, "end": store.log.durable + 50}
+        return RemotingCommand.response(0, body=json.dumps(head | {"topics": {}}).encode())
+
+    sync._invoke = invoke  # type: ignore[method-assign]
+    store.files = SimpleNamespace(deleted_topics=SimpleNamespace(load_all=lambda: ({}, {}), load_late=dict))
+    for _ in range(2):
+        assert needs.keep(100) is not None
+        with pytest.raises(AttributeError):  # there are no tables
+            sync._take_topics("master")
+        store.log.durable += 50
+    assert needs.keep(100) is None
 
 
 def test_a_slave_purges_what_its_master_has_purged_once_its_log_has_it() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 from appliance.engine.protocol.codes import ResponseCode
 from tests.support.engine import pull_fields, records, send_fields, start_engine
+from tests.support.store import sync_in_python
 
 NOT_WAITING = "WAIT\x01false\x02"
 
@@ -34,6 +35,7 @@ def slow(engine, monkeypatch):
         real(fd)
 
     monkeypatch.setattr(disk, "fdatasync", fdatasync)
+    sync_in_python(engine.broker.store)
     yield done
     done.set()
 
@@ -43,7 +45,7 @@ def test_stored_but_slow_is_10_with_all_a_success_has(peer, slow):
     assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
     assert {"msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"} <= set(answer.ext_fields)
     assert answer.ext_fields["queueOffset"] == "0"
-    assert peer.ask(11, pull_fields("T", 0, 0)).code != 0, "nobody reads what a power cut may take back"
+    assert peer.ask(11, pull_fields("T", 0, 0)).code != 0, "no reader gets what a power cut may take back"
     slow.set()
     assert peer.is_silent(0.5), "one request, one answer"
     assert [r.body for r in records(peer.ask(11, pull_fields("T", 0, 0)).body)] == [b"slow"]

@@ -126,6 +126,30 @@ def test_a_connections_count_is_always_the_number_of_its_parked_pulls(steps):
     assert polling.count == 0
 
 
+def test_a_pull_that_waits_alone_takes_no_table():
+    peers, queue, woken = Peers(3), ConsumeQueue("T", 0), []
+    polling = polling_on(peers.loop, woken.append)
+    first, second, third = (pull_at(queue, conn, number) for number, conn in enumerate(peers.all))
+    assert polling.first_at(queue) is None  # type: ignore[arg-type]
+    assert polling.hold(first, 1000)
+    assert polling._waiting == {queue: first}
+    assert (polling.held_at(queue), polling.count_at(queue), polling.first_at(queue)) == ([first], 1, first)  # type: ignore[arg-type]
+    assert polling.hold(second, 1000)
+    assert polling.hold(third, 1000)
+    assert polling.held_at(queue) == [first, second, third], "in the order they came"
+    polling.forget(first.conn)
+    assert (polling.count_at(queue), polling.first_at(queue)) == (2, second)  # type: ignore[arg-type]
+    publish(polling, queue, 0)
+    while peers.loop.tick():
+        pass
+    assert woken == [second, third]
+    assert not polling._waiting
+    assert polling.hold(first, 1000)
+    polling.wake(first)
+    assert not polling._waiting
+    assert woken == [second, third, first]
+
+
 MANY = 20_000
 EVIL = MessageFilter(frozenset((666,)))
 

@@ -233,6 +233,25 @@ def test_there_are_so_many_pairs_of_groups_and_topics_and_known_ones_go_on(offse
     assert offsets.commit("g3", "T", 0, 7), "and there is room again"
 
 
+@pytest.mark.parametrize("how", ["their group", "their topic", "one by one"])
+def test_offsets_that_were_removed_leave_room_for_others(offsets, monkeypatch, how):
+    """Groups come and go: each has new offsets, and a broker runs for years."""
+    monkeypatch.setattr(offsets_module, "MOST_OFFSETS", 12)
+    peer = bytes([10, 0, 0, 1, 0, 0, 4, 0])
+    for number in range(10):
+        group = f"g{number}"
+        assert [offsets.commit(group, "T", queue, 7, peer) for queue in range(4)] == [True] * 4, number
+        if how == "their group":
+            offsets.remove_group(group)
+        elif how == "their topic":
+            offsets.remove_topic("T")
+        else:
+            for queue in range(4):
+                offsets.forget(group, "T", queue)
+    kept = [offsets.commit("last", "T", queue, 7, peer) for queue in range(20)]
+    assert kept == [True] * 12 + [False] * 8
+
+
 def test_offsets_of_a_queue_that_a_power_cut_took_whole_count_nothing_as_read(offsets):
     """Ten messages in a queue were read and the offset saved, but none of the messages reached the disk."""
     for topic, offset in (("Gone", 10), ("Shorter", 10), ("Whole", 7)):

@@ -50,6 +50,15 @@ def test_what_is_no_file_of_schemas_changes_nothing(tmp_path, given):
     assert path.read_bytes() == SOME
 
 
+def test_what_a_former_master_has_alone_goes_when_it_follows_one_that_has_none(tmp_path):
+    path = tmp_path / "here"
+    path.write_bytes(SOME)
+    copy = SchemaCopy(path, Disk())
+    assert copy.take(lambda request: answer("0:0"))
+    assert path.read_bytes() == b'{"schemas":{}}'
+    assert not copy.take(lambda request: answer("0:0")), "it is known"
+
+
 def test_brokers_that_have_none_leave_what_is_here(tmp_path):
     path = tmp_path / "here"
     path.write_bytes(SOME)

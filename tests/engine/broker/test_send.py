@@ -13,6 +13,7 @@ from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.protocol.properties import decode_properties
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+from tests.support.store import sync_in_python
 
 UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
 
@@ -368,6 +369,7 @@ def test_a_message_in_a_new_topic_is_acknowledged_after_the_topic_is_durable(tmp
         real(fd)
 
     monkeypatch.setattr(disk, "fdatasync", sync)
+    sync_in_python(engine.broker.store)
     peer = Peer(engine.broker_address)
     assert peer.ask(310, send_fields("Fresh", properties=UNIQ), b"x").code == 0
     peer.close()

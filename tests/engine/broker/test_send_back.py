@@ -16,6 +16,7 @@ from appliance.engine.shares import Rates
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.page_cache import refuse_reads_that_never_wait
+from tests.support.store import sync_by
 from tests.support.waiting import wait_for
 
 UNIQ = "UNIQ_KEY\x017F0000016AB14E0E2F2A69208FBA0000\x02"
@@ -439,7 +440,7 @@ def test_the_answer_waits_for_the_disk(tmp_path):
         synced.wait(60)
         return sync()
 
-    log.sync = held_sync
+    sync_by(engine.broker.store, held_sync)
     asked = peer.send(36, {"offset": record.physical_offset, "group": "G", "delayLevel": -1})
     assert peer.is_silent()
     synced.set()
@@ -456,13 +457,13 @@ def test_a_disk_that_takes_too_long_is_no_promise(tmp_path):
     engine = start_engine(tmp_path, store=store)
     peer = Peer(engine.broker_address)
     record = put(peer, "G")
-    log, synced, sync = engine.broker.store.log, threading.Event(), engine.broker.store.log.sync
+    synced, sync = threading.Event(), engine.broker.store.log.sync
 
     def held_sync():
         synced.wait(60)
         return sync()
 
-    log.sync = held_sync
+    sync_by(engine.broker.store, held_sync)
     answer = back(peer, record, "G", level=-1)
     synced.set()
     refused(engine, answer, ResponseCode.SYSTEM_ERROR, "not yet known to be durable")

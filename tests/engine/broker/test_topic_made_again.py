@@ -1,5 +1,6 @@
 """A topic that is deleted and made again under its consumers: every new message is ahead of each of them."""
 
+import errno
 import shutil
 
 import pytest
@@ -9,7 +10,7 @@ from tests.engine.broker.transactions.test_transactions import COMMIT, ROLL_BACK
 from tests.support.engine import RunningEngine, pull_fields, records, send_fields
 from tests.support.waiting import wait_for
 
-SEND, PULL, MAX_OFFSET, MIN_OFFSET, QUERY_OFFSET = 310, 11, 30, 31, 14
+SEND, PULL, MAX_OFFSET, MIN_OFFSET, QUERY_OFFSET, DELETE_TOPIC = 310, 11, 30, 31, 14, 215
 
 
 @pytest.fixture
@@ -58,6 +59,28 @@ def test_a_consumer_that_runs_on_gets_every_new_message(running, count):
     answer = pull(peer, 3)
     assert [record.body for record in records(answer.body)] == [b"new %d" % number for number in range(count)]
     assert (answer.ext_fields["minOffset"], answer.ext_fields["maxOffset"]) == ("3", str(3 + count))
+
+
+@pytest.mark.parametrize("what", ["offsets", "schema"])
+def test_messages_do_not_come_back_because_something_else_cannot_be_saved(running, monkeypatch, what):
+    peer = running.peer()
+    send(peer, b"0", b"1", b"2")
+    owner, name = (
+        (running.engine.broker.offsets, "persist")
+        if what == "offsets"
+        else (running.engine.broker.topic_service, "forget_more")
+    )
+
+    def on_a_full_disk(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, name, on_a_full_disk)
+        answer = peer.ask(DELETE_TOPIC, {"topic": "T"})
+        assert (answer.code, "try again" in answer.remark) == (1, True)
+    assert send(peer, b"new") == [3]
+    assert peer.ask(MIN_OFFSET, {"topic": "T", "queueId": 0}).ext_fields["offset"] == "3"
+    assert [record.body for record in records(pull(peer, 3).body)] == [b"new"]
 
 
 @pytest.mark.parametrize("offset", [0, 2])
@@ -163,6 +186,26 @@ def test_the_retries_of_a_group_that_is_called_like_another_group_with_the_topic
     assert peer.ask(36, retry).code == 0
     delete(running, "orders")
     wait_for(lambda: running.engine.broker.store.max_offset("%RETRY%billing_orders", 0) == 1, "the retry")
+
+
+def test_a_deletion_that_a_crash_ended_before_the_retry_topics_queues_went_is_finished_by_the_next(running):
+    name, pop = "%RETRY%billing_orders", "billing_orders"
+    peer = running.peer()
+    send(peer, b"order", topic="orders")
+    broker = running.engine.broker
+    broker.groups.find("billing")
+    running.commit("billing", "orders", 0, 1)
+    broker.topics.create_retry_topic(name, 1, 6)
+    send(peer, b"old", topic=name)
+    broker.groups.wait_durable(broker.groups.delete(pop))  # the send has made it
+    with broker.topics.deleting(name) as ticket:
+        broker.topics.wait_durable(ticket)
+    running.restart()
+    store = running.engine.broker.store
+    assert store.has_queues(name)
+    delete(running, "orders")
+    assert not store.has_queues(name)
+    assert not store.has_queues("orders")
 
 
 @pytest.mark.parametrize("restarts", [False, True])

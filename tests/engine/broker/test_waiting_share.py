@@ -10,6 +10,7 @@ from appliance.engine.broker.waiting_share import WaitingShare
 from appliance.engine.clock import FakeClock
 from appliance.engine.disk import DiskUsage
 from appliance.engine.protocol.recall_handle import encode_recall_handle
+from appliance.engine.store.log.commit_log import CommitLog
 from tests.support.delays import Delays
 from tests.support.engine import Peer, send_fields, start_engine
 from tests.support.store import StoreUnderTest
@@ -135,6 +136,61 @@ def test_sends_that_are_to_wait_are_refused_with_14_and_others_are_taken(tmp_pat
             ):
                 answer = peer.ask(310, send_fields("T", properties=properties), b"x")
                 assert (answer.code, answer.remark) == (14, "what waits has more than its share")
+            assert peer.ask(310, send_fields("T", properties="UNIQ_KEY\x01a\x02"), b"x").code == 0
+    finally:
+        engine.stop()
+
+
+def test_what_comes_between_two_looks_is_taken_up_to_what_was_left(under_test):
+    clock, asked = FakeClock(), []
+    timers, delays = Timers(under_test, clock), Delays(under_test, clock)
+    share = WaitingShare(
+        under_test.store,
+        lambda: timers.index.bytes,
+        delays.delivery.levels,
+        delays.progress.of,
+        lambda: (None, 0),
+        lambda: asked.append(under_test.store.log.written),
+        clock,
+    )
+    share.look(SMALL, 0.9)
+    left = share._left[0]
+    assert 2 * MIB < left < 3 * MIB
+    taken = []
+    while share.refusal_of_sends() is None:
+        taken.append(share.refusal_of_recalls())
+        timers.wait(b"x" * (MIB // 4), 60_000, UNIQ_KEY=str(len(taken)))
+        clock.advance(50)
+    assert left < under_test.store.log.written < left + MIB
+    assert taken == [None] * len(taken)
+    assert share.refusal_of_retries() is None
+    assert left / 2 < asked[0] < left, "a look was asked for before"
+    assert len(asked) < len(taken) / 2
+    timers.rounds()
+    written = under_test.store.log.written
+    share.look(DiskUsage(84 * MIB + written, 16 * MIB - written), 0.9)
+    assert share.refusing is not None
+    timers.pass_time(61_000, 10_000)
+    share.look(SMALL, 0.9)
+    assert share.refusal_of_sends() is None
+    share.close()
+    timers.close()
+
+
+def test_a_burst_of_delayed_messages_cannot_fill_the_disk_between_two_rounds_of_the_cleaner(tmp_path, monkeypatch):
+    """A round comes each ten seconds by default; here none comes by itself."""
+    store = {"clean_resource_interval_ms": 3_600_000, "mapped_file_size_commit_log": MIB, "max_message_size": 65_536}
+    monkeypatch.setattr(CommitLog, "usage", lambda log: DiskUsage(84 * MIB, 16 * MIB))
+    engine = start_engine(tmp_path / "data", store=store | {"disk_space_warning_level_ratio": 90})
+    try:
+        with closing(Peer(engine.broker_address)) as peer:
+            codes = {}
+            for number in range(200):
+                properties = f"UNIQ_KEY\x01{number}\x02DELAY\x0118\x02"
+                code = peer.ask(310, send_fields("T", properties=properties), b"x" * 60_000).code
+                codes[code] = codes.get(code, 0) + 1
+            assert codes.keys() == {0, 14}
+            assert codes[0] * 60_000 < 5 * MIB, "more than a third of what the log can have"
             assert peer.ask(310, send_fields("T", properties="UNIQ_KEY\x01a\x02"), b"x").code == 0
     finally:
         engine.stop()

@@ -347,6 +347,35 @@ def test_a_leader_that_meets_another_revision_publishes_nothing_more(conflict):
     assert type(acts_of(memory, leading(swapped=swapped))[0]) is Fence
 
 
+def test_an_idle_leader_that_nothing_reaches_stops():
+    # Nothing is missing at the other member, so its durable offset does not say whether it is there.
+    memory = reigning()._replace(pending=Pending(Swap("keep", reigning().reign.state, Revision("r9")), again=NOW + 60))
+    for silent_s in (1.0, 4.9):
+        there = report(moved_at=NOW + 9)._replace(heard_at=NOW + 9 - silent_s)
+        assert decide(memory, NOW + 9, leading(members=[there]), RULES)[1] == ()
+    (act,) = decide(memory, NOW + 9, leading(members=[there._replace(heard_at=NOW + 3.9)]), RULES)[1]
+    assert type(act) is Fence
+    # While the store takes its beats, nobody else is elected.
+    memory = reigning()._replace(reign=reigning().reign._replace(sent_at=NOW + 9))
+    assert decide(memory, NOW + 9, leading(members=[there._replace(heard_at=NOW)]), RULES)[1] == ()
+
+
+@pytest.mark.parametrize("goes", [[], [report(moved_at=NOW + 70)._replace(heard_at=NOW + 60)]])
+def test_a_leader_alone_goes_on_when_a_member_came_and_went_while_the_store_was_down(goes):
+    swap = Swap("keep", reigning(("me",)).reign.state, Revision("r9"))
+    memory = reigning(("me",))._replace(pending=Pending(swap, again=NOW + 600))
+    there = report(moved_at=NOW + 60)._replace(heard_at=NOW + 60)
+    memory, acts = decide(memory, NOW + 60, leading(awaited=frozenset(), members=[there]), RULES)
+    assert acts == (Await(frozenset(["other"])),)
+    memory, acts = decide(memory, NOW + 70, leading(members=goes), RULES)
+    assert memory.role == "leader"
+    assert acts == (() if goes else (Await(frozenset()),))
+    # A change of the key that may have been made counts: it may be elected.
+    both = Swap("keep", reigning().reign.state, Revision("r9"))
+    memory = memory._replace(pending=Pending(both, again=NOW + 600))
+    assert type(decide(memory, NOW + 70, leading(members=goes), RULES)[1][0]) is Fence
+
+
 def test_a_leader_whose_key_is_gone_goes_on_with_all_in_sync():
     memory = reigning()._replace(pending=Pending(Swap("keep", reigning().reign.state, Revision("r9"))))
     memory, acts = decide(memory, NOW, leading(swapped=Swapped("conflict", NOW, Revision("0"), None, True)), RULES)

@@ -521,7 +521,7 @@ def test_an_election_that_nobody_saw_the_end_of_is_none_by_a_key_that_was_put_ba
     wait_for(lambda: second.leads(1), "the second leads")
     first.brokers.running, first.brokers.role = True, "fenced"
     first.begin()
-    wait_for(lambda: second.leads(2), "the first follows, and nobody is asked")
+    wait_for(lambda: second.leads(2), "the first follows, without an act")
 
 
 def test_slots_that_a_store_lost_are_taken_again_before_a_newcomer_has_them(store, members, caplog):

@@ -17,6 +17,7 @@ from appliance.engine.config import (
 )
 from appliance.engine.errors import StartError
 from appliance.engine.failover.settings import member_settings, read_password, store_settings
+from appliance.engine.failover.stores.access import Access
 from tests.support.server import ROOT
 
 THREE = "etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379"
@@ -94,11 +95,9 @@ def test_every_setting_reaches_what_it_is_for(tmp_path):
         haOnPromote="/bin/echo 'a b' c",
         haRelayTime="0",
     )
-    found = store_settings(config)
-    assert found == (
-        *("etcd", True, ("h:1", "h:2", "h:3"), "/mq/prod/broker-a"),
-        *("", "", "/ca.pem", "/member.pem", "/member.key", 0.2, True),
-    )  # fmt: skip
+    assert parse_leader_store(config.store.ha_store) == ("etcd", True, ("h:1", "h:2", "h:3"))
+    access = Access(timeout_s=0.2, ca="/ca.pem", certificate="/member.pem", key="/member.key", prefix="/mq/prod")
+    assert store_settings(config) == ("/mq/prod/broker-a", access, True)
     assert member_settings(config) == (
         *("broker-a", True, 0.9, 0.25, 0.2, 1.5, 2, 7, 4.0, ("/bin/echo", "a b", "c"), 0.0, False),
     )  # fmt: skip

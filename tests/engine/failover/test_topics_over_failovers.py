@@ -61,6 +61,20 @@ def test_a_topic_made_again_with_more_queues_is_the_same_at_the_next_leader(memb
     assert [two.store.max_offset("T", queue) for queue in range(4)] == ends
 
 
+def test_no_deletion_is_acknowledged_while_there_is_no_leader(members):
+    one, two = members
+    peer = one.peer()
+    assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 16
+    joined(one, two)
+    make(one.peer(), "T", 1)
+    follower = two.peer()
+    wait_for(lambda: follower.ask(DELETE_TOPIC, {"topic": "T"}).code == 0, "the other one to follow")
+    one.fence()
+    assert one.peer().ask(DELETE_TOPIC, {"topic": "T"}).code == 16
+    wait_for(lambda: follower.ask(DELETE_TOPIC, {"topic": "T"}).code == 16, "the stream to end")
+    assert two.engine.broker.topics.get("T") is not None
+
+
 def test_a_topic_that_was_deleted_just_before_stays_away_and_begins_behind_its_old_messages(members):
     """The deletion was acknowledged; the next leader makes the topic again."""
     one, two = members

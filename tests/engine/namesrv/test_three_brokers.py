@@ -66,4 +66,4 @@ def test_three_brokers_of_one_cluster_are_one_route(cluster: tuple[Server, dict[
     namesrv.kill()
     namesrv.restart()
     back = {name: address for name, address in everyone.items() if name != "broker-c"}
-    wait_for(lambda: _routed(namesrv, "TBW102") == back, "the name server to be told again")
+    wait_for(lambda: _routed(namesrv, "TBW102") == back, "the name server to hear it again")

@@ -11,6 +11,7 @@ from appliance.engine.remoting import server as server_module
 from appliance.engine.remoting.server import PRESSURE_READ_BYTES
 from appliance.engine.store import message_store as store_module
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+from tests.support.store import sync_by
 from tests.support.waiting import wait_for
 
 PULL, HEARTBEAT, ROUTE = 11, 34, 105
@@ -176,8 +177,7 @@ def test_a_disk_that_is_too_slow_stops_producers_and_nobody_else(engine, monkeyp
     first = Peer(engine.broker_address)
     assert first.ask(310, send_fields("T"), b"first").code == 0
     release = threading.Event()
-    real = engine.broker.store.log.sync
-    monkeypatch.setattr(engine.broker.store.log, "sync", lambda: (release.wait(60), real())[1])
+    real = sync_by(engine.broker.store, lambda: (release.wait(60), real())[1])
     body = bytes(10_000)
     frame = encode_command(
         RemotingCommand(310, opaque=5, ext_fields={k: str(v) for k, v in send_fields("T", 1).items()}, body=body)

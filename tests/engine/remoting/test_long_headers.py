@@ -164,3 +164,19 @@ def _timed(header):
     begin = time.thread_time()
     assert peek(0, header) == Peeked(310, 7, 0)
     return time.thread_time() - begin
+
+
+def test_frames_that_cannot_be_read_do_not_fill_the_log(rig, caplog):
+    """The log is on a disk, perhaps on that of the messages, and such a frame is shorter than its line."""
+    caplog.set_level("INFO", "appliance.engine.remoting")
+    header = binary(ECHO, 7, "text").replace(b"text", b"\xff\xfe\xff\xfe")
+    peer = rig.peer()
+    for _ in range(100):
+        peer.send_bytes(frame(header, codec=CODEC_ROCKETMQ))
+        assert (peer.receive().code, peer.ask(ECHO).code) == (1, 0)
+    for _ in range(30):
+        peer = rig.peer()
+        peer.send_bytes(b"GET / HTTP/1.1\r\n")
+        assert [answer.code for answer in peer.receive_all()] == [1]
+    told = [line.getMessage() for line in caplog.records if "refused" in line.getMessage()]
+    assert len(told) == 20

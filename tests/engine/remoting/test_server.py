@@ -33,7 +33,7 @@ def test_binary_requests_are_answered_in_json_as_5_3_3_does(rig):
     assert rig.seen[0].codec == 1
 
 
-def test_ten_thousand_idle_connections_take_seven_megabytes(rig):
+def test_ten_thousand_idle_connections_take_six_megabytes(rig):
     """The connection, its socket, its reader and its places in tables, as tracemalloc counts them."""
     rig.peer().ask(ECHO)
     peers = []
@@ -41,14 +41,15 @@ def test_ten_thousand_idle_connections_take_seven_megabytes(rig):
     try:
         peers += [socket.create_connection(("127.0.0.1", rig.port)) for _ in range(200)]
         wait_for(lambda: len(rig.server.connections) == 201, "all of them are accepted")
-        places = 10 * max(rig.server.connections)  # of the table of all descriptors, however many this process has
+        places = 20 * max(rig.server.connections)  # of the tables of all descriptors, however many this process has
+        places += 12 * 1024  # of the events of one look
         ours = [tracemalloc.Filter(True, f"*/engine/{place}/*") for place in ("remoting", "protocol")]
         taken = tracemalloc.take_snapshot().filter_traces(ours)
     finally:
         tracemalloc.stop()
         for peer in peers:
             peer.close()
-    assert sum(one.size for one in taken.traces) < 200 * 720 + places, "\n".join(map(str, taken.statistics("lineno")))
+    assert sum(one.size for one in taken.traces) < 200 * 600 + places, "\n".join(map(str, taken.statistics("lineno")))
 
 
 def test_many_frames_in_one_segment_are_all_answered_in_order(rig):

@@ -200,3 +200,25 @@ def test_who_asks_once_waits_for_one_request_of_who_has_many_connections() -> No
     pool.start()
     pool.stop(5.0)
     assert done == [0, "other", *range(1, 10)]
+
+
+def test_a_stop_lets_go_of_the_requests_that_it_did_not_come_to() -> None:
+    """They would work on a store that is closed next."""
+    pool, peer = WorkerPool("test"), ReadyPeer()
+    go, running = threading.Event(), threading.Event()
+
+    def first() -> None:
+        running.set()
+        go.wait()
+
+    done: list[str] = []
+    assert pool.submit(first, 1, peer)  # type: ignore[arg-type]
+    assert pool.submit(lambda: done.append("request"), 1, peer)  # type: ignore[arg-type]
+    assert pool.submit(lambda: done.append("own"))
+    pool.start()
+    assert running.wait(60)
+    assert not pool.stop(0.0)
+    go.set()
+    assert pool.stop(60.0)
+    assert done == ["own"]
+    assert pool._held == 0

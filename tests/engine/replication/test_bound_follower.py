@@ -428,7 +428,7 @@ def test_a_process_that_is_gone_is_told_from_one_that_hangs_up(boxes, played):
     main.close()
     wait_for(lambda: stream.status.refused, "it to say so")
     back = socket.create_server(("127.0.0.1", played.port))
-    wait_for(lambda: not stream.status.refused, "it to see that somebody is there")
+    wait_for(lambda: not stream.status.refused, "it to see a connection")
     back.close()
 
 

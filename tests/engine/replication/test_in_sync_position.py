@@ -24,7 +24,7 @@ class Rig:
     def stream(self, uuid: str, acknowledged: int = -1) -> SimpleNamespace:
         made = SimpleNamespace(
             peer=f"{uuid}:1", acknowledged=acknowledged, sent=0, moved_at=0.0, connected_at=0.0, taken=-1,
-            pace=AckPace(0.5),
+            pace=AckPace(0.5), silent_s=0.0,
         )  # fmt: skip
         self.position.bind(uuid, made)
         return made
@@ -140,10 +140,12 @@ def test_frozen_it_stays_whatever_happens(rig, awaited):
 def test_reports_of_members_say_since_when_one_does_not_move(rig):
     a, b = rig.stream("a", 100), rig.stream("b", 80)
     a.moved_at, b.moved_at = 3.0, 4.0
+    a.silent_s, b.silent_s = 7.0, 0.5
     rig.clock.advance(10_000)
     found = {one.uuid: one for one in rig.position.members()}
     assert found["a"].moved_at == 10.0  # it has everything: nothing was missing until now
     assert found["b"].moved_at == 4.0
+    assert (found["a"].heard_at, found["b"].heard_at) == (3.0, 9.5)
     assert (found["b"].peer, found["b"].durable, found["b"].sent) == ("b:1", 80, 0)
     rig.position.unbind("b", b)
     assert [one.uuid for one in rig.position.members()] == ["a"]

@@ -173,7 +173,9 @@ def test_a_resumed_session_does_not_outlive_its_certificate(tmp_path, monkeypatc
         served.name_in(again)
 
 
-def test_sessions_end_where_a_list_of_the_revoked_may_run_out(tmp_path, monkeypatch):
+@pytest.mark.parametrize("file", ["as it was", "torn", "gone"])
+def test_sessions_end_where_a_list_of_the_revoked_may_run_out(tmp_path, monkeypatch, file):
+    """Also while the list that took its place cannot be loaded."""
     authority = Authority(tmp_path)
     crl = tmp_path / "revoked.pem"
     crl.write_bytes(authority.revoked())
@@ -184,8 +186,16 @@ def test_sessions_end_where_a_list_of_the_revoked_may_run_out(tmp_path, monkeypa
     assert not served.look()
     ends.append(shake_hands(served.context, asking, session))
     assert ends[-1][1].session_reused
+    if file == "torn":
+        crl.write_bytes(authority.revoked()[:-40])
+    elif file == "gone":
+        crl.unlink()
+    assert not served.look()
+    ends.append(shake_hands(served.context, asking, session))
+    assert ends[-1][1].session_reused
     monkeypatch.setattr(certificate_module, "_SESSIONS_S", 0.0)
     assert not served.look()
+    assert (served.failure is None) == (file == "as it was")
     ends.append(shake_hands(served.context, asking, session))
     assert (ends[-1][1].session_reused, served.name_in(ends[-1][1])) == (False, "ann")
 

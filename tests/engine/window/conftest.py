@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
+from tests.support.budgets import give_time
 from tests.support.engine import RunningEngine
+
+
+@pytest.fixture(autouse=True)
+def _answers_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    give_time(monkeypatch)
 
 
 @pytest.fixture

@@ -115,6 +115,15 @@ def test_json_is_indented_and_its_numbers_are_left_alone():
     assert view.json == '{\n  "n": 12345678901234567890.10,\n  "e": 1e400\n}'
 
 
+def test_json_shows_the_characters_that_its_program_escaped():
+    body = rb'{"note":"Gr\u00fc\u00dfe \u4f60\ud83d\ude00","kept":"\\u00fc \u0000\u0022\u005c\u202e \n\/"}'
+    shown = view_body(body, 0, 200).json
+    assert shown is not None
+    assert '"note": "Grüße 你😀"' in shown
+    assert r'"kept": "\\u00fc \u0000\u0022\u005c\u202e \n\/"' in shown
+    assert json.loads(shown) == json.loads(body)
+
+
 def test_json_that_would_grow_out_of_bounds_stays_as_it_is():
     body = (b"[" * 500 + b"0," * 300 + b"0" + b"]" * 500 + b",") * 70
     body = b"[" + body[:-1] + b"]"

@@ -13,6 +13,7 @@ from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_SEQ, RE
 from appliance.engine.errors import Conflict, InvalidInput, NotFound, Unavailable
 from appliance.engine.window.dead_letters.snapshots import ReplayJob
 from appliance.engine.window.sentences import TEMPLATES
+from appliance.engine.window.snapshots import ByTopic
 from tests.support.dead_letters import copies, dead_letter, make_group, put, put_dead_letters
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
@@ -179,16 +180,16 @@ def test_a_dry_run_sends_nothing_and_counts(group: RunningEngine) -> None:
     )
     plan = group.window.replay_commands.start("G", dry_run=True)
     assert (plan.total, plan.scanned, plan.truncated, plan.job) == (5, 5, False, None)
-    assert dict(plan.by_topic) == {"Orders": 2, "Nowhere": 1, None: 1}
+    assert {one.topic: one.count for one in plan.by_topic} == {"Orders": 2, "Nowhere": 1, None: 1}
     assert (plan.skipped_by_guard, plan.gone, plan.failed) == (1, 0, 0)
     plan = group.window.replay_commands.start("G", target="original", dry_run=True)
-    assert (plan.by_topic, plan.failed) == ((("Orders", 2),), 2)
+    assert (plan.by_topic, plan.failed) == ((ByTopic("Orders", 2),), 2)
     assert [str(one) for one in plan.warnings] == [TEMPLATES["replay_to_everybody"]]
     assert copies(group, "%RETRY%G") == []
     assert group.window.replays.jobs().jobs == ()
     group.engine.broker.store.find_queue("%DLQ%G", 0).min_offset = 1
     plan = group.window.replay_commands.start("G", offsets=[(0, 0), (0, 1)], dry_run=True)
-    assert (plan.gone, plan.by_topic) == (1, (("Orders", 1),))
+    assert (plan.gone, plan.by_topic) == (1, (ByTopic("Orders", 1),))
 
 
 def test_pausing_by_the_window(group: RunningEngine) -> None:

@@ -1,5 +1,6 @@
 """Consumer groups: lag in messages and in time, members, subscriptions that differ."""
 
+import json
 import time
 
 import pytest
@@ -50,6 +51,10 @@ def test_queues_without_a_commit_are_not_counted_and_named(running):
     row = running.window.groups.page().rows[0]
     assert row.lag == 1
     assert (row.lag_why.code, row.lag_why.args) == ("some_never_committed", {"queues": 1})
+    whys = {queue.queue_id: queue.lag_why for queue in running.window.groups.detail("CG").queues if queue.lag is None}
+    assert {number: why.code for number, why in whys.items()} == {2: "queue_never_committed"}
+    frame = json.loads(running.window.live.frame()[1])
+    assert [(one["lag"], one["partial"]) for one in frame["behind"]] == [(1, True)]
 
 
 def test_a_broadcast_group_keeps_its_offsets_on_its_clients(running):

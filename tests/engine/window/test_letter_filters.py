@@ -15,6 +15,8 @@ from appliance.engine.errors import InvalidInput
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.window.dead_letters import facts as dead_letter_facts
 from appliance.engine.window.dead_letters import walk as letter_walk
+from appliance.engine.window.dead_letters.snapshots import ReplayFilter
+from appliance.engine.window.snapshots import ByTopic
 from tests.support.dead_letters import copies, dead_letter, make_group, properties_of, put
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
@@ -121,9 +123,10 @@ def replayed(running: RunningEngine, **options: Any) -> Any:
 def test_a_job_sends_what_its_filter_means(group) -> None:
     wanted = {"topic": "Orders", "retries": 3}
     plan = group.window.replay_commands.start("G", wanted=wanted, dry_run=True)
-    assert (plan.total, plan.scanned, plan.not_chosen, plan.by_topic) == (300, 300, 250, (("Orders", 50),))
+    assert (plan.total, plan.scanned, plan.not_chosen, plan.by_topic) == (300, 300, 250, (ByTopic("Orders", 50),))
     job = replayed(group, wanted=wanted)
-    assert (job.state, job.replayed, job.not_chosen, job.chosen, job.filter) == ("done", 50, 250, 50, wanted)
+    assert (job.state, job.replayed, job.not_chosen, job.chosen) == ("done", 50, 250, 50)
+    assert job.filter == ReplayFilter(**wanted)
     sent = {properties_of(record)["KEYS"] for record in copies(group, "%RETRY%G")}
     assert sent == {f"k{number}" for number in range(300) if number % 3 == 0 and number % 2}
     results = group.window.replays.results(job.id, result="chosen", limit=500)
@@ -143,7 +146,7 @@ def test_a_filter_outlives_a_restart(group) -> None:
     wait_for(lambda: group.window.replays.job(job.id).replayed > 0, "it has begun")
     group.restart()
     found = group.window.replays.job(job.id)
-    assert (found.filter, found.state) == ({"retries": 3}, "running")
+    assert (found.filter, found.state) == (ReplayFilter(retries=3), "running")
     group.window.replay_commands.cancel(job.id)
 
 

@@ -19,6 +19,11 @@ from tests.support.engine import RunningEngine
 COUNT, PART = 100_000, 1000
 
 
+@pytest.fixture(autouse=True)
+def _answers_have_time() -> None:
+    """An answer has as long as it has for people."""
+
+
 @pytest.fixture(scope="module")
 def crowded(request: pytest.FixtureRequest) -> Iterator[RunningEngine]:
     found = RunningEngine(shared_directory(request, "crowded"), broker={"transaction_time_out_ms": 3_600_000})

@@ -36,12 +36,6 @@ def own_orders(running):
     return put_orders(running)
 
 
-@pytest.fixture(autouse=True)
-def _pages_have_time(monkeypatch):
-    """However slow the machine is, a page ends where its test says."""
-    monkeypatch.setattr("appliance.engine.window.messages.views.PAGE_BUDGET_MS", 60_000.0)
-
-
 def walk(admin, text, topic="Orders", **options):
     """Return (the n of the messages found, pages)."""
     pages = [admin.messages.page(topic, filter_text=text, **options)]

@@ -11,6 +11,7 @@ import pytest
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.window.options import RUNNING_LIMITS
 from tests.support.engine import pull_fields, records, send_fields, start_engine
+from tests.support.store import sync_in_python
 from tests.support.waiting import wait_for
 
 SET, READ = 25, 26
@@ -196,6 +197,7 @@ def test_how_long_a_slow_disk_is_waited_for(make_running, monkeypatch):
 
     change(running, syncFlushTimeout=100)
     monkeypatch.setattr(disk, "fdatasync", fdatasync, raising=False)
+    sync_in_python(running.engine.broker.store)
     try:
         assert running.peer().ask(310, send_fields("Orders"), b"slow").code == 10
     finally:

@@ -11,8 +11,9 @@ from msgspec import structs
 
 from appliance.engine.errors import InvalidInput, NotFound, Unavailable
 from appliance.engine.protocol.properties import encode_properties
+from appliance.engine.window.messages.tail import Wanted
 from appliance.engine.window.topics import schemas as schemas_module
-from tests.support.engine import RunningEngine
+from tests.support.engine import RunningEngine, start_engine
 from tests.support.golden import GOLDEN
 
 RECORD = b'{"type": "record", "name": "Order", "namespace": "shop", "fields": [{"name": "id", "type": "long"}]}'
@@ -47,6 +48,21 @@ def test_a_schema_is_there_that_is_set_before_the_log_has_the_place_of_the_last_
     assert schemas.find("Orders").name == "shop.Order"
     monkeypatch.setattr(schemas._deleted, "below", lambda topic: deleted_to + 1)
     assert schemas.find("Orders") is None
+
+
+def test_a_schema_is_gone_with_its_topic_in_a_process_that_no_console_has_asked_yet(tmp_path):
+    """A deletion leaves no note if the topic had no queue, and one only for as long as the log has its messages."""
+    running = RunningEngine(tmp_path)
+    running.put("Orders", b"\x54")
+    running.window.schemas.put("Orders", kind="avro", data=RECORD)
+    running.stop()
+    again = RunningEngine.of(start_engine(tmp_path))
+    try:
+        own = again.engine.broker.store.paths.own
+        assert again.peer().ask(DELETE_TOPIC, {"topic": "Orders"}).code == 0
+        assert json.loads((own / schemas_module.FILE).read_text()) == {"schemas": {}}
+    finally:
+        again.stop()
 
 
 def test_copies_of_a_message_are_shown_by_the_schema_of_its_own_topic(running):
@@ -87,7 +103,7 @@ def test_a_message_cannot_choose_the_schema_of_another_topic(running):
 def test_a_tail_shows_decoded_bodies_on_one_line(running):
     running.put("Orders", b"\x54")
     running.window.schemas.put("Orders", kind="avro", data=RECORD)
-    tail = running.window.tails.begin("Orders", body_chars=200)
+    tail = running.window.tails.begin(Wanted("Orders", body_chars=200))
     running.put("Orders", b"\x54", b"\xff")
     rows = tail.look().rows
     tail.close()

@@ -27,12 +27,6 @@ def told(hits):
     return [(hit.matched, hit.message.topic, hit.message.queue_offset) for hit in hits]
 
 
-@pytest.fixture(autouse=True)
-def _pages_have_time(monkeypatch):
-    """However slow the machine is, a page ends where its test says."""
-    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 60_000.0)
-
-
 @pytest.fixture
 def shop(running):
     """Three topics, each with a message of the key `order-1`; its number is the queue offset."""
@@ -170,6 +164,27 @@ def test_a_check_says_how_the_index_is(running, make_running):
     assert running.window.metrics()["index_files"] == 1
     off = make_running(store={"message_index_enable": False})
     assert check(off).sentence.code == "index_off"
+
+
+def test_the_index_is_behind_only_if_it_lacks_what_was_there_before_the_search(shop, monkeypatch):
+    search, index = shop.window.search, shop.engine.broker.store.index
+    assert search.page("order-1").index_behind_bytes == 0
+    newest = search.query.newest
+
+    def traffic(*asked):
+        monkeypatch.setattr(index, "work", lambda: False)
+        shop.put("Carts", b"new", properties=keyed("order-1"))
+        return newest(*asked)
+
+    monkeypatch.setattr(search.query, "newest", traffic)
+    page = search.page("order-1")
+    assert (len(page.hits), page.index_behind_bytes) == (3, 0)
+    behind = index.behind
+    assert behind > 0
+    monkeypatch.setattr(search.query, "newest", newest)
+    late = search.page("order-1")
+    assert (len(late.hits), late.index_behind_bytes) == (3, behind)
+    assert search.page("  ").index_behind_bytes == 0
 
 
 def test_ids_are_found_as_people_type_them(shop):

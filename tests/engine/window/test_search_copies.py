@@ -29,12 +29,6 @@ def told(hits):
     return [(hit.message.topic, hit.message.queue_offset, hit.state, hit.failed_tries, hit.copies) for hit in hits]
 
 
-@pytest.fixture(autouse=True)
-def _pages_have_time(monkeypatch):
-    """However slow the machine is, a page ends where its test says."""
-    monkeypatch.setattr("appliance.engine.window.messages.search.PAGE_BUDGET_MS", 60_000.0)
-
-
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningEngine]:
     engine = RunningEngine(tmp_path, store={"message_delay_level": "1s 2h 2h 2h"})

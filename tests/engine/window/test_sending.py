@@ -9,6 +9,7 @@ import pytest
 from appliance.engine.broker.sending.own_appends import OwnMessage
 from appliance.engine.errors import InvalidInput, NotFound, Unavailable
 from tests.support.engine import pull_fields, records
+from tests.support.store import sync_by
 from tests.support.waiting import wait_for
 
 
@@ -44,7 +45,6 @@ def test_in_sync_flush_it_returns_when_the_log_is_durable(make_running):
     running.window.topic_commands.create("Orders")
     log = running.engine.broker.store.log
     synced = threading.Event()
-    sync = log.sync
 
     def slow_sync():
         time.sleep(0.2)
@@ -52,7 +52,7 @@ def test_in_sync_flush_it_returns_when_the_log_is_durable(make_running):
         synced.set()
         return done
 
-    log.sync = slow_sync
+    sync = sync_by(running.engine.broker.store, slow_sync)
     sent = running.window.sender.send("Orders", b"x")
     assert synced.is_set()
     assert sent.took_ms >= 200

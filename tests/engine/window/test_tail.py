@@ -10,7 +10,7 @@ import pytest
 
 from appliance.engine.errors import InvalidInput, NotFound
 from appliance.engine.window.messages import tail as tail_module
-from appliance.engine.window.messages.tail import Tail, TailRow
+from appliance.engine.window.messages.tail import Tail, TailRow, Wanted
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 
@@ -34,7 +34,7 @@ def send(broker, topic: str, body: bytes = b"x", **named) -> None:
 
 
 def watch(broker, topic: str, **wishes) -> Tail:
-    tail = broker.window.tails.begin(topic, **wishes)
+    tail = broker.window.tails.begin(Wanted(topic, **wishes))
     assert tail is not None
     return tail
 

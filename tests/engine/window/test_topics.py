@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from appliance.engine.cursors import PART_SIZE
 from appliance.engine.errors import InvalidInput, NotFound
 
 
@@ -81,6 +82,7 @@ def test_lists_are_filtered_sorted_and_cut(running):
     page = admin.topics.page(page=2, page_size=3)
     assert (names(page), page.total, page.page, page.pages) == (["c-1"], 4, 2, 2)
     assert admin.topics.page(page=99, page_size=3).page == 2
+    assert len(admin.topics.page(page_size=PART_SIZE).rows) == 4, "for those who read it whole"
     for wrong in ({"sort": "colour"}, {"page_size": 0}, {"page_size": 501}, {"show": "mine"}):
         with pytest.raises(InvalidInput):
             admin.topics.page(**wrong)

@@ -11,7 +11,7 @@ import pytest
 from appliance.engine.broker.transactions.resolved import By, How, Resolved
 from appliance.engine.errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from appliance.engine.window.transactions import views as views
-from appliance.engine.window.transactions.snapshots import HalfPlace, OpenTransaction
+from appliance.engine.window.transactions.snapshots import HalfPlace, OpenTransaction, ParkedGroup
 from tests.engine.broker.transactions.test_transactions import (
     COMMIT,
     GROUP,
@@ -92,9 +92,9 @@ def test_who_waits_for_a_producer(make_running: Callable[..., RunningEngine]):
     )
     assert one.next_check_at_ms is None
     counts = running.window.transactions.counts()
-    assert (counts.open, counts.parked, counts.waiting, counts.asked) == (1, ((GROUP, 1),), 1, 0)
+    assert (counts.open, counts.parked, counts.waiting, counts.asked) == (1, (ParkedGroup(GROUP, 1),), 1, 0)
     assert one.message is not None
-    assert counts.oldest_stored_ms == one.message.stored_at_ms
+    assert counts.oldest_stored_at_ms == one.message.stored_at_ms
     begin_ms = int(time.time() * 1000)
     producer = running.produce_as("p1", GROUP)
     question(producer)

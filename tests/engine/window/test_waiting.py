@@ -15,6 +15,7 @@ from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import Record
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC
+from appliance.engine.window.snapshots import ByTopic
 from appliance.engine.window.waiting import kinds as waiting_kinds
 from appliance.engine.window.waiting.snapshots import WaitingPlace, WaitingRow
 from tests.support.engine import Peer, RunningEngine, pull_fields, records, start_engine
@@ -100,14 +101,14 @@ def test_what_was_sent_back_shows_in_the_ladder(running: RunningEngine) -> None:
     assert [(rung.level, rung.delay_ms, rung.waiting) for rung in ladder.rungs] == [
         (1, 1000, 0), (2, 2000, 0), (3, HOUR_MS, 3), (4, 2 * HOUR_MS, 1),
     ]  # fmt: skip
-    assert ladder.rungs[2].origins == (("Orders", 2), ("Returns", 1))
-    assert ladder.origins == (("Orders", 3), ("Returns", 1))
+    assert ladder.rungs[2].by_topic == (ByTopic("Orders", 2), ByTopic("Returns", 1))
+    assert ladder.by_topic == (ByTopic("Orders", 3), ByTopic("Returns", 1))
     assert (ladder.waiting, ladder.ready, ladder.truncated, ladder.max_retries) == (4, 0, False, 16)
     assert ladder.scanned == ladder.pending == 5
-    at = ladder.rungs[2].oldest_stored_ms
+    at = ladder.rungs[2].oldest_stored_at_ms
     assert at is not None
-    assert ladder.rungs[2].next_due_ms == at + HOUR_MS
-    assert ladder.rungs[0].next_due_ms is None
+    assert ladder.rungs[2].next_due_at_ms == at + HOUR_MS
+    assert ladder.rungs[0].next_due_at_ms is None
     with pytest.raises(NotFound):
         running.window.waiting.ladder("Nobody")
 
@@ -372,7 +373,7 @@ def test_of_many_each_has_its_result_and_they_add_up(running: RunningEngine) -> 
     assert bodies(running, "%DLQ%G") == [b"0", b"2", b"3", b"4", b"5"]
     assert [row.unique_id for row in rows(running)] == ["key-x"]
     ladder = window.waiting.ladder("G")
-    assert (ladder.waiting, ladder.origins) == (0, ())
+    assert (ladder.waiting, ladder.by_topic) == (0, ())
 
 
 def test_a_filter_takes_the_first_ones(running: RunningEngine) -> None:

@@ -111,6 +111,7 @@ def due_copy(
         arrived_properties(record.properties) if properties is None else properties,
         find_property(record.properties, UNIQUE_KEY) or "",
         record.reconsume_times,
+        target.topic,
     )
 
 

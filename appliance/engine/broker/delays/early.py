@@ -141,7 +141,7 @@ class EarlyActs(EarlyBatches):
         if how is How.DELIVERED:
             target = self._target(record)
             text = arrived_properties(record.properties)
-            return EarlyDelay(one, unique_key, early_copy(record, target, text, unique_key), record)
+            return EarlyDelay(one, unique_key, early_copy(record, target, text, unique_key, target.topic), record)
         topic = properties.get(REAL_TOPIC, "")
         if not topic.startswith(RETRY_PREFIX):
             raise Cannot(Fate.NO_RETRY)
@@ -206,7 +206,7 @@ class EarlyActs(EarlyBatches):
             ended[number] = work[number].ended(fate, outcomes.get(number), reason)
 
 
-def early_copy(record: Record, target: Place, text: str, unique_key: str) -> OwnMessage:
-    """Return the copy of a message that waits. text: the copy's properties."""
+def early_copy(record: Record, target: Place, text: str, unique_key: str, waits_for: str = "") -> OwnMessage:
+    """Return the copy of a message that waits. text: the copy's properties. waits_for: as OwnMessage's."""
     born_host = encode_host(*record.born_host)
-    return copy_of(record, born_host, target, text, unique_key, record.reconsume_times)
+    return copy_of(record, born_host, target, text, unique_key, record.reconsume_times, waits_for)

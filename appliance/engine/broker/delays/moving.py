@@ -10,12 +10,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from msgspec.structs import replace
+
 from ...clock import Clock
 from ...errors import QueueBroken
 from ...protocol.names import TIMER_TOPIC
 from ...protocol.properties import (
+    CLUSTER,
     DELAY_TIME_LEVEL,
+    MAX_PROPERTIES_BYTES,
+    MSG_REGION,
     OF_DELETED,
+    TIMER_DELAY_MS,
     TIMER_FIRST,
     TIMER_NAMES,
     TIMER_OF,
@@ -44,6 +50,8 @@ MOST_ENTRIES = 16_384
 _DESCRIPTORS = 4
 #: Properties that a copy must not keep: some would make it a mark, or the copy of another record.
 _NOT_OF_A_NEW_ONE = (DELAY_TIME_LEVEL, TIMER_FIRST, TIMER_OF, TIMER_ROLL_TIMES, *TIMER_NAMES)
+#: Properties that a broker adds to each message, left out if a copy would have too many.
+_TO_MAKE_ROOM = (MSG_REGION, CLUSTER)
 
 
 class MoveDelayed(EarlyActs):
@@ -135,13 +143,29 @@ class MoveDelayed(EarlyActs):
             raise Cannot(Fate.GONE, "it does not say where it is to go")
         for name in _NOT_OF_A_NEW_ONE:
             found.pop(name, None)
-        if is_of_deleted(work.record, target.topic, self._store.files.deleted_topics):
+        of_deleted = is_of_deleted(work.record, target.topic, self._store.files.deleted_topics)
+        if of_deleted:
             found[OF_DELETED] = "1"
-        due_ms = self._clock.wall_ms() + max(0, round(self._left_ms[one.level, one.queue_offset]))
-        # A multiple of 10 ms could be taken for a time that Apache rounded.
-        found[TIMER_OUT_MS] = str(due_ms - 1 if (due_ms - 1) % 10 else due_ms)
-        copy = early_copy(work.record, Place(TIMER_TOPIC, 0), encode_properties(found), work.unique_key)
-        return EarlyDelay(one, work.unique_key, copy, work.record)
+        due_s = self._clock.steady() + self._left_ms[one.level, one.queue_offset] / 1000
+
+        def properties() -> str:
+            # By the clock as it is when the copy is stored: it may have been set since. What is left tells that moment,
+            # should it be set before the copy is seen.
+            left_ms = max(0, round((due_s - self._clock.steady()) * 1000))
+            due_ms = self._clock.wall_ms() + left_ms
+            # A multiple of 10 ms could be taken for a time that Apache rounded.
+            found[TIMER_OUT_MS] = str(due_ms - 1 if (due_ms - 1) % 10 else due_ms)
+            for more in ({TIMER_DELAY_MS: str(left_ms)}, {}):
+                text = encode_properties(found | more)
+                if len(text.encode()) <= MAX_PROPERTIES_BYTES:
+                    return text
+            for name in _TO_MAKE_ROOM:
+                found.pop(name, None)
+            return encode_properties(found)
+
+        waits_for = "" if of_deleted else target.topic
+        copy = early_copy(work.record, Place(TIMER_TOPIC, 0), "", work.unique_key, waits_for)
+        return EarlyDelay(one, work.unique_key, replace(copy, late_properties=properties), work.record)
 
     def close(self) -> None:
         self._files.close()

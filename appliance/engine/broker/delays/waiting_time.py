@@ -15,7 +15,7 @@ its record was stored, which follows from its physical offset:
 
 For an earlier life, and another leader of the set, `ClockSteps` has how far this broker's clock is ahead of theirs.
 `look` compares the wall clock with a steady one, often enough that a message stored around a jump is late by less than
-a second, and never early.
+a second, and never early. If the machine stands still before a look, the ticks tell when the clock had jumped.
 """
 
 from __future__ import annotations
@@ -148,10 +148,27 @@ class WaitingTime:
             if written > self._checked:
                 least = min([least, *(jumps for _, jumps in self._former)])
                 self._add(_Span(self._checked, None, self.now_ms(), least))
+                for begin, shown in self._shown(written):
+                    if shown > self._spans[-1].least + _GRAIN_MS:
+                        self._add(_Span(begin, None, self.now_ms(), shown))
+                    elif shown < self._spans[-1].least:
+                        self._add(_Span(begin, None, self.now_ms(), max(least, shown)))
             if not unsure:
                 self._add(_Span(written, self._jumps))
         self._unsure = unsure
         self._checked = written
+
+    def _shown(self, written: int) -> list[tuple[int, int]]:
+        """Return (begin, jumps) of ticks since the last look: the clock had jumped by at least this when it stamped the
+        records from there to the next one. The machine may have stood still for long since then."""
+        monotonic, now = self._clock.monotonic(), self.now_ms()
+        found, jumps = [], self._jumps
+        for gap in reversed(self._gaps.between(self._checked, written)):
+            # A machine that was suspended since then was so before the tick, at worst. A clock that was set back in the
+            # middle of a tick shows in the next one, or now.
+            jumps = min(jumps, gap.after_ms - math.ceil(now - max(0.0, monotonic - gap.written_s) * 1000))
+            found.append((gap.begin, jumps))
+        return found[::-1]
 
     def _add(self, span: _Span) -> None:
         if self._spans[-1].begin == span.begin:

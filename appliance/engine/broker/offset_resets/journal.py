@@ -17,10 +17,9 @@ from pathlib import Path
 
 import msgspec
 
-from ...clock import Clock
+from ...clock import AgeClock, Clock
 from ...disk import Disk
 from ...journal_file import JournalFile
-from ...store.retention.clean_rules import AgeClock
 from .records import Line, Move, ResetRecord, decode_line, encode_line
 
 logger = logging.getLogger(__name__)

@@ -5,9 +5,11 @@ after the other:
 
 1. the plan is checked again; remoting-io notes the group's offsets, and holds back commits of them from here on;
 2. the act is written to the journal and synced;
-3. remoting-io moves all offsets at once; members get them in slices.
+3. remoting-io moves all offsets at once; members get them in slices;
+4. in a set, the members that may lead next copy the offsets.
 
-After a failure of 2 nothing has changed. If the process ends between 2 and 3, its next start does 3.
+After a failure of 2 nothing has changed, after one of 4 all has. If the process ends between 2 and 3, its next start
+does 3.
 """
 
 from __future__ import annotations
@@ -72,6 +74,8 @@ class OffsetResets:
             self.journal = ResetJournal(path, loop.clock, store.disk)
         except OSError as error:
             raise StartError(f"{path} cannot be opened: {error.strerror}.") from None
+        #: As that of `TopicService`. Set by the broker.
+        self.tell_members: Callable[[str], None] = lambda what: None
         # Owned by remoting-io: group -> monotonic s of when it last got an offset, and nudges were arranged for.
         self._told_at: dict[str, float] = {}
         self._offsets.pending.on_told = self._nudge_later
@@ -194,7 +198,8 @@ class OffsetResets:
         check: called once no commit changes the group's offsets; may raise Conflict, and nothing is done then.
         Refuses with 26, 17 or 1 if the group, a topic or the offsets are gone since then, with 1 if it cannot be
         written down, with 2 if too many moves wait for their consumers or the broker stops. Nothing was done then,
-        except that a broker that stops may do it at its next start.
+        except that a broker that stops may do it at its next start; if members of a set did not confirm it in time, it
+        refuses with 1, too, and it was done.
         """
         if not planned:
             raise RefusedRequest(ResponseCode.SYSTEM_ERROR, f"no offset of group {group} would be moved")
@@ -223,6 +228,7 @@ class OffsetResets:
             "admin: offsets moved id=%d %s group=%s asked=%s queues=%d by=%s",
             number, kind, group, asked, len(record.moves), by,
         )  # fmt: skip
+        self.tell_members("moved")
         return record
 
     def _checked(self, group: str, planned: Sequence[PlannedMove]) -> list[tuple[str, int, int]]:

@@ -47,8 +47,9 @@ NOT_HERE = {
     **{f"{pool}ThreadPoolQueue{figure}": "0" for pool in ("litePull", "ack") for figure in _QUEUE_FIGURES},
 }
 
-#: Options that 25 never changes. Source: `BrokerConfig.configBlackList`.
-_BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath", "rocketmqHome"))
+#: Options that 25 never changes. Source: `BrokerConfig.configBlackList`; the last one is ours: users of the wire cannot
+#: switch off what checks them.
+_BLACK_LIST = frozenset(("configBlackList", "brokerConfigPath", "rocketmqHome", "accessControl"))
 
 #: Called with (upstream's name -> value, the client that asked). The values are in force and durable when it returns.
 ChangeOptions = Callable[[Mapping[str, str], str], object]

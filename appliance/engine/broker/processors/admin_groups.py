@@ -20,6 +20,8 @@ from ..groups import SubscriptionGroupManager
 from ..heartbeat import MAX_POOL_BODY_BYTES, decode_body
 
 POOL = "admin"
+#: Changes in the other one wait for members of a set that ask for the table.
+TABLE_POOL = "query"
 
 
 class GroupList(msgspec.Struct, frozen=True, rename="camel", gc=False):
@@ -29,7 +31,7 @@ class GroupList(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 
 class AdminGroupsProcessor:
-    """Everything but 352 runs on the thread of the pool, one request after the other."""
+    """Changes run on the thread of the pool, one request after the other."""
 
     def __init__(self, groups: SubscriptionGroupManager, service: SubscriptionGroupService) -> None:
         # Constant after construction.
@@ -40,7 +42,7 @@ class AdminGroupsProcessor:
         dispatcher.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, self.handle_update, POOL)
         dispatcher.add(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, self.handle_update_list, POOL)
         dispatcher.add(RequestCode.DELETE_SUBSCRIPTIONGROUP, self.handle_delete, POOL)
-        dispatcher.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.handle_get_all, POOL)
+        dispatcher.add(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, self.handle_get_all, TABLE_POOL)
         dispatcher.add(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, self.handle_get)
 
     def handle_update(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:

@@ -107,7 +107,7 @@ class ClientProcessor:
         self._config = config
         # Heartbeats that their first slice did not finish. One slice is taken a tick, of each heartbeat in turn.
         self._waiting: deque[_Heartbeat] = deque()
-        self._waiting_for: set[Connection] = set()
+        self._waiting_for: dict[Connection, _Heartbeat] = {}
         self._waiting_bytes = 0
         self._shares = Shares(FEW_WAITING_BYTES)
 
@@ -183,11 +183,11 @@ class ClientProcessor:
         """Count a heartbeat that is not done yet. Refuses it with 2 if too many wait."""
         if not self._shares.take(beat.conn.born_host, MOST_WAITING_BYTES, beat.size):
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "too many heartbeats of new clients at once, try again")
-        self._waiting_for.add(beat.conn)
+        self._waiting_for[beat.conn] = beat
         self._waiting_bytes += beat.size
 
     def _waits_no_more(self, beat: _Heartbeat) -> None:
-        self._waiting_for.discard(beat.conn)
+        self._waiting_for.pop(beat.conn, None)
         self._waiting_bytes -= beat.size
         self._shares.give(beat.conn.born_host, beat.size)
 
@@ -269,9 +269,9 @@ class ClientProcessor:
         while len(consumers) <= beat.at < len(consumers) + len(producers) and cost < _SLICE:
             name = producers[beat.at - len(consumers)].group_name
             beat.at += 1
+            cost += _KNOWN if name in in_producers else _JOINED
             if is_legal_group(name):
                 clients.register_producer(conn, beat.who, name)
-            cost += _KNOWN if name in in_producers else _JOINED
         return beat.at >= len(consumers) + len(producers)
 
     def _continue(self) -> None:
@@ -321,6 +321,12 @@ class ClientProcessor:
 
     def handle_unregister(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         producer, consumer = request.ext_fields.get("producerGroup"), request.ext_fields.get("consumerGroup")
+        beat = self._waiting_for.get(conn)
+        if beat is not None:  # it came before: the rest of it would have the client join again
+            consumers, producers = beat.data.consumer_data_set, beat.data.producer_data_set
+            at = max(0, beat.at - len(consumers))
+            producers[at:] = [one for one in producers[at:] if one.group_name != producer]
+            consumers[beat.at :] = [one for one in consumers[beat.at :] if one.group_name != consumer]
         if producer:
             self._clients.unregister_producer(conn, producer)
         if consumer:

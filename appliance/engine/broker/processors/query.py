@@ -15,7 +15,7 @@ from ...errors import RefusedRequest
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import MAX_FRAME_BYTES, RemotingCommand
 from ...protocol.fields import optional_bool, require_int, require_long, require_str
-from ...store.index.index_query import IndexQuery, KeyRecords
+from ...store.index.index_query import IndexQuery, KeyBytes, KeyRecords
 
 if TYPE_CHECKING:
     from ...config import BrokerConfig, StoreConfig
@@ -59,16 +59,17 @@ class QueryMessageProcessor:
     def query_at_once(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
         asked = self._read(request)
         found = self._query.find_now(*asked)
-        return None if found is None else _answer_of(found)
+        return None if found is None else _answer_of(found, found.records)
 
     def handle_query(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         topic, key, limit, begin_ms, end_ms, is_unique = self._read(request)
         if is_unique:
             found = self._query.find(topic, key, limit, begin_ms, end_ms, MAX_BODY_BYTES)
             if found.records:
-                return _answer_of(found)
+                return _answer_of(found, [data for _, data in found.records])
         self._query.catch_up()
-        return _answer_of(self._query.find(topic, key, limit, begin_ms, end_ms, MAX_BODY_BYTES))
+        found = self._query.find(topic, key, limit, begin_ms, end_ms, MAX_BODY_BYTES)
+        return _answer_of(found, [data for _, data in found.records])
 
     def _read(self, request: RemotingCommand) -> tuple[str, str, int, int, int, bool]:
         """Return topic, key, most messages, first and last time in ms, and whether the key is a unique one."""
@@ -90,13 +91,13 @@ class QueryMessageProcessor:
         return RemotingCommand.response(ResponseCode.SUCCESS, body=found.data)
 
 
-def _answer_of(found: KeyRecords) -> RemotingCommand:
+def _answer_of(found: KeyRecords | KeyBytes, records: list[bytes]) -> RemotingCommand:
     ext = {
         "indexLastUpdateTimestamp": str(found.last_time_ms),
         "indexLastUpdatePhyoffset": str(found.last_offset),
     }
-    if not found.records:
+    if not records:
         return RemotingCommand.response(
             ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", ext
         )
-    return RemotingCommand.response(ResponseCode.SUCCESS, None, ext, b"".join(data for _, data in found.records))
+    return RemotingCommand.response(ResponseCode.SUCCESS, None, ext, b"".join(records))

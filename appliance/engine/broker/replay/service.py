@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from ...clock import Clock
+from ...clock import AgeClock, Clock
 from ...errors import CorruptFile, RocketBoxError
 from ...service_thread import ServiceThread
 from ...store.message_store import MessageStore
@@ -126,6 +126,7 @@ class ReplayService(ServiceThread):
         self._runs: dict[str, Run] = {}
         self._tries: dict[str, _NextTry] = {}
         self._prune_at = 0.0
+        self._ages: AgeClock
 
     # --- any thread
 
@@ -227,6 +228,8 @@ class ReplayService(ServiceThread):
         except OSError as error:
             self.failure = f"{error.strerror or error}"
             logger.error("replay: the journals of jobs cannot be listed: %s", error)
+        times = [view.state.changed_ms for view in self.jobs()] + [one.modified_ms for one in self.unread()]
+        self._ages = AgeClock(self.clock, max(times, default=0))
         self._loaded.set()
 
     def _load_one(self, job: str) -> None:
@@ -409,7 +412,7 @@ class ReplayService(ServiceThread):
 
     def _prune(self) -> None:
         """Delete the journals of jobs that ended long ago, the oldest beyond KEEP_JOBS, and old unreadable journals."""
-        since_ms = self.clock.wall_ms() - KEEP_MS
+        since_ms = self._ages.now_ms() - KEEP_MS
         ended = sorted((v.state.changed_ms, v.state.spec.id) for v in self.jobs() if v.state.finished)
         ended = ended[: max(0, len(ended) - KEEP_JOBS)] + [
             pair for pair in ended[max(0, len(ended) - KEEP_JOBS) :] if pair[0] < since_ms

@@ -35,7 +35,10 @@ class OwnMessage(msgspec.Struct, frozen=True):
     """One complete message: `properties` are stored as they are. A message that is to wait names the schedule topic and
     the queue of its level, and has the properties that `delays.levels.make_wait` writes.
 
-    born_host: 8 or 20 bytes, see `message_id.encode_host`; empty for the broker's own address. Times in ms.
+    born_host: 8 or 20 bytes, see `message_id.encode_host`; empty for the broker's own address. Times in ms. waited_at:
+    physical offset of the record that waited, if this is its copy, and waits_for: the topic that it is for. Such a copy
+    is refused if that topic has been deleted since it was made. -1 for all others. late_properties: returns them in the
+    tick that stores the message, on remoting-io, in place of `properties`.
     """
 
     topic: str
@@ -49,6 +52,9 @@ class OwnMessage(msgspec.Struct, frozen=True):
     sys_flag: int = 0
     reconsume_times: int = 0
     prepared_transaction_offset: int = 0
+    waited_at: int = -1
+    waits_for: str = ""
+    late_properties: Callable[[], str] | None = None
 
 
 def copy_of(
@@ -58,8 +64,9 @@ def copy_of(
     properties: str,
     unique_key: str,
     reconsume_times: int,
+    waits_for: str = "",
 ) -> OwnMessage:
-    """Return a copy of a stored message for `place`. Body, birth and flags are the same."""
+    """Return a copy of a stored message for `place`. Body, birth and flags are the same. waits_for: see OwnMessage."""
     return OwnMessage(
         place.topic,
         place.queue_id,
@@ -71,6 +78,8 @@ def copy_of(
         record.flag,
         record.sys_flag,
         reconsume_times,
+        waited_at=record.physical_offset if waits_for else -1,
+        waits_for=waits_for,
     )
 
 
@@ -183,14 +192,17 @@ class OwnAppends:
         topic = self._find_topic(message.topic)
         if topic is None:
             raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"topic[{message.topic}] not exist")
+        if 0 <= message.waited_at < store.files.deleted_topics.below(message.waits_for):
+            raise RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, f"topic[{message.waits_for}] was deleted meanwhile")
         refuse_batch_queues(topic)
-        properties = checked_bytes(message.properties)
+        text = message.properties if message.late_properties is None else message.late_properties()
+        properties = checked_bytes(text)
         if message.topic == SCHEDULE_TOPIC:  # which has a queue for each level, whatever its settings say
             queues = self._levels.highest
-            code = waiting_tag_code(message.properties, store.next_store_ms(self._wall_ms()), self._levels.delays_ms)
+            code = waiting_tag_code(text, store.next_store_ms(self._wall_ms()), self._levels.delays_ms)
         else:
             queues = max(topic.read_queue_nums, topic.write_queue_nums)
-            code = properties_tag_code(message.properties)
+            code = properties_tag_code(text)
         if not 0 <= message.queue_id < queues:
             raise RefusedRequest(ResponseCode.INVALID_PARAMETER, f"{topic} has no queue {message.queue_id}")
         queue = store.queues.get_or_create(message.topic, message.queue_id)

@@ -102,8 +102,9 @@ class SendProperties:
         return key, raw, properties_tag_code(text), None
 
     def new_key(self, store_ms: int, born_ms: int) -> str:
-        """Return a unique key for a message that came without one."""
-        return self._unique_keys.next(store_ms or born_ms)
+        """Return a unique key for a message that came without one. Its time is that of the record before it; born_ms,
+        of the producer's clock, does not count: keys never go back from a time that is far ahead."""
+        return self._unique_keys.next(store_ms)
 
     def _by_the_map(self, fields: SendFields, target: Place, store_ms: int) -> StoredProperties:
         """Do the same as `stored` for any properties, by way of a map of them."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from ...config import BrokerConfig, EngineConfig
-from ...protocol.message_id import UniqueKeys
+from ...protocol.message_id import UniqueKeys, key_prefix
 from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
 from ..delays.levels import DelayLevels
@@ -50,7 +50,8 @@ class Sending:
         self._permission = lambda: options().broker.broker_permission
         self.levels = levels = DelayLevels(store.settings.delay_levels_ms)
         self.places = WaitingPlaces(levels, timer_rules(config.store), clock.wall_ms)
-        keys = UniqueKeys(host[:4], os.getpid(), hash(network.address), _month_start_ms(clock.wall_ms()))
+        prefix = key_prefix(host[:4], os.getpid(), hash(network.address))
+        keys = UniqueKeys(prefix, _month_start_ms(clock.wall_ms()))
         self.properties = SendProperties(broker.region_id, broker.cluster_name, broker.trace_on, keys, self.places)
         self.retries = RetryPolicy(topics, tables.groups, locks, store.log.not_taking)
         self.send_backs = SendBackCounts(clock)

@@ -488,7 +488,7 @@ class DeliverTimers(ServiceThread):
             delay_ms = delay_in(properties)
             if delay_ms is not None:
                 return self._time.jumps_of(physical, timed.due_ms - delay_ms)
-        return self._time.jumps_at(physical)
+        return self._time.jumps_at(physical) - timed.ahead_ms
 
     # --- delivery
 
@@ -708,15 +708,15 @@ def with_times(record: Record, timed: Timed, now_ms: int) -> str:
     return text
 
 
-def rolled_properties(record: Record, timed: Timed, now_ms: int, of_deleted: bool = False) -> str:
+def rolled_properties(record: Record, timed: Timed, now_ms: int, ahead_ms: int = 0, of_deleted: bool = False) -> str:
     """Return the properties of the copy of a record that is rolled: as Apache's roll has them, and the first record. As
-    they are if there is no room for more: then the message comes twice if its older record is still there. of_deleted:
-    see `is_of_deleted`; the copy's place no longer shows it."""
+    they are if there is no room for more: then the message comes twice if its older record is still there. ahead_ms: of
+    the copy. of_deleted: see `is_of_deleted`; the copy's place no longer shows it."""
     found = decode_properties(record.properties)
     found[TIMER_ROLL_TIMES] = str(timed.roll_times + 1 if timed.roll_times < 1 << 30 else 1 << 30)
     found[TIMER_ENQUEUE_MS] = str(record.store_time_ms)
     found[TIMER_DEQUEUE_MS] = str(now_ms)
-    found[TIMER_FIRST] = first_text(timed, record.queue_offset, record.store_time_ms)
+    found[TIMER_FIRST] = first_text(timed, record.queue_offset, record.store_time_ms, ahead_ms)
     if of_deleted:
         found[OF_DELETED] = "1"
     text = encode_properties(found)

@@ -235,16 +235,13 @@ class ScheduleLook:
     def units(self, is_over: Callable[[], bool]) -> Iterator[tuple[int, int, int]]:
         """Yield (due time, physical offset, size) of all messages that wait; those of one topic and due time in the
         order they were stored in. Raises TimeoutError when `is_over` returns True."""
-        if self._has_marks(is_over):
+        if any(order < _MESSAGE for block in self._blocks(is_over) for _, order, _, _, _ in block):
             for entry in self.walk(0, is_over):
                 yield entry.due_ms, entry.physical_offset, entry.size
             return
         for block in self._blocks(is_over):
             for due_ms, _, physical, size, _ in block:
                 yield due_ms, physical & _PHYSICAL, size
-
-    def _has_marks(self, is_over: Callable[[], bool]) -> bool:
-        return any(order < _MESSAGE for block in self._blocks(is_over) for _, order, _, _, _ in block)
 
     def _blocks(self, is_over: Callable[[], bool]) -> Iterator[Iterator[tuple[int, int, int, int, int]]]:
         for source in self._sources:

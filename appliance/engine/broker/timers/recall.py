@@ -63,12 +63,12 @@ def mark_of(
     out_ms: int,
     now_ms: int,
     tag: str = RECALL_TAG,
-    group: str = "",
-    born_host: bytes = b"",
     takes_out: int = -1,
+    by: tuple[str, bytes] = ("", b""),
 ) -> OwnMessage:
     """Return the mark for the messages of this key and TIMER_OUT_MS. takes_out: for one of them only, the queue offset
-    of its first record; else -1."""
+    of its first record; else -1. by: producer group and address."""
+    group, born_host = by
     properties = {
         TIMER_DEL_UNIQKEY: key_of(topic, unique_key),
         UNIQUE_KEY: unique_key,
@@ -121,7 +121,7 @@ class RecallPath:
             raise RefusedRequest(ResponseCode.SERVICE_NOT_AVAILABLE, f"recall failed, {reason}")
         key, out_ms = key_of(handle.topic, handle.unique_key), handle.at_ms - 1
         group = asked.producer_group if is_legal_group(asked.producer_group) else ""
-        mark = mark_of(handle.topic, handle.unique_key, out_ms, now_ms, RECALL_TAG, group, asked.born_host)
+        mark = mark_of(handle.topic, handle.unique_key, out_ms, now_ms, by=(group, asked.born_host))
         if self._claims.claim(key, out_ms, RECALLS) is not Claim.YOURS:
             raise self._too_late()
         try:

@@ -76,10 +76,12 @@ def timed_of(properties: str, precision_ms: int) -> Timed | None:
     times = _number(find_property(properties, TIMER_ROLL_TIMES))
     if not times and "ROCKETBOX_TIMER" not in properties:
         return Timed(out_ms, due_ms, cancels, 0)
-    first = _first_in(find_property(properties, TIMER_FIRST))
+    first, ahead_ms = _first_in(find_property(properties, TIMER_FIRST))
     named = find_property(properties, TIMER_OF)
     takes_out = -1 if named is None else _number(named)
-    return Timed(out_ms, due_ms, cancels, times, takes_out, first, _number(find_property(properties, TIMER_ENQUEUE_MS)))
+    return Timed(
+        out_ms, due_ms, cancels, times, takes_out, first, _number(find_property(properties, TIMER_ENQUEUE_MS)), ahead_ms
+    )
 
 
 def delay_in(properties: str) -> int | None:
@@ -91,14 +93,20 @@ def delay_in(properties: str) -> int | None:
     return None
 
 
-def _first_in(text: str | None) -> First | None:
+def _first_in(text: str | None) -> tuple[First | None, int]:
+    """Return (first record, `Timed.ahead_ms`) of a value of ROCKETBOX_TIMER_FIRST; None and 0 without one."""
     parts = [] if text is None else text.split(":")
-    return First(*map(_number, parts)) if len(parts) == 3 else None
+    if not 3 <= len(parts) <= 4:
+        return None, 0
+    ahead = parts[3] if len(parts) == 4 else ""
+    ahead_ms = -_number(ahead[1:]) if ahead.startswith("-") else _number(ahead)
+    return First(*map(_number, parts[:3])), ahead_ms
 
 
-def first_text(timed: Timed, queue_offset: int, stored_ms: int) -> str:
-    """Return the value of ROCKETBOX_TIMER_FIRST for a copy of a record."""
-    return ":".join(map(str, timed.first_of(queue_offset, stored_ms)))
+def first_text(timed: Timed, queue_offset: int, stored_ms: int, ahead_ms: int = 0) -> str:
+    """Return the value of ROCKETBOX_TIMER_FIRST for a copy of a record. ahead_ms: of the copy."""
+    ahead = (ahead_ms,) if ahead_ms else ()
+    return ":".join(map(str, (*timed.first_of(queue_offset, stored_ms), *ahead)))
 
 
 def entries_of(timed: Timed, properties: str, queue_offset: int, physical: int, size: int) -> list[TimerEntry]:

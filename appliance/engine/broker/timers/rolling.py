@@ -37,6 +37,7 @@ from .delivery import DeliverTimers, rolled_properties
 from .records import entries_of, timed_of
 from .runs import TimerEntry
 from .schedule import NEAR_MS
+from .waiting import Timed
 
 logger = logging.getLogger(__name__)
 
@@ -255,12 +256,12 @@ class RollTimers:
             if copy is None:
                 continue
             if copies and len(copy.message.body) > room:
-                yield from self._append(copies)
+                yield from self._append(queue, copies)
                 copies, room = [], MOST_BYTES
             copies.append(copy)
             room -= len(copy.message.body)
         if copies:
-            yield from self._append(copies)
+            yield from self._append(queue, copies)
 
     def _copy(self, queue: ConsumeQueue, offset: int) -> Generator[float, None, _Copy | None]:
         """Return the copy of what waits at a queue offset; None if there is nothing left to roll."""
@@ -278,22 +279,37 @@ class RollTimers:
             return None
         topic = find_property(record.properties, REAL_TOPIC) or ""
         of_deleted = is_of_deleted(record, topic, self._store.files.deleted_topics)
+        entry = entries_of(timed, record.properties, offset, physical, size)[-1]
         copy = _Copy(
-            entries_of(timed, record.properties, offset, physical, size)[-1],
+            entry,
             timed.out_ms,
             timed.first_of(offset).queue_offset,
             copy_of(
                 record,
                 hosts(found.data)[0],
                 _PLACE,
-                rolled_properties(record, timed, self._clock.wall_ms(), of_deleted),
+                rolled_properties(record, timed, self._clock.wall_ms(), self._ahead_ms(entry, timed), of_deleted),
                 find_property(record.properties, UNIQUE_KEY) or "",
                 record.reconsume_times,
+                "" if of_deleted else topic,
             ),
         )
         while (waits := self._waits(copy)) is None:
             yield 0.1
         return copy if waits else None
+
+    def _ahead_ms(self, entry: TimerEntry, timed: Timed) -> int:
+        """Return by how much the clock is ahead of the one that stamped the message's first record: whoever has no
+        index, as the next leader of a set, knows it from the copy alone."""
+        if not self._index.jumps_ms and not self._index.is_shifted:
+            return timed.ahead_ms
+        shift_ms = self._shift_of(entry, timed.out_ms)
+        return timed.ahead_ms if shift_ms is None else self._index.jumps_ms - shift_ms
+
+    def _shift_of(self, entry: TimerEntry, out_ms: int) -> int | None:
+        """Return by how much a message is due before its entry's time, or None if it does not wait in the index."""
+        standing = self._index.find(entry, out_ms)
+        return None if standing is None or standing.is_taken else entry.due_ms - standing.due_ms
 
     def _waits(self, copy: _Copy) -> bool | None:
         """True if a record is to be rolled, False if delivery has had it, None while it is left to delivery because it
@@ -309,9 +325,9 @@ class RollTimers:
         is_far = standing.due_ms - self._delivery.now_ms() >= NEAR_MS
         return True if is_far or self._store.log.refused_by("disk") else None
 
-    def _append(self, copies: list[_Copy]) -> Iterator[float]:
+    def _append(self, queue: ConsumeQueue, copies: list[_Copy]) -> Iterator[float]:
         """Append the copies, until the log is durable past them and they are in the index. Delivery leaves their
-        records alone until then."""
+        records alone until then. Those that are refused are made again: their topic may have been deleted since."""
         rolling = self._index.rolling
         while copies := [copy for copy in copies if self._waits(copy) is not False]:
             if any(self._waits(copy) is None for copy in copies):
@@ -332,18 +348,23 @@ class RollTimers:
                 self._index.shifts = {}
             if copies:
                 yield _REFUSED_S
+                copies = yield from self._made_again(queue, copies)
+
+    def _made_again(self, queue: ConsumeQueue, copies: list[_Copy]) -> Generator[float, None, list[_Copy]]:
+        found = []
+        for copy in copies:
+            again = yield from self._copy(queue, copy.entry.queue_offset)
+            if again is not None:
+                found.append(again)
+        return found
 
     def _shifts(self, copies: list[_Copy]) -> dict[int, int]:
         """Return the messages' shifts by their first records, so that a copy is due when its message was, whatever the
-        clock was set to since."""
+        clock was set to since, or is set to before the copy is in the index."""
         if not self._index.jumps_ms and not self._index.is_shifted:
-            return {}
-        found = {}
-        for copy in copies:
-            standing = self._index.find(copy.entry, copy.out_ms)
-            if standing is not None and not standing.is_taken:
-                found[copy.first] = copy.entry.due_ms - standing.due_ms
-        return found
+            return dict.fromkeys((copy.first for copy in copies), 0)
+        found = ((copy.first, self._shift_of(copy.entry, copy.out_ms)) for copy in copies)
+        return {first: shift_ms for first, shift_ms in found if shift_ms is not None}
 
     def _stored(self, future: Future[list[PutOutcome]], copies: list[_Copy]) -> Generator[float, None, list[_Copy]]:
         """Wait for a batch; return the copies that were not stored."""

@@ -192,7 +192,7 @@ class TimerIndex:
         #: until their copies are in the index, or there will be none.
         self.rolling: set[int] = set()
         #: Owned by the same: for messages that are being rolled, by the queue offset of their first record, what the
-        #: wall clock had jumped by when they were stored. Empty if the clock was not set.
+        #: wall clock had jumped by when they were stored.
         self.shifts: dict[int, int] = {}
         #: No entry is due more than this after its message's TIMER_OUT_MS; never decreases.
         self.rounded_ms = 1
@@ -301,7 +301,7 @@ class TimerIndex:
                 file.close()
                 self._obsolete.append(file)
             self._runs, self._lanes, self._taken, self._taken_shifts = [], {}, {}, {}
-            self._fresh_count = 0
+            self._fresh_count = self._done = 0
             self._shift_ms = self.most_shift_ms = 0
             self.bytes = 0
             self.indexed, self.skip, self.rolled_to = Indexed(), Done(), 0

@@ -176,7 +176,8 @@ class Timed(NamedTuple):
     due_ms: when it goes to its topic, wall ms. cancels: `topic+unique key` of the message that it cancels, or None;
     takes_out: queue offset of that message's first record, -1 for all messages of the key. roll_times: how often it was
     rolled. first: its message's first record; None if it is that itself, or does not name it. enqueued_ms: its
-    TIMER_ENQUEUE_MS, or 0.
+    TIMER_ENQUEUE_MS, or 0. ahead_ms: of a rolled one, by how much the clock that stamped it was ahead of the one that
+    stamped the first record.
     """
 
     out_ms: int
@@ -186,6 +187,7 @@ class Timed(NamedTuple):
     takes_out: int = -1
     first: First | None = None
     enqueued_ms: int = 0
+    ahead_ms: int = 0
 
     def first_of(self, queue_offset: int, stored_ms: int = 0) -> First:
         """Return the first record of the message whose record with these fields lies at `queue_offset`."""

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from ...clock import Clock
+from ...clock import AgeClock, Clock
 from ...crc_lines import line_of, text_of
 from ...disk import Disk
 from ...journal_file import JournalFile
@@ -83,6 +83,8 @@ class DecisionJournal:
             disk.sync_directory(path.parent.parent)  # a process that died may have made it without a sync
         self._file = JournalFile("decisions", path, most_bytes, self._content, disk)
         self._file.load(self._take_raw)
+        #: Used by whoever holds _writing.
+        self._ages = AgeClock(clock, max((act.at_ms for act in self._acts.values()), default=0))
 
     @property
     def failure(self) -> str | None:
@@ -147,21 +149,21 @@ class DecisionJournal:
 
     def _write(self, lines: list[Line], sync: bool) -> None:
         with self._writing:
+            oldest_ms = self._ages.now_ms() - KEPT_MS
             anew = self._file.is_broken or self._file.size > self._most_bytes // 2
             if anew:
-                self._trim()
+                self._trim(oldest_ms)
             self._file.append(b"".join(map(encode_line, lines)), sync, anew)
             with self._lock:
                 for line in lines:
                     self._take(line)
 
-    def _trim(self) -> None:
-        """Drop finished acts that are too old, or for which there is no room."""
-        oldest = self._clock.wall_ms() - KEPT_MS
+    def _trim(self, oldest_ms: int) -> None:
+        """Drop finished acts from before this time, and those for which there is no room."""
         with self._lock:
             size = sum(map(self._size_of, self._acts))
             for number in sorted(self._ended):
-                if self._acts[number].at_ms > oldest and size <= self._most_bytes // 4:
+                if self._acts[number].at_ms > oldest_ms and size <= self._most_bytes // 4:
                     break
                 size -= self._size_of(number)
                 del self._acts[number], self._ended[number]

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 
+from ...clock import AgeClock
 from ...errors import QueueBroken
 from ...loop_calls import run_on_loop
 from ...named_tuple import NamedTuple
@@ -37,7 +38,6 @@ from ...store.clock_steps import Stamped, ahead_of
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ENTRY_BYTES, unpack_entries
 from ...store.record_reader import Missing
-from ...store.retention.clean_rules import AgeClock
 from ..clients import ClientManager
 from ..offsets import ConsumerOffsetManager
 from .decisions import NOBODY, Decisions

@@ -116,7 +116,8 @@ class ResumeDiscarded:
         record = found.record
         text = resumed_text(record)
         topic = find_property(record.properties, REAL_TOPIC) or ""
-        if is_of_deleted(record, topic, self._store.files.deleted_topics):
+        of_deleted = is_of_deleted(record, topic, self._store.files.deleted_topics)
+        if of_deleted:
             text = with_mark(text)  # it can be rolled back only, as before
         message = copy_of(
             record,
@@ -125,6 +126,7 @@ class ResumeDiscarded:
             text,
             find_property(record.properties, UNIQUE_KEY) or "",
             record.reconsume_times,
+            "" if of_deleted else topic,
         )
         message = replace(message, sys_flag=record.sys_flag & ~SYS_TRANSACTION_MASK)
         outcome = self._halves.append(message, STORED_S)

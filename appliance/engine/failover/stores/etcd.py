@@ -351,34 +351,24 @@ class EtcdStore:
         believe: bool,
     ) -> _Answer:
         """Call one endpoint. A connection that broke since the last call is made anew once."""
-        kept = endpoint.connected
-        try:
-            return self._ask_connected(endpoint, path, body, decoder, key, deadline, believe)
-        except (_Unbelievable, _Refused):
-            raise
-        except CallFailed:
-            if not kept or time.monotonic() >= deadline:
+        again = endpoint.connected
+        while True:
+            try:
+                if not endpoint.connected:
+                    endpoint.connect(deadline)
+                    # Before anything is written there: which cluster is it? This read needs no majority.
+                    look = msgspec.json.encode({"key": _b64(key or "/"), "keys_only": True, "serializable": True})
+                    header = self._post(endpoint, "kv/range", look, _RANGE, deadline).header
+                    self._believe(endpoint, header, believe, old=True)
+                answer = self._post(endpoint, path, body, decoder, deadline)
+                self._believe(endpoint, answer.header, believe)
+                return answer
+            except (_Unbelievable, _Refused):
                 raise
-        return self._ask_connected(endpoint, path, body, decoder, key, deadline, believe)
-
-    def _ask_connected(
-        self,
-        endpoint: Endpoint,
-        path: str,
-        body: bytes,
-        decoder: msgspec.json.Decoder[_Answer],
-        key: str,
-        deadline: float,
-        believe: bool,
-    ) -> _Answer:
-        if not endpoint.connected:
-            endpoint.connect(deadline)
-            # Before anything is written there: which cluster is it? This read needs no majority.
-            look = msgspec.json.encode({"key": _b64(key or "/"), "keys_only": True, "serializable": True})
-            self._believe(endpoint, self._post(endpoint, "kv/range", look, _RANGE, deadline).header, believe, old=True)
-        answer = self._post(endpoint, path, body, decoder, deadline)
-        self._believe(endpoint, answer.header, believe)
-        return answer
+            except CallFailed:
+                if not again or time.monotonic() >= deadline:
+                    raise
+                again = False
 
     def _believe(self, endpoint: Endpoint, header: _Header, believe: bool, old: bool = False) -> None:
         """Check cluster and revision of an answer. old: its revision may lag behind. Raises _Unbelievable."""

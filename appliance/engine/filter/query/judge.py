@@ -36,7 +36,6 @@ Value = Callable[["Candidate"], "str | float | bool | None"]
 _SIGNS: dict[str, Callable[[Any, Any], bool]] = {">": gt, ">=": ge, "<": lt, "<=": le}
 #: Not the candidate itself: a cycle would keep its body, since old objects are never collected.
 _NOT_READ = object()
-_FLIPPED = {">": "<", ">=": "<=", "<": ">", "<=": ">="}
 
 
 class Undecided(Exception):

@@ -123,7 +123,8 @@ class _Parser(Parser):
             except PatternError as error:
                 token = self._pattern_token
                 # The quote stands before the pattern; a doubled one in it moves what is behind by one.
-                raise self._error_at(token.start + 1 + error.position, f"The pattern is refused: {error}") from None
+                at = Token(STRING, "", token.start + 1 + error.position)
+                raise self._error(f"The pattern is refused: {error}", at) from None
         return found
 
     def _expect(self, kind: str, expected: str) -> Token:
@@ -131,9 +132,6 @@ class _Parser(Parser):
         if kind == STRING:
             self._pattern_token = token
         return token
-
-    def _error_at(self, position: int, message: str) -> SqlError:
-        return self._error(message, Token(STRING, "", position))
 
     def _relation(self, sign: str, left: Node, right: Node, token: Token) -> Node:
         for operand in (left, right):

@@ -333,6 +333,10 @@ class IndexFile:
 
         return FIRST_ENTRY + bisect_left(range(FIRST_ENTRY, self.count), True, key=is_behind)
 
+    def entries_of_last(self) -> int:
+        """Return how many entries belong to the last entry's record."""
+        return self.count - self.first_behind(self.end_offset)
+
     def cut(self, count: int) -> None:
         """Remove the entries from number `count` on. The slots have to be rebuilt afterwards."""
         self.count = max(count, FIRST_ENTRY)

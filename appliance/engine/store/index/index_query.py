@@ -48,6 +48,14 @@ class KeyRecords(NamedTuple):
     complete: bool
 
 
+class KeyBytes(NamedTuple):
+    """As KeyRecords, when something was found; records: their bytes in the log."""
+
+    records: list[bytes]
+    last_time_ms: int
+    last_offset: int
+
+
 class IndexQuery:
     """Finds records by key. Any thread."""
 
@@ -129,7 +137,7 @@ class IndexQuery:
 
     def find_now(
         self, topic: str, key: str, limit: int, begin_ms: int, end_ms: int, is_unique: bool
-    ) -> KeyRecords | None:
+    ) -> KeyBytes | None:
         """Like `find`, without waiting for the disk or for the index's lock. On remoting-io.
 
         None if another thread has to search: nothing was found, not all of it is in the page cache, or it is too much
@@ -146,33 +154,39 @@ class IndexQuery:
             return None
         try:
             code, steps = key_hash(topic, key), _ENTRIES_AT_ONCE
-            chains = []
+            entries: list[tuple[int, int, int]] = []
             for file in reversed(files):
                 chain = None if file.closed else file.chain_now(code, steps)
                 if chain is None:
                     return None
-                chains.append((file.begin_ms, chain))
+                entries += [(physical, entry_ms, file.begin_ms) for physical, entry_ms in chain]
             last = files[-1].header
         finally:
             index.lock.release()
         meant = self._meant((topic,), (key,), begin_ms, end_ms)
-        found: dict[int, StoredRecord] = {}
+        topic_bytes, key_bytes = topic.encode("utf-8", "surrogatepass"), key.encode("utf-8", "surrogatepass")
+        found: dict[int, bytes] = {}
         looked: set[int] = set()
-        for file_begin_ms, chain in chains:
-            for physical, entry_ms in chain:
-                if meant.is_early(entry_ms) or meant.is_late(entry_ms, file_begin_ms) or physical in looked:
-                    continue
-                looked.add(physical)
-                if len(looked) > _RECORDS_AT_ONCE:
-                    return None
+        for physical, entry_ms, file_begin_ms in entries:
+            if meant.is_early(entry_ms) or meant.is_late(entry_ms, file_begin_ms) or physical in looked:
+                continue
+            looked.add(physical)
+            if len(looked) > _RECORDS_AT_ONCE:
+                return None
+            data = self._records.of_key_now(physical, topic_bytes, key_bytes, begin_ms, end_ms)
+            if data is None:
                 stored = self._records.find_now(physical)
                 if stored is None:
                     return None
-                if isinstance(stored, StoredRecord) and meant.fits(stored.record):
-                    found[physical] = stored
-                    if len(found) >= limit:
-                        return _answer(found, last, True)
-        return _answer(found, last, True) if found else None
+                if not isinstance(stored, StoredRecord) or not meant.fits(stored.record):
+                    continue
+                data = stored.data
+            found[physical] = data
+            if len(found) >= limit:
+                break
+        if not found:
+            return None
+        return KeyBytes([found[physical] for physical in sorted(found)], last.end_ms, last.end_offset)
 
     def newest(
         self, topics: Sequence[str], keys: Sequence[str], begin_ms: int, end_ms: int, below: int, deadline: float

@@ -311,7 +311,7 @@ class _Opening:
             position = self._begin
             if files:
                 position = files[-1].end_offset
-                skip = _entries_of_last(files[-1])
+                skip = files[-1].entries_of_last()
         if position < self._begin:
             position, skip = self._begin, 0
         return OpenedIndex(files, position, skip, self._stale)
@@ -325,8 +325,3 @@ def summary_of(file: IndexFile) -> tuple[str, int, int]:
 def _offset_of(file: IndexFile, number: int) -> int:
     raw = file.entries(number, 1)
     return int(ENTRY.unpack(raw)[1]) if len(raw) == ENTRY.size else -1
-
-
-def _entries_of_last(file: IndexFile) -> int:
-    """Return how many entries of this file belong to the last entry's record."""
-    return file.count - file.first_behind(file.end_offset)

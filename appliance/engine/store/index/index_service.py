@@ -487,15 +487,11 @@ class IndexService(ServiceThread):
             gone, self.files = self.files[index:], self.files[:index]
             self._unsynced = [other for other in self._unsynced if other in self.files]
             self.position = self.files[-1].end_offset if self.files else self._log.min_offset
-            self._skip = _entries_of_record(self.files[-1]) if self.files else 0
+            self._skip = self.files[-1].entries_of_last() if self.files else 0
             for other in gone:
                 other.close()
         for other in gone:
             self._disk.unlink(other.path)
-
-
-def _entries_of_record(file: IndexFile) -> int:
-    return file.count - file.first_behind(file.end_offset)
 
 
 def _new_name(now_ms: int, after: str) -> str:

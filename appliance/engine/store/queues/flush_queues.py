@@ -194,8 +194,11 @@ class FlushConsumeQueueService(ServiceThread):
             except OSError as error:
                 self.failure = f"deleting topic {deletion.topic} failed: {error.strerror or error}"
                 logger.error("consume queue: %s", self.failure)
-                deletion.error = error
-                deletion.done.set()
+                # Those behind it wait for it, for hours on a full disk: callers that waited as long would hold up all
+                # other administrators.
+                for waiting in self._deletions.copy():
+                    waiting.error = error
+                    waiting.done.set()
                 return False
             self._queues.files_deleted()
             self._drop(deletion)

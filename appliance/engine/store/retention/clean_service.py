@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from ...clock import Clock
+from ...clock import AgeClock, Clock
 from ...config import StoreConfig
 from ...disk import DiskUsage
 from ...errors import RocketBoxError
@@ -33,7 +33,8 @@ from ..record_reader import RecordReader
 from ..settings import Scheduler
 from ..store_files import StoreFiles
 from .clean_queues import QueueTrimmer, Raised
-from .clean_rules import HOUR_MS, AgeClock, Watermarks, is_cleaning_hour, watermarks
+from .clean_rules import HOUR_MS, Watermarks, is_cleaning_hour, watermarks
+from .leaders_needs import FollowersWishes, LeadersNeeds
 
 if TYPE_CHECKING:
     from .purged_queues import Places
@@ -118,6 +119,8 @@ class CleanService(ServiceThread):
         #: Called by this thread with the end of files to delete; each returns why they must stay for now, None if they
         #: may go. A keeper with a reason has the messages that wait in them stored again, and is called again.
         self.keepers: list[Callable[[int], str | None]] = []
+        #: Of a broker that copies its log, whose `keep` is one of the keepers; and of one whose log is copied.
+        self.leaders_needs, self.followers = LeadersNeeds(), FollowersWishes()
         #: Called by this thread with the log's new minimum offset once files are gone.
         self.on_removed: list[Callable[[int], None]] = []
         #: Called by this thread at the end of a round with the log's disk, and the share at which sends are refused.
@@ -184,6 +187,13 @@ class CleanService(ServiceThread):
         if purge.error is not None:
             raise purge.error
 
+    def free_for(self, end: int) -> int:
+        """Return the offset before which nothing waits. Before `end`, where a follower wants to delete files, the
+        next rounds store what waits again."""
+        if self.followers.ask(end, self._log.min_offset, self._log.written):
+            self.wakeup()
+        return self.followers.free
+
     def no_room(self) -> None:
         """Note that the next log file could not be made, and wake the thread."""
         self._no_room = True
@@ -225,6 +235,7 @@ class CleanService(ServiceThread):
             deleted = self._delete_log_files(usage, stages)
             if deleted:
                 usage = self._look_at_disk(stages)
+            self._look_at_followers()
             for looked in self.on_looked:
                 looked(usage, stages.refuse)
             try:
@@ -324,6 +335,7 @@ class CleanService(ServiceThread):
                 forced,
             )
             wanted = forced
+        wanted = self.leaders_needs.fitting([one.end for one in self._log.segments[:wanted]])
         for index in range(wanted):
             if not self._is_let_go(index, wanted) or not self._take_first():
                 break
@@ -413,6 +425,15 @@ class CleanService(ServiceThread):
             self._kept_for = reasons[0]
             logger.warning("cleaner: %s stays for now: %s", segments[0].path.name, self._kept_for)
         return False
+
+    def _look_at_followers(self) -> None:
+        """Have what waits stored again where followers want to delete files."""
+        wishes = self.followers
+        wanted = wishes.wanted
+        if wanted > max(wishes.free, self._log.min_offset):
+            reasons = [keeper(wanted) for keeper in tuple(self.keepers)]  # all begin at once
+            if not any(reasons):
+                wishes.free = wanted
 
     def _take_first(self) -> bool:
         """Take the oldest file off the log, on remoting-io; False if it must stay."""

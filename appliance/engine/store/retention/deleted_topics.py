@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 NAME = "deleted-topics.json"
 #: Limit on queues whose ends are kept; the oldest notes are dropped first.
 MOST_ENDS = 200_000
+#: Deletions of this life that are kept in memory before those are dropped whose records have left the log.
+_MOST_BEGUN = 1000
 
 
 class Begin(NamedTuple):
@@ -76,6 +78,9 @@ class DeletedTopics:
         # Owned by the writer: topic -> (value, its text in the file), so that a large file is joined from known texts.
         self._topic_texts: dict[str, tuple[int, str]] = {}
         self._end_texts: dict[str, tuple[Mapping[int, Begin], str]] = {}
+        #: topic -> as `below`, of deletions that have begun in this life; the file may have them later, or lack them
+        #: while it cannot be written. Written by remoting-io.
+        self._begun: dict[str, int] = {}
         #: Topics whose notes were changed, durably, since this object was made, in order. Read by any thread.
         self.changed: list[str] = []
 
@@ -85,9 +90,18 @@ class DeletedTopics:
 
     def below(self, topic: str) -> int:
         """Return the physical offset below which what waits for a topic is for a deleted one of its name, 0 if none was
-        deleted; without a look at the file. Recovery has read it."""
+        deleted; without a look at the file. Recovery has read it. On remoting-io it is true of every record that is
+        staged next, also while the deletion is being noted."""
         known = self._known[1]
-        return max(known.topics.get(topic, 0), known.late.get(topic, 0))
+        return max(known.topics.get(topic, 0), known.late.get(topic, 0), self._begun.get(topic, 0))
+
+    def begin(self, topic: str, below: int, log_begin: int) -> None:
+        """Have `below` know a deletion that is about to be noted. On remoting-io, in the call that reads the log's
+        end."""
+        if below:
+            self._begun[topic] = below
+        if len(self._begun) > _MOST_BEGUN:
+            self._begun = {name: at for name, at in self._begun.items() if at > log_begin}
 
     def load_ends(self) -> Ends:
         return self._read().ends

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from ... import config
+from ...lazy_dataclass import dataclass
 from ..sentences import Sentence
 from ..snapshots import HIDDEN, Change
 

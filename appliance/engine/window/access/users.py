@@ -10,7 +10,7 @@ import ipaddress
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import TypeVar
+from typing import TypedDict, TypeVar, Unpack
 
 from ...access.acts import (
     USER_ACTS,
@@ -55,11 +55,12 @@ from ...access.policies import (
 )
 from ...access.quotas import NAMES, Quotas
 from ...access.refusals import NOT_PROVED, NOT_SUPER, Refusal
+from ...config import REPORT
 from ...errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from ...protocol.codes import RequestCode
 from ..sentences import Sentence, say
 from ..snapshots import Difference, Page
-from ..tables import cut, page_of, sorted_by
+from ..tables import page_of, sorted_by
 from .snapshots import (
     AccessRow,
     ComparedRow,
@@ -79,7 +80,9 @@ from .snapshots import (
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
-REPORT = "report"
+#: Most requests that a note on an imported account names.
+_MOST_TOLD = 10
+
 _TYPES = {"Super": True, "Normal": False}
 _KEYS: dict[str, Callable[[Account], object]] = {
     "name": lambda account: account.name,
@@ -104,30 +107,47 @@ _ACCESS_KEYS: dict[str, Callable[[AccessRow], object]] = {
 _LEAST_FIRST = (GET, PUB, SUB, UPDATE, CREATE, DELETE)
 
 
+class Terms(TypedDict, total=False):
+    """Terms of a change. revision: that of the user as it was shown; Conflict if it has another one by now. dry_run:
+    nothing is changed. by: for the log."""
+
+    revision: str | None
+    dry_run: bool
+    by: str
+
+
 class WireUsers:
     """Any thread but remoting-io: a change waits for the disk."""
 
     def __init__(
         self,
         book: Book,
-        mode: str,
+        mode: Callable[[], str],
         refusals: Callable[[], list[Refusal]],
         brake: Brake | None = None,
         defaults: Callable[[], Quotas] = Quotas,
         own_check: Callable[[], AbstractContextManager[dict[str, str]]] = lambda: nullcontext({}),
+        claims: Callable[[], list[Refusal]] = list,
     ) -> None:
-        """mode: "report" or "enforce". refusals: returns what was refused, or would have been. brake: None without
-        quotas; in report mode its counts are of what would be held back. defaults: returns the quotas of users who have
-        none of their own. own_check: gives the fields of requests of this process, which are no refusals of users."""
+        """mode: returns "report" or "enforce". refusals: returns what was refused, or would have been. brake: None
+        without quotas; in report mode its counts are of what would be held back. defaults: returns the quotas of users
+        who have none of their own. own_check: gives the fields of requests of this process, which are no refusals of
+        users. claims: returns what was asked lately in the names of users that do not exist."""
         # Constant after construction.
         self._book = book
-        self.mode = mode
+        self._mode = mode
         self._refusals = refusals
         self._brake = brake
         self._defaults = defaults
         self.own_check = own_check
+        self._claims = claims
 
     # --- looking
+
+    @property
+    def mode(self) -> str:
+        """ "report" or "enforce"."""
+        return self._mode()
 
     def changed_elsewhere(self) -> Sentence | None:
         """Return where users are changed, if that is another broker: the users here are copies. None if it is here."""
@@ -139,8 +159,7 @@ class WireUsers:
         "-" before it for the largest first. page_size: 1 to 500. InvalidInput for anything else."""
         part = q.casefold()
         found = sorted_by((account for account in self._book if part in account.name.casefold()), sort, _KEYS)
-        shown, page, pages, page_size = cut(found, page, page_size)
-        return page_of(found, map(self._shown, shown), page, pages, page_size)
+        return page_of(found, page, page_size, self._shown)
 
     def who_may(self, resource: str, sort: str = "user", page: int = 1, page_size: int = 50) -> Page:
         """Return a page of AccessRow: the users who may do something on one topic, group or cluster, as "Topic:orders".
@@ -152,8 +171,7 @@ class WireUsers:
             if user is not None and account.is_enabled:
                 rows.append(_access_row(user, asked))
         found = sorted_by((row for row in rows if row.actions or row.some), sort, _ACCESS_KEYS)
-        shown, page, pages, page_size = cut(found, page, page_size)
-        return page_of(found, shown, page, pages, page_size)
+        return page_of(found, page, page_size)
 
     def refusals(self, q: str = "", sort: str = "-last", page: int = 1, page_size: int = 50) -> Page:
         """Return a page of RefusalRow: what was refused since the start, or in report mode would be, without what the
@@ -161,8 +179,7 @@ class WireUsers:
         part = q.casefold()
         rows = (row for row in self._refusals() if part in row.user.casefold() or part in row.resource.casefold())
         found = sorted_by((row for row in rows if self._still_refused(row)), sort, _REFUSAL_KEYS)
-        shown, page, pages, page_size = cut(found, page, page_size)
-        return page_of(found, map(_refusal, shown), page, pages, page_size)
+        return page_of(found, page, page_size, _refusal)
 
     def _still_refused(self, row: Refusal) -> bool:
         if not row.user:
@@ -239,7 +256,7 @@ class WireUsers:
             change = creation(name, new_secret() if secret is None else secret, is_super)
         except BookRefusal as refusal:
             raise _said(refusal) from None
-        return self._change(name, change, None, dry_run, by, makes_secret=secret is None)
+        return self._change(name, change, secret is None, dry_run=dry_run, by=by)
 
     def import_accounts(self, content: object, *, dry_run: bool = False, by: str = "") -> ImportReport:
         """Make users of the accounts of Apache's ACL 1.0, and report what becomes of them; users that exist stay as
@@ -248,6 +265,7 @@ class WireUsers:
             read, notes = accounts_of(content)
         except ValueError as error:
             raise InvalidInput("text", say("import_none", reason=str(error))) from None
+        claims = self._claims()
         try:
             made = self._book.add([one.account for one in read if not one.refusal], dry_run=dry_run)
         except BookRefusal as refusal:
@@ -257,7 +275,7 @@ class WireUsers:
         if not dry_run:
             logger.info("access: imported users=%d by=%s", len(made), by)
         outcome = "new" if dry_run else "made"
-        users = tuple(_imported(one, outcome if one.account.name in made else "exists") for one in read)
+        users = tuple(_imported(one, outcome if one.account.name in made else "exists", claims) for one in read)
         return ImportReport(not dry_run, users, tuple(say(key, **args) for key, args in notes))
 
     def act(
@@ -266,15 +284,13 @@ class WireUsers:
         act: str,
         *,
         secret: str | None = None,
-        revision: str | None = None,
-        dry_run: bool = False,
-        by: str = "",
+        **terms: Unpack[Terms],
     ) -> WireUserChange:
         """Do one of `access.acts.USER_ACTS`. secret: one that takes the place of the one that the act makes. NotFound,
         InvalidInput (act, secret); Conflict if it cannot be done now."""
         known = _one_of("act", act, USER_ACTS)
         if secret is None:
-            return self._change(name, of_known(name, known.change), revision, dry_run, by, known.makes_secret)
+            return self._change(name, of_known(name, known.change), known.makes_secret, **terms)
         if not known.makes_secret:
             raise InvalidInput("secret", say("secret_unneeded"))
         try:
@@ -282,27 +298,24 @@ class WireUsers:
         except BookRefusal as refusal:
             raise _said(refusal) from None
         change = of_known(name, lambda account: with_secret(account, secret))
-        return self._change(name, change, revision, dry_run, by)
+        return self._change(name, change, **terms)
 
-    def delete(self, name: str, *, revision: str | None = None, dry_run: bool = False, by: str = "") -> WireUserChange:
+    def delete(self, name: str, **terms: Unpack[Terms]) -> WireUserChange:
         """Delete a user and its entries. NotFound; Conflict for the last Super user who is enabled."""
         gone = of_known(name, lambda account: Account(name, gone=True))
-        return self._change(name, gone, revision, dry_run, by)
+        return self._change(name, gone, **terms)
 
     def set_quotas(
         self,
         name: str,
         changes: Mapping[str, int | None],
-        *,
-        revision: str | None = None,
-        dry_run: bool = False,
-        by: str = "",
+        **terms: Unpack[Terms],
     ) -> WireUserChange:
         """Change some of a user's quotas. changes: "send_bytes", "pull_bytes", "requests" or "connections" -> number, 0
         for no limit; None: the default counts. NotFound, InvalidInput (the quota)."""
         for quota in changes:
             _one_of("quota", quota, NAMES)
-        return self._change(name, of_known(name, lambda account: with_quotas(account, changes)), revision, dry_run, by)
+        return self._change(name, of_known(name, lambda account: with_quotas(account, changes)), **terms)
 
     def put_entry(
         self,
@@ -312,10 +325,7 @@ class WireUsers:
         sources: Iterable[str] = (),
         decision: str = "Allow",
         policy: str = "Custom",
-        *,
-        revision: str | None = None,
-        dry_run: bool = False,
-        by: str = "",
+        **terms: Unpack[Terms],
     ) -> WireUserChange:
         """Give a user an entry; it takes the place of the one of the same policy and resource. NotFound, InvalidInput
         (resource, actions, sources, decision, policy); Conflict if there are too many."""
@@ -324,19 +334,14 @@ class WireUsers:
             checked = checked_entry(resource, tuple(actions), tuple(sources), decision)
         except EntryError as error:
             raise InvalidInput(error.field, say("entry_refused", reason=str(error))) from None
-        return self._change(
-            name, of_known(name, lambda account: entry_put(account, kind, checked)), revision, dry_run, by
-        )
+        return self._change(name, of_known(name, lambda account: entry_put(account, kind, checked)), **terms)
 
     def remove_entry(
         self,
         name: str,
         resource: str,
         policy: str = "Custom",
-        *,
-        revision: str | None = None,
-        dry_run: bool = False,
-        by: str = "",
+        **terms: Unpack[Terms],
     ) -> WireUserChange:
         """Take an entry from a user. NotFound, InvalidInput (resource, policy)."""
         kind = _policy_of(policy)
@@ -345,16 +350,17 @@ class WireUsers:
         except EntryError as error:
             raise InvalidInput(error.field, say("entry_refused", reason=str(error))) from None
         change = of_known(name, lambda account: entry_removed(account, kind, spelled))
-        return self._change(name, change, revision, dry_run, by)
+        return self._change(name, change, **terms)
 
     def _change(
         self,
         name: str,
         change: Callable[[Account | None], Account],
-        revision: str | None,
-        dry_run: bool,
-        by: str,
         makes_secret: bool = False,
+        *,
+        revision: str | None = None,
+        dry_run: bool = False,
+        by: str = "",
     ) -> WireUserChange:
         def checked(account: Account | None) -> Account:
             if account is not None and revision not in (None, _revision_of(account)):
@@ -423,12 +429,14 @@ class WireUsers:
         return _compared(self._known(name))
 
 
-def _imported(one: Read, outcome: str) -> ImportedUser:
+def _imported(one: Read, outcome: str, claims: Iterable[Refusal]) -> ImportedUser:
     account, notes = one.account, [say(key, **args) for key, args in one.notes]
     if one.refusal:
         outcome, notes = "refused", [say("import_refused", reason=one.refusal)]
     elif outcome == "exists":
         notes = [say("import_exists")]
+    else:
+        notes += _would_be(one, [row for row in claims if row.user == account.name])
     return ImportedUser(
         name=account.name,
         user_type=_type_of(account),
@@ -436,6 +444,33 @@ def _imported(one: Read, outcome: str) -> ImportedUser:
         entries=_entries(account),
         notes=tuple(notes),
     )
+
+
+def _would_be(one: Read, asked: list[Refusal]) -> list[Sentence]:
+    """Return what the entries of an account that is imported say of what its clients have asked for lately."""
+    account = one.account
+    if not asked:
+        return [say("import_unasked")]
+    if account.is_super:
+        return [say("import_asked")]
+    policies = Policies(account.custom, account.default)
+    migrated = ApachePolicies(*map(tuple, one.migrated))
+    refused, otherwise = [], []
+    for row in asked:
+        kind, _, name = row.resource.partition(":")
+        question = kind, name, frozenset(row.actions), ipaddress.ip_address(row.address)
+        here, there = policies.decide(*question), migrated.decide(*question)
+        told = f"{_NAMES.get(row.code, row.code)} {row.resource}"
+        if not here.is_allowed:
+            refused.append(told)
+        if there is None or there.is_allowed != here.is_allowed:
+            otherwise.append(told)
+    notes = [say("import_would_refuse", what=_some(refused)) if refused else say("import_asked")]
+    return [*notes, say("import_apache_otherwise", what=_some(otherwise))] if otherwise else notes
+
+
+def _some(texts: list[str]) -> str:
+    return ", ".join(texts[:_MOST_TOLD]) + (f", … ({len(texts)})" if len(texts) > _MOST_TOLD else "")
 
 
 def _compared(account: Account) -> Comparison:

@@ -5,8 +5,7 @@ The fields depend on the client and its language; a field that the client does n
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...lazy_dataclass import dataclass
 from ..snapshots import Subscription
 
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
 
 from ...broker.clients import ClientChannel, ClientManager, ConsumerGroupInfo
 from ...errors import InvalidInput
@@ -13,7 +16,10 @@ from ...remoting.connection import Connection
 from .. import snapshots as s
 from ..figures.lag import LagSnapshot
 from ..sentences import say
-from ..tables import cut, page_of, sorted_by
+from ..tables import page_of, sorted_by
+
+# True for a group that a caller may know of.
+Sees: TypeAlias = Callable[[str], bool]
 
 
 def member_of(channel: ClientChannel) -> s.GroupClient:
@@ -115,9 +121,25 @@ class ClientViews:
             for conn, channel in newest.items()
         ]
 
-    def named(self, client_id: str) -> tuple[s.ClientRow, ...]:
-        """Return the connections of one client id; a client may have several. Empty if none is connected."""
-        return tuple(row for row in self.all() if row.client_id == client_id)
+    def named(self, client_id: str, sees: Sees | None = None) -> tuple[s.ClientRow, ...]:
+        """Return the connections of one client id; a client may have several. Empty if none is connected. sees: as for
+        `page`."""
+        return tuple(row for row in self._seen(sees) if row.client_id == client_id)
+
+    def _seen(self, sees: Sees | None) -> list[s.ClientRow]:
+        """Return the rows without groups that a caller does not see, and without rows that then name none."""
+        rows = self.all()
+        if sees is None:
+            return rows
+        cut = (
+            replace(
+                row,
+                producer_groups=tuple(filter(sees, row.producer_groups)),
+                consumer_groups=tuple(filter(sees, row.consumer_groups)),
+            )
+            for row in rows
+        )
+        return [row for row in cut if row.producer_groups or row.consumer_groups]
 
     def counts(self, progress: LagSnapshot) -> tuple[int, int]:
         """Return (number of connections that produce, number that consume)."""
@@ -136,17 +158,18 @@ class ClientViews:
         sort: str = "client_id",
         page: int = 1,
         page_size: int = 50,
+        sees: Sees | None = None,
     ) -> s.Page:
         """Return a page of ClientRow, one a connection that sent heartbeats.
 
         q: part of a client id, address or group. role: "producer" or "consumer". sort: client_id, address, language,
-        version, heartbeat, connected.
+        version, heartbeat, connected. sees: True for the groups that the caller may know of; None for all.
         """
         if role not in (None, "producer", "consumer"):
             raise InvalidInput("role", say("one_of", field="role", choices="producer, consumer"))
         needle = q.strip().lower()
         rows = []
-        for row in self.all():
+        for row in self._seen(sees):
             if role == "producer" and not row.producer_groups:
                 continue
             if role == "consumer" and not row.consumer_groups:
@@ -169,8 +192,7 @@ class ClientViews:
                 "connected": lambda r: r.connected_ms,
             },
         )
-        shown, page, pages, page_size = cut(rows, page, page_size)
-        return page_of(rows, shown, page, pages, page_size)
+        return page_of(rows, page, page_size)
 
 
 def _keep_newest(newest: dict[Connection, ClientChannel], channel: ClientChannel) -> None:

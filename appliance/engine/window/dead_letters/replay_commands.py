@@ -21,6 +21,7 @@ from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..refusals import require_one_of, require_span
 from ..sentences import Sentence, say
+from ..snapshots import ByTopic
 from ..sources import Sources
 from .replays import ReplayViews, job_of
 from .snapshots import ReplayJob, ReplayPlan
@@ -235,7 +236,7 @@ class ReplayCommands:
             total=spec.total,
             scanned=at,
             truncated=at < spec.total,
-            by_topic=tuple(topics.most_common()),
+            by_topic=tuple(ByTopic(*one) for one in topics.most_common()),
             skipped_by_guard=guard,
             gone=gone,
             failed=failed,

@@ -15,7 +15,7 @@ from ...store.message_store import MessageStore
 from ..messages.queue_reader import QueueReader
 from ..refusals import require_within
 from ..sentences import Sentence, say
-from .snapshots import ReplayJob, ReplayJobs, ReplayResult, ReplayResultPage, UnreadableReplay
+from .snapshots import ReplayFilter, ReplayJob, ReplayJobs, ReplayResult, ReplayResultPage, UnreadableReplay
 from .views import DeadLetterViews
 
 MAX_LIMIT = 500
@@ -200,10 +200,10 @@ def job_of(view: JobView) -> ReplayJob:
         tries_again=state.state == j.PAUSED and why is not None and why.code in PASSING,
         rate=spec.rate,
         max_replays=spec.max_replays,
-        filter=None if spec.filter is None else spec.filter.given,
+        filter=None if (one := spec.filter) is None else ReplayFilter(one.topic, one.retries, one.key, one.replayed),
         by=spec.by,
-        created_ms=spec.created_ms,
-        changed_ms=state.changed_ms,
+        created_at_ms=spec.created_ms,
+        changed_at_ms=state.changed_ms,
     )
 
 

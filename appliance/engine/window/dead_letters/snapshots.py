@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...lazy_dataclass import dataclass
 from ..messages.snapshots import MessageCopy, MessageRow
 from ..sentences import Sentence
-from ..snapshots import HIDDEN
+from ..snapshots import HIDDEN, ByTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +116,32 @@ class DeadLetterGroup:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplayFilter:
+    topic: str | None = None
+    retries: int | None = None
+    key: str | None = None
+    replayed: str | None = None
+
+    @property
+    def origin(self) -> str:
+        return self.topic or ""
+
+    @property
+    def no_origin(self) -> bool:
+        """True for letters that do not say where they were sent to."""
+        return self.topic == ""
+
+
+@dataclass(frozen=True, slots=True)
 class ReplayJob:
-    """A job that replays dead letters of one group.
+    """A replay of dead letters of one group. target: group (its retry topic), original (each to the topic it was sent
+    to) or topic. state: running, paused, done, cancelled or failed; why: the reason, if the broker put it there.
+    checking: it looks for copies that are stored already, and sends nothing. total = replayed + skipped_by_guard + gone
+    + failed + unknown + not_chosen + not_reached. not_chosen: left out by its filter. tries_again: paused for something
+    that passes; the broker has it go on by itself."""
 
-    target: "group" (its retry topic), "original" (each to the topic it was sent to), "topic". topic: where copies go,
-    None for "original". state: "running", "paused", "done", "cancelled", "failed"; why: the reason, if the broker set
-    the state. checking: it is looking for copies that are stored already, and sends nothing. total = replayed +
-    skipped_by_guard + gone + failed + unknown + not_chosen + not_reached. unknown: sent, but it can no longer be found
-    out if they were stored. not_chosen: left out by the filter. tries_again: paused for a passing reason; the broker
-    resumes it by itself. rate: messages a second, at most. changed_ms: when it entered its state.
-    """
-
+    # topic: where copies go, None for "original". unknown: sent, but it can no longer be found out if they were stored.
+    # rate: messages a second, at most. changed_at_ms: when it entered its state.
     id: str
     group: str
     target: str
@@ -144,10 +160,10 @@ class ReplayJob:
     tries_again: bool
     rate: int
     max_replays: int
-    filter: dict[str, str | int] | None
+    filter: ReplayFilter | None
     by: str
-    created_ms: int
-    changed_ms: int
+    created_at_ms: int
+    changed_at_ms: int
 
     @property
     def reached(self) -> int:
@@ -193,18 +209,15 @@ class ReplayJobs:
 
 @dataclass(frozen=True, slots=True)
 class ReplayPlan:
-    """The result of starting a replay, or of its dry run.
+    """The effects of a replay. job: the replay that was started; None after a dry run. A dry run looks at `scanned` of
+    the total; by_topic: how many of those would be sent, by the topic they were first sent to."""
 
-    total: messages in the selection. job: the job that was started; None after a dry run. The other fields are of a dry
-    run, which reads for two seconds at most: scanned: how many messages were looked at (truncated: not all); by_topic:
-    (origin topic, how many of the scanned would be sent), most first, None for an unknown topic; skipped_by_guard,
-    gone, failed: how many would not be sent; not_chosen: how many the filter leaves out.
-    """
-
+    # total: messages in the selection. A dry run reads for two seconds at most (truncated: not all were looked at).
+    # by_topic: the most first. skipped_by_guard, gone, failed: how many would not be sent.
     total: int
     scanned: int
     truncated: bool
-    by_topic: tuple[tuple[str | None, int], ...]
+    by_topic: tuple[ByTopic, ...]
     skipped_by_guard: int
     gone: int
     failed: int

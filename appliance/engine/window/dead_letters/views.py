@@ -31,7 +31,7 @@ from ..options import Options
 from ..refusals import require_within
 from ..sentences import say
 from ..sources import Sources
-from ..tables import cut, page_of, sorted_by
+from ..tables import page_of, sorted_by
 from .expiry import Expiry
 from .facts import LetterFacts, copies_of, digest_of
 from .snapshots import (
@@ -64,10 +64,6 @@ def check_filter(wanted: LetterFilter) -> None:
         raise InvalidInput("replayed", say("one_of", field="replayed", choices=", ".join(REPLAYS)))
     if wanted.retries is not None and not 0 <= wanted.retries < 1 << 31:
         raise InvalidInput("retries", say("out_of_range", field="retries", low=0, high=(1 << 31) - 1))
-
-
-def _as_it_is(record: Record) -> Record:
-    return record
 
 
 class DeadLetterViews:
@@ -117,7 +113,7 @@ class DeadLetterViews:
         found: Any
         if chosen.all and self._topics.get(topic) is not None:
             found = self._messages.page(
-                topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, gentle=0.0, make_row=_as_it_is
+                topic, from_ms=from_ms, to_ms=to_ms, cursor=cursor, limit=limit, gentle=0.0, make_row=lambda one: one
             )
         else:
             found = self._filtered(group, from_ms, to_ms, chosen, cursor, limit)
@@ -347,12 +343,10 @@ class DeadLetterViews:
                 if count and wanted in group.lower():
                     rows.append((group, count))
         ordered = sorted_by(rows, sort, {"group": lambda row: row[0], "count": lambda row: (row[1], row[0])})
-        shown, page, pages, page_size = cut(ordered, page, page_size)
         jobs = {view.state.spec.group: view.state.spec.id for view in self._replays.jobs() if not view.state.finished}
         expiry = Expiry(self._store, self._options)
         with QueueReader(self._store, 16) as reader:
-            found = [self._group(group, count, jobs.get(group), expiry, reader) for group, count in shown]
-        return page_of(ordered, found, page, pages, page_size)
+            return page_of(ordered, page, page_size, lambda row: self._group(*row, jobs.get(row[0]), expiry, reader))
 
     def _group(self, group: str, count: int, job: str | None, expiry: Expiry, reader: QueueReader) -> DeadLetterGroup:
         topic = DLQ_PREFIX + group

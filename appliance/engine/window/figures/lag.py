@@ -155,6 +155,11 @@ def lag_of(queue: ConsumeQueue, committed: int | None) -> int | None:
     return max(0, queue.max_offset - next_of(queue, committed))
 
 
+def never_committed(queue_id: int, others: bool) -> Sentence:
+    """Return why a queue has no offset of a group. others: other queues of its topic have one."""
+    return say("queue_never_committed", queue=queue_id) if others else say("never_committed")
+
+
 def lag_time_ms(
     backlog: Backlog, reader: QueueReader, measures: Measures, now_ms: int | None = None
 ) -> tuple[int | None, Sentence | None]:

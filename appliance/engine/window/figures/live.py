@@ -1,16 +1,17 @@
 """The live frame: one JSON object a second, the same bytes for every viewer.
 
-{"number", "at_ms", "in_rate", "out_rate", "in_bytes_rate", "out_bytes_rate", "put_total", "delivered_total",
-"connections", "producer_clients", "consumer_clients", "parked_pulls", "log_bytes", "unsynced_bytes",
-"disk_used_percent", "worst_check", "behind": [{"group", "lag", "lag_ms", "clients"}],
-"needs": [{"level", "kind", "name", "text", "code", "args"}]}. The clients, "disk_used_percent", "worst_check", "behind"
-and "needs" are refreshed every 5 s.
+{"number", "at_ms", "uptime_ms", "in_rate", "out_rate", "in_bytes_rate", "out_bytes_rate", "put_total",
+"delivered_total", "connections", "producer_clients", "consumer_clients", "parked_pulls", "log_bytes",
+"unsynced_bytes", "disk_used_percent", "worst_check", "behind": [{"group", "lag", "partial", "lag_ms", "clients"}],
+"needs": [{"level", "kind", "name", "text", "code", "args"}]}. partial: queues without an offset are not counted.
+The clients, "disk_used_percent", "worst_check", "behind" and "needs" are refreshed every 5 s.
 """
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Protocol
 
 import msgspec
@@ -97,15 +98,18 @@ class LiveFrames:
 class BrokerSource:
     """The figures of a running broker."""
 
-    def __init__(self, traffic: BrokerFigures, standing: Standing, disk: DiskRoom) -> None:
+    def __init__(
+        self, traffic: BrokerFigures, standing: Standing, disk: DiskRoom, uptime_ms: Callable[[], int]
+    ) -> None:
         # Constant after construction.
         self._traffic = traffic
         self._standing = standing
         self._disk = disk
+        self._uptime_ms = uptime_ms
 
     def numbers(self) -> tuple[int, dict[str, object]]:
         number, sampled_at_ms = self._traffic.sample
-        return number, {"at_ms": sampled_at_ms, **self._traffic.now()}
+        return number, {"at_ms": sampled_at_ms, "uptime_ms": self._uptime_ms(), **self._traffic.now()}
 
     def standing(self) -> dict[str, object]:
         found = self._standing.look(BEHIND_SHOWN)
@@ -115,7 +119,13 @@ class BrokerSource:
             "disk_used_percent": self._disk.figures().used_percent,
             "worst_check": max((check.level for check in found.checks), key=_WORST.index, default="ok"),
             "behind": [
-                {"group": row.group, "lag": row.lag, "lag_ms": row.lag_ms, "clients": row.clients}
+                {
+                    "group": row.group,
+                    "lag": row.lag,
+                    "partial": row.lag is not None and row.lag_why is not None,
+                    "lag_ms": row.lag_ms,
+                    "clients": row.clients,
+                }
                 for row in found.behind
             ],
             "needs": [

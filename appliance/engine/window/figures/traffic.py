@@ -68,7 +68,7 @@ class Reading:
 
     def oldest_half_s(self) -> float:
         """Return the age of the oldest open half message in seconds; 0 without one."""
-        stored_ms = self.transactions.oldest_stored_ms
+        stored_ms = self.transactions.oldest_stored_at_ms
         return 0 if stored_ms is None else max(0, self.clock.wall_ms() - stored_ms) / 1000
 
 

@@ -541,7 +541,7 @@ class _Patient:
             evidence = [
                 d.Evidence("in_flight", in_flight, "messages"),
                 d.Evidence("rate", round(rate, 2), "messages/s"),
-                d.Evidence("oldest", round(oldest_s, 1), "s"),
+                d.Evidence("held", round(oldest_s, 1), "s"),
                 d.Evidence("clients", len(self._channels), "clients"),
             ]
             if rate:

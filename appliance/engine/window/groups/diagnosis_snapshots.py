@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
+from ...lazy_dataclass import dataclass
 from ..sentences import Sentence
 
 

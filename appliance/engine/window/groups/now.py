@@ -14,13 +14,13 @@ from ...errors import NotFound
 from ...protocol.names import RETRY_PREFIX
 from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
-from ..figures.lag import BROADCASTING, LagSnapshot, lag_of, next_of
+from ..figures.lag import BROADCASTING, LagSnapshot, lag_of, lag_time_ms, never_committed, next_of
 from ..figures.measures import Budget
 from ..health import limits
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from ..sources import Sources
-from ..tables import SORT_BUDGET_MS, cut, page_of, sorted_by
+from ..tables import SORT_BUDGET_MS, page_of, sorted_by
 
 #: Points of the line that shows a group's lag of the last ten minutes.
 POINTS = 60
@@ -63,11 +63,9 @@ class GroupNow:
         times, lags = self._history(name, topics, backlog.lag)
         sampler = self._sampler
         span = sampler.span(limits.RATE_SAMPLES)
-        known = span[1] >= limits.RATE_KNOWN_S
         comes = goes = None
-        if known:
-            comes = sum(sampler.rate(sampler.topics.get(topic), span) or 0.0 for topic in topics)
-            goes = sum(sampler.rate(sampler.pairs.get((topic, name)), span) or 0.0 for topic in topics)
+        if span[1] >= limits.RATE_KNOWN_S:
+            comes, goes = sampler.rates(name, topics, span)
         trend: s.Trend
         catches_up, why = None, None
         if backlog.lag is None:
@@ -78,10 +76,14 @@ class GroupNow:
             trend = "caught_up"
         elif goes > comes * (1 - limits.GROWTH_SHARE) and backlog.lag <= goes * limits.KEEPS_UP_S:
             trend = "keeps_up"
-        elif goes > comes:
-            trend, catches_up = "catches_up", int(1000 * backlog.lag / (goes - comes))
         else:
-            trend = "never"
+            # Of a late group at the rates of `Lateness`, so that its figures and its need say the same.
+            with QueueReader(self._store) as reader:
+                late_ms, _ = lag_time_ms(backlog, reader, self._measures)
+            is_late = late_ms is not None and late_ms >= limits.LATE_S * 1000
+            came, went = sampler.rates(name, topics, sampler.span(limits.LATE_SAMPLES)) if is_late else (comes, goes)
+            trend = "catches_up" if went > came else "never"
+            catches_up = int(1000 * backlog.lag / (went - came)) if went > came else None
         return s.GroupPace(comes, goes, trend, catches_up, why, times, lags)
 
     def _history(
@@ -156,9 +158,8 @@ class GroupNow:
                     "idle": lambda row: self._idle_ms(progress, name, row[0]),
                 },
             )
-            shown, page, pages, page_size = cut(ordered, page, page_size)
-            made = [self._row(name, progress, info, queue, offset, reader, now_ms) for queue, offset in shown]
-        return page_of(ordered, made, page, pages, page_size)
+            row = lambda one: self._row(name, progress, info, one[0], one[1], reader, now_ms)  # noqa: E731
+            return page_of(ordered, page, page_size, row)
 
     def _idle_ms(self, progress: LagSnapshot, name: str, queue: ConsumeQueue) -> int | None:
         """Return for how long the offset has not moved; None if it was never seen to move."""
@@ -186,7 +187,7 @@ class GroupNow:
         if info is not None and info.message_model == BROADCASTING:
             lag, why, why_ms = None, say("broadcast_keeps_offsets"), say("broadcast_keeps_offsets")
         elif lag is None:
-            why = why_ms = say("never_committed")
+            why = why_ms = never_committed(queue.queue_id, bool(progress.committed(name, queue.topic)))
         elif not lag:
             lag_ms = 0
         else:

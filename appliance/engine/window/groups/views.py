@@ -16,12 +16,12 @@ from ...protocol.names import RETRY_PREFIX
 from .. import snapshots as s
 from ..changes import revision_of
 from ..clients.views import conflicts_of, members_of
-from ..figures.lag import BROADCASTING, Backlog, LagSnapshot, lag_of, lag_time_ms, next_of
+from ..figures.lag import BROADCASTING, Backlog, LagSnapshot, lag_of, lag_time_ms, never_committed, next_of
 from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from ..sources import Sources
-from ..tables import SORT_BUDGET_MS, cut, page_of, sorted_by
+from ..tables import SORT_BUDGET_MS, page_of, sorted_by
 
 #: Time limit for reading store times for the groups furthest behind.
 LOOK_BUDGET_MS = 20
@@ -121,9 +121,8 @@ class GroupViews:
                     "dead_letters": lambda n: progress.dead_letters(n),
                 },
             )
-            shown, page, pages, page_size = cut(rows, page, page_size)
-            made = [self._row(name, progress, backlog(name), age(name), out, waiting) for name in shown]
-        return page_of(rows, made, page, pages, page_size)
+            row = lambda n: self._row(n, progress, backlog(n), age(n), out, waiting)  # noqa: E731
+            return page_of(rows, page, page_size, row)
 
     def _row(
         self,
@@ -205,7 +204,7 @@ class GroupViews:
                 if broadcast:
                     why = why_ms = say("broadcast_keeps_offsets")
                 elif (lag := lag_of(queue, committed)) is None:
-                    why = why_ms = say("never_committed")
+                    why = why_ms = never_committed(queue.queue_id, bool(offsets))
                 else:
                     lag_ms = 0
                     if lag:

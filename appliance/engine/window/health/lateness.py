@@ -107,9 +107,7 @@ class Lateness:
         if late_ms is None or late_ms < limits.LATE_S * 1000:
             return None
         topics = {queue.topic for queue, _ in moving}
-        sampler = self._sampler
-        came = sum(sampler.rate(sampler.topics.get(topic), span) or 0.0 for topic in topics)
-        went = sum(sampler.rate(sampler.pairs.get((topic, group)), span) or 0.0 for topic in topics)
+        came, went = self._sampler.rates(group, topics, span)
         lag = sum(queue.max_offset - offset for queue, offset in moving)
         soon = went > came and lag / (went - came) < late_ms / 1000 * limits.CATCHES_UP
         return Late(lag, late_ms, came, went, round(lag / (went - came)) * 1000 if soon else None)

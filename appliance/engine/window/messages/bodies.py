@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import codecs
+import re
+from json import loads
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -96,7 +98,7 @@ def _by_schema(data: bytes, schema: BodyReader, notes: list[Sentence]) -> str | 
     if len(found) > JSON_SHOWN_BYTES:
         notes.append(say("body_unfit", schema=schema.label, reason="it is too long to be shown"))
         return None
-    return msgspec.json.format(found, indent=2).decode()
+    return _readable(msgspec.json.format(found, indent=2).decode())
 
 
 def glance_at(body: bytes, sys_flag: int, most_chars: int, schema: BodyReader | None = None) -> tuple[str, bool, bool]:
@@ -210,6 +212,23 @@ def _indented(data: bytes) -> str | None:
         # Each bracket and each comma begins a line that is indented by two blanks a level, at most.
         if len(data) + len(brackets) * (2 * deepest + 2) > JSON_SHOWN_BYTES:
             return data.decode()
-        return msgspec.json.format(data, indent=2).decode()
+        return _readable(msgspec.json.format(data, indent=2).decode())
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
+
+
+#: An escape of a JSON text; two of them make a character beyond U+FFFF.
+_ESCAPE = re.compile(r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|.)")
+
+
+def _readable(text: str) -> str:
+    """Write the characters of a JSON text that its program escaped without need, as Python's json does with all that
+    is not ASCII. Those that cannot be seen stay escaped, and so it is equal for a parser."""
+    return _ESCAPE.sub(_unescaped, text)
+
+
+def _unescaped(found: re.Match[str]) -> str:
+    if found[0][1] != "u":
+        return found[0]
+    character: str = loads(f'"{found[0]}"')
+    return character if character.isprintable() and character not in '"\\' else found[0]

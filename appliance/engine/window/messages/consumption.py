@@ -15,7 +15,7 @@ from ...filter.expressions import TAG_TYPES, make_filter
 from ...protocol.names import PERM_READ
 from ...protocol.properties import TAGS
 from ...protocol.record import Record
-from ..figures.lag import BROADCASTING, LagSnapshot
+from ..figures.lag import BROADCASTING, LagSnapshot, never_committed
 from ..sentences import Sentence, say
 from . import snapshots as m
 from .copies import Copies, Copy
@@ -57,14 +57,10 @@ def states_of(me: Copy, copies: Copies, evidence: Evidence) -> tuple[m.DeliveryS
     if me.group is not None:
         names.add(me.group)
     else:
-        names.update(groups_of(_consumed_topic(me), evidence.lag))
+        names.update(groups_of(me.target or me.record.topic, evidence.lag))
         names.update(copy.group for copy in copies.after(me) if copy.group is not None)
     names.update(one.group for one in evidence.deliveries.get(me.physical, ()))
     return tuple(_state(me, name, copies, evidence) for name in sorted(names))
-
-
-def _consumed_topic(copy: Copy) -> str:
-    return copy.target or copy.record.topic
 
 
 def _state(me: Copy, group: str, copies: Copies, evidence: Evidence) -> m.DeliveryState:
@@ -126,9 +122,7 @@ def _stands(copy: Copy, group: str, evidence: Evidence) -> m.DeliveryState:
         return _about(copy, group, evidence, "delivered", say(code))
     blocked = _blocked(group, record, info, evidence)
     if committed is None:
-        never = say("never_committed")
-        if lag.committed(group, record.topic):
-            never = say("queue_never_committed", queue=record.queue_id)
+        never = never_committed(record.queue_id, bool(lag.committed(group, record.topic)))
         return _about(copy, group, evidence, "unknown", blocked or never)
     if blocked is None and pulled < 0:
         blocked = say("nobody_pulls", queue=record.queue_id)

@@ -151,10 +151,16 @@ class SearchViews:
             topics=walk.topics,
             truncated=walk.gave_up or (not ended and len(walk.hits) < limit),
             index_enabled=self._store.index.enabled,
-            index_behind_bytes=self._store.index.behind,
+            # Messages that came during the search are none of it.
+            index_behind_bytes=self._not_indexed(at.high) if text else 0,
             place_note=walk.place_note,
             took_ms=(time.monotonic() - begin) * 1000,
         )
+
+    def _not_indexed(self, end: int) -> int:
+        """Return how many bytes of the log before `end` have no keys in the index yet."""
+        index = self._store.index
+        return max(0, end - index.position) if index.enabled else 0
 
     def place_note(self, place: str) -> Sentence | None:
         """Return why there is no message at `topic/queue/offset`; None if one may be there."""

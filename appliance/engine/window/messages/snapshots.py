@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...lazy_dataclass import dataclass
 from ...protocol.names import DLQ_PREFIX, RETRY_PREFIX
 from ..sentences import Sentence
 
@@ -273,9 +272,9 @@ class SearchPage:
     then the newest first. next_cursor: for the next page of the same snapshot; None at its end. searched_topics: how
     many of the `topics` have been searched to their end. truncated: time ran out, or 500 records were read, before the
     page was full; without a next_cursor, too many messages have the key for any page to get further. index_enabled:
-    messageIndexEnable; without it keys and unique ids are not found. index_behind_bytes: bytes of the log that are not
-    indexed yet; the search misses these newest messages. place_note: why there is no message at the place that the text
-    names; None if one is there, or the text is no place.
+    messageIndexEnable; without it keys and unique ids are not found. index_behind_bytes: bytes of the snapshot that
+    were not indexed in time; the search misses these newest messages. place_note: why there is no message at the place
+    that the text names; None if one is there, or the text is no place.
     """
 
     text: str

@@ -57,7 +57,10 @@ BURST_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The filter and limits of a tail; see `Tails.begin`."""
+    """The messages of a topic to show, and how many. tags: a consumer's tag expression ("A || B"). key: one of the
+    message's keys, exactly. expression: SQL92 over its properties. one_in: show one of this many matching messages (up
+    to 1,000,000). per_second: show at most this many a second (up to 200). body_chars: number of characters of the body
+    to show; needs the grant to read bodies, which the caller checks."""
 
     topic: str
     tags: str = ""
@@ -301,6 +304,9 @@ def no_schema(topic: str) -> None:
 class Tails:
     """Any thread."""
 
+    #: What `begin` takes, for callers that see the window only.
+    wanted = Wanted
+
     def __init__(
         self,
         store: MessageStore,
@@ -315,28 +321,13 @@ class Tails:
         self._topics = topics
         self._index = index
 
-    def begin(
-        self,
-        topic: str,
-        *,
-        tags: str = "",
-        key: str = "",
-        expression: str = "",
-        one_in: int = 1,
-        per_second: int = 50,
-        body_chars: int = 0,
-        dry_run: bool = False,
-    ) -> Tail | None:
+    def begin(self, wanted: Wanted, *, dry_run: bool = False) -> Tail | None:
         """Watch the messages that are published in a topic from now on: call `look` from one thread, some times a
         second.
 
-        No offset is committed. tags: a consumer's tag expression ("A || B"). key: one of the message's keys, exactly.
-        expression: SQL92 over its properties. one_in: show one of this many matching messages (up to 1,000,000).
-        per_second: show at most this many a second (up to 200). body_chars: number of characters of the body to show;
-        needs the grant to read bodies, which the caller checks. dry_run: only the checks. NotFound (topic),
-        InvalidInput (tags, key, expression, one_in, per_second).
+        No offset is committed. dry_run: only the checks. NotFound (topic), InvalidInput (tags, key, expression, one_in,
+        per_second).
         """
-        wanted = Wanted(topic, tags, key, expression, one_in, per_second, body_chars)
         check_wanted(wanted)
         width = partial(self._width, wanted.topic)
         if width() is None:

@@ -247,7 +247,7 @@ class MessageViews:
     def _steps(self, topic: str, cursor: Cursor, chunk: int, reader: QueueReader) -> Iterator[Step]:
         """Yield the snapshot's entries from the cursor on, in its direction."""
         walks = [_entries_of(queue, cursor, chunk, reader) for queue in self._queues(topic, cursor.queue_id)]
-        return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=_order_of)
+        return walks[0] if len(walks) == 1 else heapq.merge(*walks, key=lambda step: step[0])
 
     def _walk(
         self,
@@ -462,10 +462,6 @@ def copy_of(record: Record) -> m.MessageCopy:
         compression=None if problem is None else kind,
         problem=problem,
     )
-
-
-def _order_of(step: Step) -> int:
-    return step[0]
 
 
 def _moved(cursor: Cursor, position: int, scanned: int, size: int, ended: bool) -> Cursor:

@@ -16,6 +16,7 @@ from ...broker.offset_resets.targets import AtTime, Exactly, Latest, PlannedMove
 from ...broker.offsets import ConsumerOffsetManager, is_brokers_own
 from ...errors import Conflict, InvalidInput, NotFound, QueueBroken, Unavailable
 from ..admin_pool import AdminPool
+from ..figures.lag import never_committed
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from ..sources import Sources
@@ -282,13 +283,15 @@ class OffsetCommands:
         revision: str,
         undone: ResetRecord | None = None,
     ) -> OffsetReset:
+        progress = self._lag.snapshot()
+        begun = {topic for topic in {move.topic for move in planned} if progress.committed(group, topic)}
         with QueueReader(self._store) as reader:
             moves = tuple(
-                self._move(move, undone, reader if number < _MOST_TIMES else None)
+                self._move(move, undone, begun, reader if number < _MOST_TIMES else None)
                 for number, move in enumerate(planned)
             )
         warnings: list[Sentence] = []
-        info = self._lag.snapshot().online.get(group)
+        info = progress.online.get(group)
         if info is not None:
             warnings.append(say("offsets_online", count=len(info.channels)))
         return OffsetReset(
@@ -308,7 +311,9 @@ class OffsetCommands:
             clients=0 if info is None else len(info.channels),
         )
 
-    def _move(self, move: PlannedMove, undone: ResetRecord | None, reader: QueueReader | None) -> OffsetMove:
+    def _move(
+        self, move: PlannedMove, undone: ResetRecord | None, begun: set[str], reader: QueueReader | None
+    ) -> OffsetMove:
         replays, skips = moved_counts(move.before, move.target, move.low)
         oldest = first = None
         queue = self._store.find_queue(move.topic, move.queue_id)
@@ -327,16 +332,17 @@ class OffsetCommands:
             replays=replays,
             skips=skips,
             oldest_ms=oldest,
-            note=self._note(move, undone),
+            note=self._note(move, undone, begun),
             first_offset=first,
         )
 
-    def _note(self, move: PlannedMove, undone: ResetRecord | None) -> Sentence | None:
+    def _note(self, move: PlannedMove, undone: ResetRecord | None, begun: set[str]) -> Sentence | None:
+        """begun: topics of which the group has an offset."""
         if move.is_beyond:
             code = "offset_expired" if move.asked < move.low else "offset_behind_end"
             return say(code, offset=move.asked, target=move.target)
         if undone is not None and move.before != (sent := self._target_of(undone, move)):
             return say("offset_moved_on", sent=sent, now=move.before)
         if move.before == NONE:
-            return say("never_committed")
+            return never_committed(move.queue_id, move.topic in begun)
         return None

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ...lazy_dataclass import dataclass
 from ..sentences import Sentence
 
 #: waiting: no client has asked for the queue since; the next one that does begins there. told: a client was notified,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from ...broker.offset_resets.targets import AtTime, Earliest, Exactly, Latest, Shift, Skip, Target
 from ...errors import InvalidInput
@@ -10,6 +10,19 @@ from ..sentences import say
 
 #: Names of the targets.
 TARGETS = ("earliest", "latest", "time", "offset", "skip", "shift")
+#: Argument -> the targets that use it.
+_USED_BY = {"at_ms": ("time",), "offset": ("offset", "skip"), "by": ("shift",)}
+
+
+def uses(to: str, argument: str) -> bool:
+    """True if a reset to this target uses the argument ("at_ms", "offset" or "by")."""
+    return to in _USED_BY[argument]
+
+
+def meant_by(arguments: Collection[str]) -> str | None:
+    """Return the target that uses just these arguments; None if several do, or none does."""
+    found = [_USED_BY[one][0] for one in arguments if one in _USED_BY]
+    return found[0] if len(found) == 1 else None
 
 
 def target_of(
@@ -22,7 +35,10 @@ def target_of(
 ) -> Target:
     """Return the target of a reset. to: "earliest", "latest", "time" (at_ms), "shift" (by: number of messages, negative
     for backwards), "offset" (offset, and queues: each of them goes there) or "skip" (the same, behind the message at
-    that offset). InvalidInput if an argument that it needs is missing."""
+    that offset). InvalidInput if an argument that it needs is missing, or one is given that it does not use."""
+    for argument, value in (("at_ms", at_ms), ("offset", offset), ("by", by)):
+        if value is not None and to in TARGETS and not uses(to, argument):
+            raise InvalidInput(argument, say("offsets_not_used", field=argument, to=to, target=_USED_BY[argument][0]))
     match to:
         case "earliest":
             return Earliest()

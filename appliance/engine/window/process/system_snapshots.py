@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
 from ...broker.deleted_unread import DeletedUnread
+from ...lazy_dataclass import dataclass
 from ..sentences import Sentence
 from ..snapshots import HIDDEN
 

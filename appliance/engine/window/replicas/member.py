@@ -122,12 +122,11 @@ class OwnReplicaSet:
             last_epoch=epochs[-1][0] if epochs else 0,
             heard_at_ms=said.wall_ms if said is not None else None,
             log_begin=begin if here else said.log_begin if said is not None else None,
-            differs=() if here or said is None or _is_stale(status, said) else self._differs(said),
+            differs=()
+            if here or said is None or _is_stale(status, said)
+            else differences(shared_settings(self._options.config), said.settings),
             slow_ms=_slow_members(status).get(uuid),
         )
-
-    def _differs(self, said: Announcement) -> tuple[str, ...]:
-        return differences(shared_settings(self._options.config), said.settings)
 
     def _quarantine(self) -> tuple[QuarantineFile, ...]:
         membership = self._membership

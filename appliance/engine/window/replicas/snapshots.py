@@ -7,9 +7,9 @@ members are by their own clocks.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Literal
 
+from ...lazy_dataclass import dataclass
 from ..sentences import Sentence
 
 

@@ -46,7 +46,8 @@ _LONGEST_MESSAGE = 1000
 
 
 class _Kept(msgspec.Struct, frozen=True):
-    """A schema in the file. data: base64. at: end of the log when it was set, 0 from older versions."""
+    """A schema in the file. data: base64. at: end of the log when it was set, and behind the last deletion of a topic
+    of this name; 0 from older versions."""
 
     kind: str
     data: str
@@ -185,8 +186,9 @@ class TopicSchemas:
         self._check_topic(topic)
         name = self.name_of(kind, data, message)
         text = base64.b64encode(data).decode()
-        # A slave hears of deletions before it has the log as far as there.
-        at = max(self._log.written, self._deleted.below(topic))
+        # A slave hears of deletions before it has the log as far as there, and no message may have come since one.
+        below = self._deleted.below(topic)
+        at = max(self._log.written, below + 1 if below else 0)
         kept = _Kept(kind, text, message, name, SYSTEM.wall_ms(), by[:200], at)
         change = preview(topic, _fields(self._of(topic)), _fields(kept))
         if dry_run:
@@ -249,7 +251,7 @@ class TopicSchemas:
         kept = self._table().get(topic)
         if kept is None or self._topics.get(topic) is None:
             return None
-        return None if kept.at and kept.at < self._deleted.below(topic) else kept
+        return None if kept.at and kept.at <= self._deleted.below(topic) else kept
 
     def _table(self) -> dict[str, _Kept]:
         with self._lock:

@@ -32,7 +32,7 @@ from ..figures.measures import Budget
 from ..messages.queue_reader import QueueReader
 from ..sentences import say
 from ..sources import Sources
-from ..tables import SORT_BUDGET_MS, cut, page_of, sorted_by
+from ..tables import SORT_BUDGET_MS, page_of, sorted_by
 
 #: Number of newest messages of a queue, and of queues, from which a topic's producers are found.
 PRODUCER_SAMPLE = 16
@@ -153,9 +153,7 @@ class TopicViews:
                     "oldest": oldest,
                 },
             )
-            shown, page, pages, page_size = cut(rows, page, page_size)
-            made = [self._row(config, queues, consumers, out, span, reader) for config in shown]
-        return page_of(rows, made, page, pages, page_size)
+            return page_of(rows, page, page_size, lambda c: self._row(c, queues, consumers, out, span, reader))
 
     def _consumers(self) -> dict[str, set[str]]:
         """Return topic -> groups that have offsets of it or subscribe to it."""

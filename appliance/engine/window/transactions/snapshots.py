@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...lazy_dataclass import dataclass
 from ..sentences import Sentence
 from ..snapshots import HIDDEN
 
@@ -123,14 +124,20 @@ class ResolvedTransactionPage:
 
 
 @dataclass(frozen=True, slots=True)
-class TransactionCounts:
-    """open: number of open transactions now. oldest_stored_ms: store time of the oldest open one. parked: (producer
-    group, upper bound of how many wait for a producer of it), the most first, 20 groups; waiting: the sum over all
-    groups. The others are counts since the start; asked: checks sent to producers."""
+class ParkedGroup:
+    group: str
+    count: int
 
+
+@dataclass(frozen=True, slots=True)
+class TransactionCounts:
+    """Open ones now; what happened since the start. parked: producer groups whose transactions wait for a producer, 20
+    at most; waiting: of all groups. asked: questions to producers."""
+
+    # parked: upper bounds, the most first.
     open: int
-    oldest_stored_ms: int | None
-    parked: tuple[tuple[str, int], ...]
+    oldest_stored_at_ms: int | None
+    parked: tuple[ParkedGroup, ...]
     waiting: int
     asked: int
     committed: int

@@ -36,6 +36,7 @@ from .snapshots import (
     HalfRow,
     OpenTransaction,
     OpenTransactionPage,
+    ParkedGroup,
     ResolvedTransaction,
     ResolvedTransactionPage,
     TransactionCounts,
@@ -387,8 +388,8 @@ class TransactionViews:
         ends = self._decisions.counts
         return TransactionCounts(
             open=self._halves.count,
-            oldest_stored_ms=self.oldest_stored_ms(),
-            parked=tuple(parked[:_GROUPS_TOLD]),
+            oldest_stored_at_ms=self.oldest_stored_ms(),
+            parked=tuple(ParkedGroup(*one) for one in parked[:_GROUPS_TOLD]),
             waiting=sum(count for _, count in parked),
             asked=self._checking.asked,
             committed=ends.get(How.COMMITTED, 0),

@@ -5,10 +5,11 @@ The conventions are those of `snapshots.py`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from ...lazy_dataclass import dataclass
 from ..sentences import Sentence
-from ..snapshots import HIDDEN
+from ..snapshots import HIDDEN, ByTopic
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,38 +29,36 @@ class DelayLevel:
 
 @dataclass(frozen=True, slots=True)
 class LadderRung:
-    """A group's messages that wait at one level. next_due_ms: of the first one; oldest_stored_ms: when the message that
-    has waited longest was sent back. origins: (topic first consumed from, number of messages), the most first."""
+    """Messages of a group that wait at a level. by_topic: where they were first consumed from."""
 
+    # next_due_at_ms: of the first one. oldest_stored_at_ms: when the message that has waited longest was sent back.
+    # by_topic: the most first.
     level: int
     delay_ms: int | None
     waiting: int
-    next_due_ms: int | None
-    oldest_stored_ms: int | None
-    origins: tuple[tuple[str, int], ...]
+    next_due_at_ms: int | None
+    oldest_stored_at_ms: int | None
+    by_topic: tuple[ByTopic, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RetryLadder:
-    """A group's messages on their way back to it.
+    """A group's messages on their way back to it. ready: those that were due and are not consumed yet. truncated: the
+    time budget ended the count early, after `scanned` of `pending` messages of all groups; ask again, it goes on."""
 
-    rungs: every configured level, and other levels that have messages. waiting: number of messages in all rungs;
-    origins: as in a rung, over all rungs. ready: messages that were due, and lie in the retry topic and are not
-    consumed yet. max_retries: of the group's settings; a message that fails again after this many is a dead letter.
-    truncated: the time budget ended the count early, so numbers are lower bounds: `scanned` of `pending` messages (of
-    all groups) are counted; the next call continues.
-    """
-
+    # rungs: every configured level, and other levels that have messages. by_topic: over all rungs. ready: they lie in
+    # the retry topic. max_retries: of the group's settings; a message that fails again after this many is a dead
+    # letter. truncated: the numbers are lower bounds.
     group: str
     rungs: tuple[LadderRung, ...]
     waiting: int
-    origins: tuple[tuple[str, int], ...]
+    by_topic: tuple[ByTopic, ...]
     ready: int
     max_retries: int
     scanned: int
     pending: int
     truncated: bool
-    took_ms: float
+    took_ms: float = field(metadata=HIDDEN)
 
 
 @dataclass(frozen=True, slots=True)

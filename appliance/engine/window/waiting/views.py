@@ -10,10 +10,10 @@ import heapq
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import TracebackType
-from typing import NamedTuple, Protocol, TypedDict, Unpack
+from typing import Any, NamedTuple, Protocol, TypedDict, Unpack
 from zlib import crc32
 
 from ...broker.delays.levels import DelayLevels, queue_of_level
@@ -33,6 +33,7 @@ from ..messages.queue_reader import Entry, QueueReader
 from ..messages.views import row_of
 from ..refusals import require_span, require_within
 from ..sentences import Sentence, say
+from ..snapshots import ByTopic
 from ..sources import Sources
 from .kinds import OTHER, SLICE, TEXT_LIMIT, Kind, LevelKinds, WaitingKinds, kind_of
 from .snapshots import DelayLevel, LadderRung, PendingByDue, RetryLadder, WaitingPage, WaitingPlace, WaitingRow
@@ -249,15 +250,15 @@ class WaitingViews:
         waiting = sum(rung.waiting for rung in rungs.values())
         if config is None and not waiting and whole and topic not in lag.queues and self._topics.get(topic) is None:
             raise NotFound("group", group)  # a deleted group's retries still wait
-        origins: dict[str, int] = {}
+        origins: dict[str | None, int] = {}
         for rung in rungs.values():
-            for origin, count in rung.origins:
-                origins[origin] = origins.get(origin, 0) + count
+            for one in rung.by_topic:
+                origins[one.topic] = origins.get(one.topic, 0) + one.count
         return RetryLadder(
             group=group,
             rungs=tuple(rungs[level] for level in sorted(rungs)),
             waiting=waiting,
-            origins=_most_first(origins),
+            by_topic=_most_first(origins),
             ready=lag.retries(group),
             max_retries=config.retry_max_times if config is not None else 0,
             scanned=scanned,
@@ -799,8 +800,8 @@ def _count(dues: list[int], edges: list[int], counts: list[int]) -> None:
     counts[-1] += len(dues) - at
 
 
-def _most_first(counts: dict[str, int]) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+def _most_first(counts: Mapping[Any, int]) -> tuple[ByTopic, ...]:
+    return tuple(ByTopic(*one) for one in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
 
 
 def _hash_of(wanted: Wanted) -> int:

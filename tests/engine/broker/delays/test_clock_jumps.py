@@ -202,6 +202,42 @@ def test_a_sent_message_after_a_start_with_a_clock_behind_the_store_waits_its_ti
     sent.judge()
 
 
+@pytest.mark.parametrize("back_ms", [0, HOUR_MS])
+@pytest.mark.parametrize("again_ms", [0, 600_000, -300_000])
+def test_a_machine_that_stands_still_before_the_step_is_noticed(tmp_path, again_ms, back_ms):
+    """The clock is set forward, a message is stored, and the machine stands still. again_ms: by which the clock is set
+    for the next message, 10 s later; it is as good as the first. back_ms: by which it was set back before all."""
+    clock, log, gaps = FakeClock(), [0, 0], TickGaps()
+    time = WaitingTime(clock, lambda: log[0], lambda: log[1], ClockSteps(tmp_path / NAME, Disk()), gaps)
+
+    def store():
+        log[0] += 100
+        log[1] = max(log[1], clock.wall_ms())
+        gaps.ended(clock.wall_ms(), log[0], clock.monotonic())
+        stored.append((log[0] - 100, log[1], clock.monotonic() * 1000))
+
+    stored = []
+    gaps.start(0)
+    clock.jump(-back_ms)
+    for ms in (1000, 20):
+        clock.advance(ms)
+        store()
+        time.look()
+    clock.advance(500)
+    clock.jump(600_000)
+    store()
+    clock.advance(10_000)
+    clock.jump(again_ms)
+    store()
+    clock.advance(30_000)
+    time.look()
+    begin = time.now_ms() - clock.monotonic() * 1000
+    for physical, stamp, at in stored[2:]:
+        late_ms = time.due_ms(physical, stamp + 30_000, 30_000) - begin - 30_000 - at
+        # A clock that is set back leaves store times as they are, and it is unknown when the first message was stamped.
+        assert -1 < late_ms < (LATE_MS if again_ms >= 0 else 40_000 + LATE_MS)
+
+
 def test_the_spans_of_a_clock_that_stands_still_for_long_are_bounded(tmp_path):
     clock, log = FakeClock(), [0]
     stamped = clock.wall_ms() + 24 * HOUR_MS

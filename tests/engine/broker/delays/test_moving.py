@@ -4,12 +4,13 @@ import errno
 
 import pytest
 
-from appliance.engine.broker.delays.levels import Place
+from appliance.engine.broker.delays.levels import Place, make_wait
 from appliance.engine.broker.delays.moving import MoveDelayed
 from appliance.engine.broker.delays.settled import NAME, Claim, How, Settled, SettledDelays, is_in_log
 from appliance.engine.broker.topic_config import new_topic
 from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.names import TIMER_TOPIC
+from appliance.engine.protocol.properties import MAX_PROPERTIES_BYTES, MSG_REGION, encode_properties
 from appliance.engine.store.retention.deleted_topics import Deletion
 from tests.support.delays import TARGET, Delays
 from tests.support.store import FailingDisk, StoreUnderTest
@@ -77,9 +78,9 @@ def clock():
 
 
 @pytest.fixture
-def both(tmp_path, clock, monkeypatch):
+def both(tmp_path, clock, monkeypatch, request):
     monkeypatch.setattr(Delays, "saver_save", lambda self: self.progress.save(), raising=False)
-    under_test = StoreUnderTest(tmp_path, segment_bytes=8192, disk=FailingDisk()).open()
+    under_test = StoreUnderTest(tmp_path, segment_bytes=getattr(request, "param", 8192), disk=FailingDisk()).open()
     both = Both(under_test, clock)
     yield both
     under_test.disk.failing.clear()
@@ -137,6 +138,33 @@ def test_what_is_moved_is_due_when_it_was_whatever_the_clock_was_set_to(both, cl
     assert both.delays.arrived() == [b"hour"]
 
 
+@pytest.mark.parametrize("when", ["before it is stored", "after it"])
+@pytest.mark.parametrize("step_ms", [600_000, -600_000])
+def test_what_is_moved_while_the_clock_is_set_is_due_when_it_was(both, clock, monkeypatch, step_ms, when):
+    both.delays.delay(3, b"hour")
+    both.pass_time(1000)
+    fill(both)
+    submit = both.delays.appends.submit
+
+    def submit_beside(messages, frees=False):
+        if when == "before it is stored":
+            clock.jump(step_ms)
+        found = submit(messages, frees)
+        if when == "after it":
+            both.delays.run_calls()
+            clock.jump(step_ms)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(both.delays.appends, "submit", submit_beside)
+        assert both.moves.keep(both.store.log.segments[1].end) is None
+    assert both.moves.moved == 1
+    both.pass_time(3_590_000, 1000)
+    assert both.delays.arrived() == []
+    both.pass_time(12_000, 1000)
+    assert both.delays.arrived() == [b"hour"]
+
+
 def test_what_was_stored_a_moment_ago_is_moved_for_no_longer_than_it_waits(both, clock):
     """Its store time is that of the message before it, which was stored before the clock was set back."""
     both.timers.put(b"first", "", Place(TARGET, 1))
@@ -188,3 +216,17 @@ def test_what_cannot_be_moved_keeps_its_file(both, clock):
     assert both.moves.keep(both.store.log.segments[1].end) is not None
     both.under_test.disk.failing["pread"] = errno.EIO
     assert both.moves.keep(both.store.log.segments[1].end) is not None
+
+
+@pytest.mark.parametrize("both", [65_536], indirect=True)
+@pytest.mark.parametrize("less", [0, 17, 18, 50])
+def test_what_has_as_many_properties_as_there_may_be_is_moved(both, clock, less):
+    found = {MSG_REGION: "DefaultRegion"}
+    make_wait(found, 3, Place(TARGET, 0))
+    text = encode_properties(found)
+    both.delays.put_waiting(3, b"hour", f"a\x01{'x' * (MAX_PROPERTIES_BYTES - len(text) - 3 - less)}\x02{text}")
+    for _ in range(3):
+        fill(both)
+    both.until_gone(both.store.log.segments[1].end)
+    both.pass_time(3_700_000, 300_000)
+    assert both.delays.arrived() == [b"hour"]

@@ -30,6 +30,7 @@ from appliance.engine.broker.replay.job import (
 from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_PROOF, REPLAY_SEQ, REPLAYED
 from appliance.engine.broker.replay.run import Run
 from appliance.engine.broker.replay.service import JobView, Refused, ReplayService, new_job_id
+from appliance.engine.clock import SYSTEM, FakeClock
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties
 from tests.support.dead_letters import (
@@ -197,6 +198,31 @@ def test_pause_resume_cancel_and_the_sum_is_the_total(group: RunningEngine) -> N
     for refused in (service(group).resume, service(group).cancel):
         with pytest.raises(Refused):
             refused(job, "bob")
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_is_set_forward_for_a_while_deletes_no_job(group: RunningEngine, is_restarted: bool) -> None:
+    """Else a job's results, and the proof of which letters were sent again, would be gone."""
+    broker = group.engine.broker
+    assert broker is not None
+    put_dead_letters(group, "G", 1)
+    job = start(group).state.spec.id
+    wait_for(lambda: service(group).job(job).state.finished, "the job to end", 20)
+    clock = FakeClock(int(time.time() * 1000))
+    ahead_ms = 2 * replay_service.KEEP_MS
+    if is_restarted:
+        clock.jump(ahead_ms)
+    directory = broker.store.paths.own / "replay"
+    other = ReplayService(directory, broker.store, broker.sending.appends, broker.topics, broker.groups, clock)
+    other.load()
+    if not is_restarted:
+        other.work()
+        clock.jump(ahead_ms)
+    other._prune()
+    assert other.job(job) is not None
+    clock.advance(3_600_000)
+    other._prune()
+    assert other.job(job) is None, "it has stayed so"
 
 
 def test_the_rate_is_kept(group: RunningEngine) -> None:
@@ -445,9 +471,7 @@ def test_where_no_job_is_worked_off_jobs_can_be_looked_at(running, tmp_path):
     job = start(running, rate=1).state.spec.id
     directory = broker.store.paths.own / "replay"
     before = sorted(path.name for path in directory.iterdir())
-    resting = ReplayService(
-        directory, broker.store, broker.sending.appends, broker.topics, broker.groups, broker.store.scheduler
-    )
+    resting = ReplayService(directory, broker.store, broker.sending.appends, broker.topics, broker.groups, SYSTEM)
     assert not resting.wait_loaded(0.0)
     resting.rest()
     assert resting.wait_loaded(0.0)

@@ -124,6 +124,66 @@ def test_what_waits_is_not_dropped_with_its_file_after_the_clock_was_set_forward
     under_test.stop()
 
 
+@pytest.mark.parametrize("is_stored", [False, True])
+@pytest.mark.parametrize("ms", [-10 * MINUTE_MS, 10 * MINUTE_MS])
+@pytest.mark.parametrize("kind", ["a delay", "a time of day"])
+def test_what_is_stored_once_more_while_the_clock_is_set_waits_as_long(timers, clock, monkeypatch, ms, is_stored, kind):
+    if kind == "a delay":
+        timers.wait(b"hour", HOUR_MS)
+    else:
+        timers.send(b"hour", encode_properties({"TIMER_DELIVER_MS": str(clock.wall_ms() + HOUR_MS)}))
+    timers.pass_time(1000)
+    submit, steps = timers.appends.submit, []
+
+    def submit_beside(messages, frees=False):
+        if frees and not steps and not is_stored:
+            steps.append(clock.jump(ms))
+        found = submit(messages, frees)
+        if frees and not steps:
+            steps.append(clock.jump(ms))
+        return found
+
+    monkeypatch.setattr(timers.appends, "submit", submit_beside)
+    timers.roll.keep(timers.store.log.written)
+    timers.roll_on(20)
+    assert steps
+    assert timers.roll.rolled == 1
+    timers.pass_time(HOUR_MS - 2000, 1000)
+    assert timers.arrived() == []
+    timers.pass_time(4000, 1000)
+    assert timers.arrived() == [b"hour"]
+
+
+@pytest.mark.parametrize("life", ["this one", "the next one"])
+@pytest.mark.parametrize("ms", [-HOUR_MS, HOUR_MS])
+def test_what_was_stored_once_more_after_a_step_waits_as_long_when_the_index_is_made_again(timers, clock, ms, life):
+    """The next leader of a set has no index of its own."""
+    steps = Delays(timers.under_test, clock).delivery  # its thread records steps
+    timers.wait(b"day", DAY_MS)
+    timers.pass_time(1000)
+    clock.jump(ms)
+    steps.round()
+    timers.pass_time(1000)
+    for _ in range(2):
+        timers.roll.keep(timers.store.log.written)
+        timers.roll_on(20)
+        timers.wait(b"another", 1)
+        timers.pass_time(100)
+    assert timers.roll.rolled == 2
+    if life == "this one":
+        timers.index.damaged = "a page of it is gone"
+    else:
+        timers.index.close()
+        for path in timers.directory.iterdir():
+            path.unlink()
+        timers = Timers(timers.under_test, clock)
+    timers.pass_time(DAY_MS - 10_000, HOUR_MS // 4)
+    assert b"day" not in timers.arrived()
+    timers.pass_time(20_000, 1000)
+    assert timers.arrived().count(b"day") == 1
+    assert timers.delivery.failure is None
+
+
 def test_what_waits_can_be_recalled_after_the_clock_was_set_back(timers, clock):
     timers.wait(b"delivered", 1000)
     timers.pass_time(2000)

@@ -106,16 +106,44 @@ def test_it_stays_small_and_keeps_what_is_not_over(path):
     journal.close()
 
 
+def fill(journal: DecisionJournal, path: Path) -> None:
+    """Have the next write make the file anew, which has far fewer bytes then."""
+    while path.stat().st_size <= 10_000:
+        journal.end([Ended(1, DONE)])
+
+
 def test_what_is_too_old_goes(path):
     clock = FakeClock()
     journal = DecisionJournal(path, clock, most_bytes=20_000)
-    for number in range(1, 60):
-        journal.append([act(number, clock.wall_ms())])
-        journal.end([Ended(number, DONE)])
-    clock.advance(KEPT_MS / 1000 + 1)
-    for number in range(60, 63):
-        journal.append([act(number, clock.wall_ms())])
-    assert [one.id for one, _ in journal.newest(1000)][:3] == [62, 61, 60]
+    journal.append([act(1, clock.wall_ms())])
+    clock.advance(KEPT_MS - 1)
+    fill(journal, path)
+    journal.append([act(2, clock.wall_ms())])
+    assert [one.id for one, _ in journal.newest(9)] == [2, 1]
+    fill(journal, path)
+    clock.advance(1)
+    journal.append([act(3, clock.wall_ms())])
+    assert [one.id for one, _ in journal.newest(9)] == [3, 2]
+    journal.close()
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_is_set_forward_for_a_while_drops_no_act(path, is_restarted):
+    clock = FakeClock()
+    journal = DecisionJournal(path, clock, most_bytes=20_000)
+    journal.append([act(1, clock.wall_ms())])
+    fill(journal, path)
+    clock.jump(3 * KEPT_MS)
+    if is_restarted:
+        journal.close()
+        journal = DecisionJournal(path, clock, most_bytes=20_000)
+    journal.append([act(2, clock.wall_ms())])
+    assert path.stat().st_size < 10_000
+    assert [one.id for one, _ in journal.newest(9)] == [2, 1]
+    fill(journal, path)
+    clock.advance(3_600_000)
+    journal.append([act(3, clock.wall_ms())])
+    assert [one.id for one, _ in journal.newest(9)] == [3, 2], "it has stayed so"
     journal.close()
 
 

@@ -28,6 +28,7 @@ from tests.engine.broker.transactions.test_transactions import (
     stored,
 )
 from tests.support.engine import RunningEngine, pull_fields, send_fields, start_engine
+from tests.support.store import sync_in_python
 from tests.support.waiting import wait_for
 
 CHECKS = "CID_RMQ_SYS_TRANS"
@@ -92,6 +93,7 @@ def test_a_half_that_is_not_durable_yet_is_decided_when_it_is(running: RunningEn
         sync(fd)
 
     log._disk.fdatasync = slow  # type: ignore[method-assign]
+    sync_in_python(broker.store)
     halves = [send_half(peer, f"K{number}", "WAIT\x01false\x02") for number in range(3)]
     for half, decision in zip(halves, (COMMIT, ROLL_BACK, COMMIT), strict=True):
         peer.send(37, half | {"commitOrRollback": str(decision)})

@@ -10,6 +10,7 @@ import pytest
 from appliance.engine.errors import StartError
 from appliance.engine.hotpath import COMPILED
 from appliance.engine.protocol.properties import encode_properties
+from appliance.engine.protocol.record import decode_record
 from appliance.engine.store.index import index_file, index_query, index_service
 from appliance.engine.store.index.index_file import ENTRY, HEADER, IndexFile, file_bytes
 from appliance.engine.store.index.index_keys import key_hash
@@ -48,7 +49,7 @@ class IndexedStore(StoreUnderTest):
         at_once = query.find_now("T", key, limit, begin, end, False)
         if at_once is not None:
             self.at_once += 1
-            assert at_once == found
+            assert at_once == ([data for _, data in found.records], found.last_time_ms, found.last_offset)
         return [int(record.body) for record, _ in found.records]
 
     def check(self, count=None):
@@ -128,7 +129,7 @@ def test_what_would_wait_is_not_found_at_once(store):
 
     def ask(key="u1", is_unique=True, limit=32):
         found = query.find_now("T", key, limit, 0, 1 << 62, is_unique)
-        return None if found is None else [int(record.body) for record, _ in found.records]
+        return None if found is None else [int(decode_record(data).body) for data in found.records]
 
     assert query.catch_up(10)
     assert ask() == [1]
@@ -145,6 +146,7 @@ def test_what_would_wait_is_not_found_at_once(store):
     for part in ("chain_now", "find_now"):
         with pytest.MonkeyPatch.context() as patch:
             where = store.store.index.files[0] if part == "chain_now" else query._records
+            patch.setattr(query._records, "of_key_now", lambda *_: None)
             patch.setattr(where, part, lambda *_: None)
             assert ask() is None, f"{part} would wait"
 
@@ -158,7 +160,8 @@ def test_long_keys_are_hashed_elsewhere_or_not_at_all(store, monkeypatch):
     assert query.catch_up(10)
     hashed = []
     monkeypatch.setattr(index_query, "key_hash", lambda topic, key: hashed.append(key) or key_hash(topic, key))
-    assert [record.body for record, _ in query.find_now("T", "k" * 400, 1, 0, 1 << 62, True).records] == [b"0"]
+    found = query.find_now("T", "k" * 400, 1, 0, 1 << 62, True)
+    assert [decode_record(data).body for data in found.records] == [b"0"]
     assert query.find_now("T", "k" * 600, 1, 0, 1 << 62, True) is None
     assert query.find_now("T" * 600, "k", 1, 0, 1 << 62, True) is None
     assert hashed == ["k" * 400]

@@ -1,5 +1,6 @@
 """The compiled twin of the index finds and writes the same as the pure one, byte for byte."""
 
+import os
 import random
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import strategies as st
 from appliance.engine.disk import Disk
 from appliance.engine.hotpath import pure_index
 from appliance.engine.protocol.message_id import encode_host
-from appliance.engine.protocol.record import MAGIC_V1, MAGIC_V2, Record, encode_record
+from appliance.engine.protocol.record import MAGIC_V1, MAGIC_V2, Record, decode_record, encode_record
 from appliance.engine.store.dispatch import keys_of
 from appliance.engine.store.index import index_file, index_keys
 from appliance.engine.store.index.index_file import FIRST_ENTRY, IndexFile, IndexHeader
@@ -303,3 +304,48 @@ def test_what_is_not_there_is_refused():
         compiled.put_keys(memoryview(bytearray()), found, 0, 1, 1, 0, 0)
     assert (found[-1], list(found), found[0:5], len(found)) == ((1, 2, 3), [(1, 2, 3)], [(1, 2, 3)], 1)
     assert table.tolist() == [0, 0]
+
+
+def test_a_record_that_is_found_by_its_key_at_once_has_that_key(tmp_path):
+    """Bytes from no record to a usual one, and a place that holds another one: what is taken, the reference takes, too;
+    usual records are taken."""
+    chance = random.Random(11)
+    names = ("UNIQ_KEY", "UNIQ_KEY", "KEYS", "KEYS", "TAGS", "", "UNIQ_KEYS")
+    values = ("a", "b", "a b", " a  b ", "", "ab", "a " * 70, "\u00e9", "a", "c a")
+    taken = usual = 0
+    path = tmp_path / "log"
+    for _ in range(3000):
+        pairs = [f"{chance.choice(names)}\x01{chance.choice(values)}" for _ in range(chance.randrange(1, 5))]
+        text = "\x02".join(pairs) + chance.choice(("", "\x02"))
+        topic, key = chance.choice(("T", "T", "T", "TT")), chance.choice(("a", "a", "b", "ab", "", "\u00e9"))
+        body = chance.randbytes(chance.choice((0, 10, 3000, 5000)))
+        host = chance.choice((8, 8, 8, 20))
+        fields = Record(
+            0, chance.choice((MAGIC_V1, MAGIC_V1, MAGIC_V2)), 0, 0, 0, 0, 1000, 0 if host == 8 else 0x30, 0, ("", 0),
+            chance.choice((50, 60, 60, 60, 70)), ("", 0), 0, 0, body, topic, text
+        )  # fmt: skip
+        data = bytearray(encode_record(fields, bytes(host), bytes(host)))
+        whole = chance.random() < 0.7
+        if not whole:
+            data[chance.randrange(len(data))] = chance.randrange(256)
+        path.write_bytes(data)
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            found = compiled.keyed_record(
+                fd, 0, len(data) - chance.choice((0, 0, 0, 1)), 1000, b"T", key.encode(), 60, 65
+            )
+            assert compiled.keyed_record(fd, 0, len(data), 1001, b"T", key.encode(), 60, 65) is None, (
+                "it is not of this place"
+            )
+        finally:
+            os.close(fd)
+        if found is None:
+            continue
+        record = decode_record(bytes(data), check_crc=False)
+        assert found == bytes(data[: record.size])
+        assert record.topic == "T"
+        assert key in keys_of(record.properties)
+        assert (record.physical_offset, record.store_time_ms) == (1000, 60)
+        taken += 1
+        usual += whole
+    assert 20 < usual < taken, "the rest were left to the reference"

@@ -52,7 +52,7 @@ def test_what_is_written_while_a_sync_prepares_is_not_durable_by_it(tmp_path):
     log = store.store.log
     store.write("T", 0, b"before")
     target = log.written
-    store.store.sync_first(lambda: store.write("T", 0, b"meanwhile") if log.written == target else None)
+    store.store.sync_first(lambda: store.write("T", 0, b"meanwhile") if log.written == target else None, lambda: True)
     assert log.sync() == target == log.durable
     assert log.written > target
     store.stop()

@@ -1,6 +1,7 @@
 """Queue entries on their way into files: when, in which order, and the state after a failure."""
 
 import errno
+import threading
 
 import pytest
 
@@ -169,6 +170,44 @@ def test_a_deletion_that_failed_is_told_and_finished_later(tmp_path):
     store.die()
     store = StoreUnderTest(tmp_path).open()
     assert store.bodies("T", 0) == [b"new"]
+    store.stop()
+
+
+def test_deletions_behind_one_that_fails_are_told_as_well(tmp_path):
+    class Full(Disk):
+        failing = False
+
+        def replace(self, path, data, durable=True):
+            if self.failing and "deleted-topics" in str(path):
+                raise OSError(errno.ENOSPC, "No space left on device")
+            super().replace(path, data, durable)
+
+    disk = Full()
+    store = StoreUnderTest(tmp_path, disk=disk).open()
+    for topic in ("A", "B"):
+        store.write(topic, 0, b"old")
+    store.wait_recovery_position()
+    disk.failing = True
+    told = []
+
+    def delete():
+        for topic in ("A", "B", "A"):
+            with pytest.raises(OSError, match="No space left"):
+                store.store.delete_topic(topic)
+            told.append(topic)
+
+    thread = threading.Thread(target=delete, daemon=True)
+    thread.start()
+    try:
+        wait_for(lambda: len(told) == 3, "all deletions to be told", 20)
+    finally:
+        disk.failing = False
+        thread.join()
+    store.store.delete_topic("B")
+    store.wait_recovery_position()
+    store.die()
+    store = StoreUnderTest(tmp_path).open()
+    assert store.bodies("A", 0) == store.bodies("B", 0) == []
     store.stop()
 
 

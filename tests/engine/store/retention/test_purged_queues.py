@@ -183,7 +183,7 @@ def notes_in(directory):
 
 
 def test_notes_only_move_forward_and_outlive_the_log(tmp_path, monkeypatch):
-    """A member that was away may still have the messages. Of notes that nobody else needs so many stay."""
+    """A member that was away may still have the messages. Of notes without another use so many stay."""
     monkeypatch.setattr(purged_queues, "MOST_OLD", 2)
     notes, _ = notes_in(tmp_path)
     notes.remember({"T": {0: 100, 1: 50}}, 0)
