@@ -1,4 +1,5 @@
-"""Builds the wheel of the client alone: rocketbox_client-VERSION-py3-none-any.whl, in which it is `rocketbox`.
+"""Builds the wheel of the client alone: rocketbox_client-VERSION-py3-none-any.whl, in which it is `rocketbox`; and that
+of its compiled parts, for this Python and machine, where there is a C compiler: rocketbox_client_speedups-*.whl.
 
     script/client-wheel [DIRECTORY]      # dist, unless told otherwise
 
@@ -7,18 +8,22 @@
     rocketbox/django/    appliance/client_django, the app for Django projects
 
 Imports within each stay as they are; those of wire.py and of the app's sdk.py, the only doors between them, are the
-only text that changes.
+only text that changes. Each of the two wheels requires the other, if any, of its own version.
+ROCKETBOX_COMPILED=required makes it an error if the second wheel cannot be built.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -28,6 +33,8 @@ ENGINE = ROOT / "appliance" / "engine"
 DOOR = CLIENT / "wire.py"
 DJANGO = ROOT / "appliance" / "client_django"
 DJANGO_DOOR = DJANGO / "sdk.py"
+SPEEDUPS = HERE / "speedups"
+COMPILED = "rocketbox-client-speedups"
 
 
 def imported_by(path: Path) -> Iterator[Path]:
@@ -68,7 +75,8 @@ def lay_out(directory: Path) -> None:
     (package / "py.typed").touch()
     shutil.copy(ROOT / "LICENSE", directory)
     shutil.copy(HERE / "README.md", directory)
-    shutil.copy(HERE / "pyproject.toml", directory)
+    text = (HERE / "pyproject.toml").read_text()
+    (directory / "pyproject.toml").write_text(text.replace(f'["{COMPILED}"]', f'["{COMPILED}=={version()}"]'))
     (directory / "VERSION").write_text(version())
 
 
@@ -79,14 +87,45 @@ def version() -> str:
     return found[1]
 
 
+def lay_out_speedups(directory: Path) -> None:
+    """Put the compiled parts' sources into an empty directory."""
+    for path in SPEEDUPS.iterdir():
+        if path.suffix in (".pyx", ".py", ".toml", ".md"):
+            shutil.copy(path, directory)
+    shutil.copy(ROOT / "LICENSE", directory)
+    (directory / "VERSION").write_text(version())
+    (directory / "REQUIRES").write_text(f"rocketbox-client=={version()}\n")
+
+
+def why_not_compiled() -> str:
+    """Return why nothing can be compiled here, "" if it can."""
+    if find_spec("Cython") is None:
+        return "Cython is missing"
+    building = runpy.run_path(str(ENGINE / "hotpath" / "building.py"))
+    return str(building["what_is_missing"]())
+
+
+def build(directory: str, target: Path) -> None:
+    arguments = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", target, directory)
+    subprocess.run([sys.executable, "-m", "pip", *map(str, arguments)], check=True)
+
+
 def main(target: Path) -> None:
-    for old in target.glob("rocketbox_client-*.whl"):
+    for old in target.glob("rocketbox_client*-*.whl"):
         old.unlink()
     with tempfile.TemporaryDirectory() as directory:
         lay_out(Path(directory))
-        build = ("wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", target, directory)
-        subprocess.run([sys.executable, "-m", "pip", *map(str, build)], check=True)
-    print(*target.glob("rocketbox_client-*.whl"))
+        build(directory, target)
+    why_not = why_not_compiled()
+    if why_not:
+        if os.environ.get("ROCKETBOX_COMPILED") == "required":
+            sys.exit(f"client_wheel: the compiled parts cannot be built: {why_not}")
+        print(f"client_wheel: the compiled parts are left out: {why_not}", file=sys.stderr)
+    else:
+        with tempfile.TemporaryDirectory() as directory:
+            lay_out_speedups(Path(directory))
+            build(directory, target)
+    print(*sorted(target.glob("rocketbox_client*-*.whl")), sep="\n")
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ from .producer import ProducerActs
 from .pull_consumer import POLL_MOST, PullActs
 from .push_consumer import PushActs
 from .reader import ReaderActs
-from .session import Session
+from .session import Opening, Session
 from .shells.shell import Done
 from .shells.tasks import TaskBell, TaskShell, TaskWorker, TaskWorkers, is_own_end, settle
 from .transactional import TransactionActs, TransactionalActs
@@ -425,8 +425,8 @@ class Client(ClientActs[Producer, TransactionalProducer, PullConsumer, PushConsu
 
     _session: _Session
 
-    def _make_session(self, *arguments: Any) -> _Session:
-        return _Session(*arguments)
+    def _make_session(self, opening: Opening) -> _Session:
+        return _Session(opening)
 
     def _make_producer(self, group: str, options: ProducerOptions) -> Producer:
         return Producer(self._session, group, options)

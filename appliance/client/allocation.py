@@ -14,8 +14,10 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import TypeAlias
 
+from .core.names import with_namespace
 from .message import MessageQueue
 from .wire import RETRY_PREFIX
 
@@ -58,17 +60,28 @@ def _hash(text: str) -> int:
     return int.from_bytes(digest[:4], "big")
 
 
+class _Fixed:
+    """A rule that names queues. Members of a client with a namespace name them as their user does, without it."""
+
+    def __init__(self, own_queues: Iterable[MessageQueue], namespace: str = "") -> None:
+        self._own_queues = tuple(own_queues)
+        self._wanted = frozenset(
+            replace(queue, topic=with_namespace(namespace, queue.topic)) for queue in self._own_queues
+        )
+
+    def within(self, namespace: str) -> Allocation:
+        return _Fixed(self._own_queues, namespace)
+
+    def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], own: str) -> Sequence[MessageQueue]:
+        if queues and queues[0].topic.startswith(RETRY_PREFIX):
+            return average(queues, members, own)
+        return [queue for queue in queues if queue in self._wanted]
+
+
 def fixed(own_queues: Iterable[MessageQueue]) -> Allocation:
     """Exactly these queues, as far as they are there, whoever else is a member. Java's `CONFIG`, but that a group's
     retries, which no list names, are shared as by `average`: no member would get them there."""
-    wanted = frozenset(own_queues)
-
-    def share(queues: Sequence[MessageQueue], members: Sequence[str], own: str) -> Sequence[MessageQueue]:
-        if queues and queues[0].topic.startswith(RETRY_PREFIX):
-            return average(queues, members, own)
-        return [queue for queue in queues if queue in wanted]
-
-    return share
+    return _Fixed(own_queues)
 
 
 def rooms(names: Collection[str]) -> Allocation:
@@ -91,30 +104,49 @@ def rooms(names: Collection[str]) -> Allocation:
     return share
 
 
+class _Near:
+    """The rule of `near`."""
+
+    def __init__(
+        self, room_of_broker: Callable[[str], str], room_of_member: Callable[[str], str], rule: Allocation
+    ) -> None:
+        self._room_of_broker = room_of_broker
+        self._room_of_member = room_of_member
+        self._rule = rule
+
+    def within(self, namespace: str) -> Allocation:
+        return _Near(self._room_of_broker, self._room_of_member, in_namespace(self._rule, namespace))
+
+    def __call__(self, queues: Sequence[MessageQueue], members: Sequence[str], own: str) -> Sequence[MessageQueue]:
+        queues_in: dict[str, list[MessageQueue]] = {}
+        members_in: dict[str, list[str]] = {}
+        for queue in queues:
+            queues_in.setdefault(self._room_of_broker(queue.broker_name), []).append(queue)
+        for member in members:
+            members_in.setdefault(self._room_of_member(member), []).append(member)
+        own_room = self._room_of_member(own)
+        found: list[MessageQueue] = []
+        if own_room in queues_in:
+            found += self._rule(queues_in[own_room], members_in[own_room], own)
+        for room in sorted(queues_in, key=java_order):
+            if room not in members_in:
+                found += self._rule(queues_in[room], members, own)
+        return found
+
+
 def near(
     room_of_broker: Callable[[str], str], room_of_member: Callable[[str], str], within: Allocation = average
 ) -> Allocation:
     """Queues go to members in the room of their broker; those of a room without members, to all. Java's
     `MACHINE_ROOM_NEARBY`. The functions name the room of a broker's name and of a client id; `within` shares the
     queues of one room."""
+    return _Near(room_of_broker, room_of_member, within)
 
-    def share(queues: Sequence[MessageQueue], members: Sequence[str], own: str) -> Sequence[MessageQueue]:
-        queues_in: dict[str, list[MessageQueue]] = {}
-        members_in: dict[str, list[str]] = {}
-        for queue in queues:
-            queues_in.setdefault(room_of_broker(queue.broker_name), []).append(queue)
-        for member in members:
-            members_in.setdefault(room_of_member(member), []).append(member)
-        own_room = room_of_member(own)
-        found: list[MessageQueue] = []
-        if own_room in queues_in:
-            found += within(queues_in[own_room], members_in[own_room], own)
-        for room in sorted(queues_in, key=java_order):
-            if room not in members_in:
-                found += within(queues_in[room], members, own)
-        return found
 
-    return share
+def in_namespace(rule: Allocation, namespace: str) -> Allocation:
+    """Return a rule for the members of a client with a namespace. All rules are given queues as brokers name them, with
+    it: `consistent_hash` shares by these names, as Java's does."""
+    return rule.within(namespace) if namespace and isinstance(rule, _Fixed | _Near) else rule
 
 
 def java_order(text: str) -> bytes:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import atexit
 import os
+import sys
 import warnings
+import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .acts import Acts, finish
-from .allocation import Allocation, average
+from .allocation import Allocation, average, in_namespace
 from .credentials import Credentials
 from .discovery import Discovery
 from .errors import InvalidOption
 from .hooks import Hook, check_hooks
 from .message import CloseReport
 from .options import Compression, ProducerOptions
-from .session import Names, NameServers, Session, ThreadSession
+from .session import Names, NameServers, Opening, Session, ThreadSession
 from .shells.shell import Security, TlsSettings
 from .wire import RemotingCommand, is_legal_group, parse_host_port
 
@@ -78,29 +80,36 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         security = Security(_signer(credentials), _tls_settings(tls))
         if namespace and (not is_legal_group(namespace) or "%" in namespace):
             raise InvalidOption(f"A namespace has letters, digits and the signs | - _, not {namespace[:300]!r}.")
-        begun = partial(_open_clients.add, self)
-        # Constant after construction.
-        self._tracer: Tracer | None = None
-        if trace is not False:
-            from .trace import Tracer
-
-            self._tracer = Tracer(trace)
-        given_hooks = check_hooks(hooks) if self._tracer is None else (*check_hooks(hooks), self._tracer)
+        begun = partial(_has_begun, self)
         servers, names = NameServers(_addresses(given), fetch), Names(client_ip, instance_name, namespace)
-        self._session = self._make_session(servers, timeout, names, begun, security, given_hooks)
-        self._session.core.directory.verifies = verify
-        if self._tracer is not None:
-            self._tracer.bind(self._session)
+        # Constant after construction, but in a fork.
+        self._opening = Opening(servers, timeout, names, begun, security, check_hooks(hooks))
+        self._trace, self._verifies = trace, verify
+        self._tracer: Tracer | None = None
+        self._session = self._new_session(self._opening)
         # Guarded by the session's lock.
         self._producers: dict[str, Any] = {}
         self._consumers: dict[str, PullT] = {}
         self._push_consumers: dict[str, PushT] = {}
         self._is_closing = False
         self._report: CloseReport | None = None
+        _clients.add(self)
+
+    def _new_session(self, opening: Opening) -> Session:
+        if self._trace is not False:
+            from .trace import Tracer
+
+            self._tracer = Tracer(self._trace)
+            opening = opening._replace(hooks=(*opening.hooks, self._tracer))
+        session = self._make_session(opening)
+        session.core.directory.verifies = self._verifies
+        if self._tracer is not None:
+            self._tracer.bind(session)
+        return session
 
     # --- what threads and asyncio differ in
 
-    def _make_session(self, *arguments: Any) -> Session:
+    def _make_session(self, opening: Opening) -> Session:
         raise NotImplementedError
 
     def _make_producer(self, group: str, options: ProducerOptions) -> ProducerT:
@@ -121,6 +130,10 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
     def _is_left_open(self) -> None:
         """Do what can be done at the end of the process for one that was not closed."""
         raise NotImplementedError
+
+    def _has_forked(self) -> None:
+        """Begin anew if possible, in the child of a fork, before anything else there: it imports nothing and takes no
+        lock, which a thread of the parent's may have."""
 
     @property
     def client_id(self) -> str:
@@ -218,7 +231,11 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
         with self._session.lock:
             self._check_new(group)
             consumer = self._consumers[group] = self._make_pull(
-                group, auto_commit=auto_commit, start=start, cache=cache_messages, allocation=allocation
+                group,
+                auto_commit=auto_commit,
+                start=start,
+                cache=cache_messages,
+                allocation=in_namespace(allocation, self._session.namespace),
             )
             return consumer
 
@@ -263,7 +280,7 @@ class ClientActs(Generic[ProducerT, TransactionalT, PullT, PushT, ReaderT]):
                 handler_timeout=handler_timeout,
                 cache=cache_messages,
                 cache_bytes=cache_bytes,
-                allocation=allocation,
+                allocation=in_namespace(allocation, self._session.namespace),
             )
             return consumer
 
@@ -343,11 +360,35 @@ class Client(ClientActs["Producer", "TransactionalProducer", "PullConsumer", "Pu
     against the CRC that their broker stored; what does not match is pulled again. client_ip, instance_name: parts of
     the client id, which brokers show.
 
-    Threads may share it. A forked process has to make its own. Raises InvalidOption.
+    Threads may share it. In a fork of the process it begins anew when it is used there, with a client id of its own:
+    its producers send, and it makes further consumers; those that the parent made stay the parent's, and so do
+    producers of transactions and sends in flight. Raises InvalidOption.
     """
 
-    def _make_session(self, *arguments: Any) -> ThreadSession:
-        return ThreadSession(*arguments)
+    _session: ThreadSession
+
+    def _make_session(self, opening: Opening) -> ThreadSession:
+        return ThreadSession(opening)
+
+    def _has_forked(self) -> None:
+        parents = self._session
+        if parents.is_closed or self._is_closing:
+            return
+        _open_clients.discard(self)
+        parents.shell.abandon()
+        opening, names = self._opening, self._opening.names
+        if names.instance_name is not None:
+            names = names._replace(instance_name=f"{names.instance_name}-{os.getpid()}")
+            opening = opening._replace(names=names)
+        session = self._new_session(opening)
+        assert isinstance(session, ThreadSession), "it makes such ones"
+        self._session = session
+        self._consumers, self._push_consumers = {}, {}
+        producers, self._producers = self._producers, {}
+        for group, producer in producers.items():
+            if producer.survives_forks:
+                producer.begin_anew(self._session)
+                self._producers[group] = producer
 
     def _make_producer(self, group: str, options: ProducerOptions) -> Producer:
         from .producer import Producer
@@ -424,6 +465,34 @@ _open_clients: set[ClientActs[Any, Any, Any, Any, Any]] = set()
 def open_clients() -> list[ClientActs[Any, Any, Any, Any, Any]]:
     """Return the clients that have begun and are not closed."""
     return list(_open_clients)
+
+
+#: All clients.
+_clients: weakref.WeakSet[ClientActs[Any, Any, Any, Any, Any]] = weakref.WeakSet()
+
+
+def _have_forked() -> None:
+    for client in list(_clients):
+        client._has_forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_have_forked)
+
+
+#: Process of multiprocessing whose end closes the clients.
+_closed_in = 0
+
+
+def _has_begun(client: ClientActs[Any, Any, Any, Any, Any]) -> None:
+    global _closed_in
+    _open_clients.add(client)
+    if "multiprocessing.util" in sys.modules and _closed_in != os.getpid():
+        from multiprocessing import parent_process, util
+
+        if parent_process() is not None:  # its processes end without what `atexit` has
+            util.Finalize(None, _close_all, exitpriority=0)
+            _closed_in = os.getpid()
 
 
 @atexit.register

@@ -8,9 +8,20 @@ import signal
 import threading
 from collections.abc import Iterable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
+#: Longest time for which a signal may be overlooked.
+_LOOK_S = 1.0
+
+Entry = TypeVar("Entry")
+
+
+def entry_of(ended: queue.SimpleQueue[Entry]) -> Entry:
+    """Wait for an entry of `ended`, in pieces: a signal that comes just before a wait is handled when the wait ends."""
+    while True:
+        with contextlib.suppress(queue.Empty):
+            return ended.get(timeout=_LOOK_S)
 
 
 @contextlib.contextmanager

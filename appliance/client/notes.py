@@ -1,4 +1,5 @@
-"""The client's log, of problems that pass by themselves. A repeated sentence is one line a minute, with a count."""
+"""The client's log: warnings of problems that pass by themselves, and news, which are no problems. A repeated sentence
+is one line a minute, with a count."""
 
 from __future__ import annotations
 
@@ -20,17 +21,21 @@ class Notes:
         self._lock = threading.Lock()
         #: Sentence -> (time when it may be logged again, number of times it was held back).
         self._said: dict[str, tuple[float, int]] = {}
-        #: Lines that `say` logs.
-        self.waiting: deque[str] = deque()
+        #: Levels and lines that `say` logs.
+        self.waiting: deque[tuple[int, str]] = deque()
 
     def note(self, text: str) -> None:
         """Log a sentence, unless it was logged in the last minute."""
         self.keep(text)
         self.say()
 
-    def keep(self, text: str) -> None:
-        """Do the same, for callers that hold a lock: the next `say` logs it. Handlers of logs are the user's, and may
-        use the client."""
+    def keep_news(self, text: str) -> None:
+        """Keep a sentence about what is no problem."""
+        self.keep(text, logging.INFO)
+
+    def keep(self, text: str, level: int = logging.WARNING) -> None:
+        """Do the same as `note`, for callers that hold a lock: the next `say` logs it. Handlers of logs are the user's,
+        and may use the client."""
         now = time.monotonic()
         with self._lock:
             until, held_back = self._said.get(text, (0.0, 0))
@@ -40,16 +45,16 @@ class Notes:
             if len(self._said) >= _KEPT:
                 self._said.clear()
             self._said[text] = (now + _QUIET_S, 0)
-        self.waiting.append(text + (f" (and {held_back} times more)" if held_back else ""))
+        self.waiting.append((level, text + (f" (and {held_back} times more)" if held_back else "")))
 
     def say(self) -> None:
         """Log what was kept."""
         while self.waiting:
             try:
-                line = self.waiting.popleft()
+                level, line = self.waiting.popleft()
             except IndexError:  # another thread was faster
                 return
-            logger.warning("%s", line)
+            logger.log(level, "%s", line)
 
     def flush(self) -> None:
         """Log how often sentences were held back."""

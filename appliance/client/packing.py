@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from .core.requests import TIMERS_SINCE
 from .core.send_plan import Envelope
@@ -30,6 +30,9 @@ from .wire import (
     encode_properties,
     topic_name_error,
 )
+
+if TYPE_CHECKING:
+    from typing import Unpack
 
 #: Largest message of brokers by default. Brokers refuse larger ones themselves; Java's client does, too.
 MAX_MESSAGE_BYTES = 4 << 20
@@ -79,10 +82,16 @@ class Where:
 def taken_apart(message: Message | str, body: bytes | str | None, options: SendOptions) -> tuple[Message, Where]:
     given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
     where = Where(given.pop("queue", None), given.pop("select", None), given.pop("timeout", None))
+    if where.timeout is not None and not (isinstance(where.timeout, int | float) and where.timeout >= 0):
+        raise InvalidMessage(f"timeout is seconds, not {where.timeout!r}.")
+    if where.queue is not None and not isinstance(where.queue, MessageQueue):
+        raise InvalidMessage(f"queue is a MessageQueue, not {where.queue!r}.")
     if isinstance(message, str):
         if body is None:
             raise InvalidMessage(f"A message for {message} needs a body.")
         return Message(message, body, **given), where
+    if not isinstance(message, Message):
+        raise InvalidMessage(f"A send is given a topic, which is text, and a body, or a Message, not {message!r}.")
     if body is not None or given:
         raise InvalidMessage("A Message has its own fields; give the arguments to it.")
     return message, where
@@ -94,18 +103,25 @@ def check_select(message: Message, where: Where) -> None:
         raise InvalidMessage("One of shard, queue and select chooses the queue.")
 
 
+class Packing(TypedDict, total=False):
+    """half: True for the half message of a transaction. own: RocketMQ's properties of a request or a reply. code: of
+    the request, if it is no usual send."""
+
+    half: bool
+    own: Mapping[str, str] | None
+    code: int
+
+
 def envelope_of(
     group: str,
     message: Message,
     message_id: str,
     queue: MessageQueue | None,
     options: ProducerOptions,
-    half: bool = False,
-    own: Mapping[str, str] | None = None,
-    code: int = RequestCode.SEND_MESSAGE_V2,
+    **packing: Unpack[Packing],
 ) -> Envelope:
-    """Check and pack a message. options: the producer's. half: True for the half message of a transaction.
-    own: RocketMQ's properties of a request or a reply. Raises InvalidMessage."""
+    """Check and pack a message. options: the producer's. Raises InvalidMessage."""
+    half, own = packing.get("half", False), packing.get("own")
     topic = message.topic
     body = body_of(message)
     if queue is not None and queue.topic != topic:
@@ -115,6 +131,7 @@ def envelope_of(
         sys_flag |= SYS_PREPARED
     text = text_of((dict(own) if own else {}) | properties_of(message, message_id, group if half else None))
     since = TIMERS_SINCE if message.delay is not None or message.at is not None else 0
+    code = packing.get("code", RequestCode.SEND_MESSAGE_V2)
     return Envelope(group, topic, body, text, sys_flag, message_id, message.shard, queue, since, code)
 
 
@@ -172,6 +189,10 @@ def properties_of(message: Message, message_id: str, half_of: str | None = None)
     found[WAIT_STORE] = "true"
     if half_of is not None:
         found[PRODUCER_GROUP] = half_of
+    if message.tags is not None and not isinstance(message.tags, str):
+        raise InvalidMessage(f"tags is one tag, a text, not {message.tags!r}.")
+    if message.shard is not None and not isinstance(message.shard, str | int):
+        raise InvalidMessage(f"A shard is a text or a number, not {message.shard!r}.")
     if message.tags:
         found[TAGS] = message.tags
     if message.shard is not None:
@@ -196,12 +217,14 @@ def waiting_time(message: Message) -> dict[str, str]:
     if sum(one is not None for one in (level, delay, at)) > 1:
         raise InvalidMessage("A message has one of delay_level, delay and at.")
     if level is not None:
-        if level < 0:
-            raise InvalidMessage(f"A delay level is 0 (none) or more, not {level}.")
+        if not isinstance(level, int) or level < 0:
+            raise InvalidMessage(f"A delay level is 0 (none) or more, not {level!r}.")
         return {DELAY_TIME_LEVEL: str(level)}
     if delay is not None:
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-        if not 0 <= seconds < _MOST_DELAY_S:
+        if not isinstance(seconds, int | float) or not 0 <= seconds < _MOST_DELAY_S:
             raise InvalidMessage(f"A delay is 0 seconds or more, not {delay!r}.")
         return {TIMER_DELAY_MS: str(round(seconds * 1000))}
+    if at is not None and not isinstance(at, datetime):
+        raise InvalidMessage(f"at is a datetime, not {at!r}.")
     return {} if at is None else {TIMER_DELIVER_MS: str(round(at.timestamp() * 1000))}

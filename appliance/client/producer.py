@@ -9,11 +9,12 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Unpack
 
+from . import twin
 from .acts import Acts, finish
 from .core.batches import by_size, encode_member, places
 from .core.names import INSTANCE_ID
 from .core.parcels import FULL_BYTES, Member, Parcels
-from .core.quick import Fleet, Flight, plain_text
+from .core.quick import Fleet, Flight, complete, plain_text, tally
 from .core.request_reply import Question, of_request, reply_to
 from .core.selection import NoFaults
 from .core.send_plan import Envelope, Sending, attempt_deadline
@@ -56,12 +57,19 @@ _BATCH = RequestCode.SEND_BATCH_MESSAGE
 class ProducerActs:
     """A producer but for its calls: what it does, for threads and for asyncio."""
 
+    #: True if `begin_anew` has it send in a fork.
+    survives_forks = True
+
     def __init__(self, session: Session, group: str, options: ProducerOptions) -> None:
         # Constant after construction.
         self.group = group
-        self._session = session
         self._options = options
-        core = session.core
+        self._begin(session)
+
+    def _begin(self, session: Session) -> None:
+        # Constant, but in a fork.
+        group, options, core = self.group, self._options, session.core
+        self._session = session
         faults = core.faults if options.avoid_slow_brokers else NoFaults()
         self._sending = Sending(
             core.directory,
@@ -79,9 +87,9 @@ class ProducerActs:
             self._parcels = Parcels(
                 group,
                 self._sending,
-                session.clock,
                 options.linger,
                 shell.run,
+                shell.post,
                 self._key,
                 self._have_arrived,
                 shell.lock,
@@ -94,6 +102,8 @@ class ProducerActs:
         self._tails: dict[str | None, str] = {None: "", "": ""}
         #: Topics of requests, whose brokers know this producer.
         self._asked: set[str] = set()
+        #: `quickly`, or its compiled twin, which calls it for messages that are not plain.
+        self.launch: Callable[..., Any] = self.quickly
         self._callbacks = session.worker("rocketbox-callbacks")
         #: Rings when a message is no longer in flight.
         self._room = session.bell()
@@ -104,6 +114,15 @@ class ProducerActs:
         self._in_flight_bytes = 0
         #: By topic: [confirmed, failed].
         self._counts: dict[str, list[int]] = {}
+        if twin.compiled is not None and session.has_threads and self._fleet is not None and self._parcels is None:
+            over = options.compress_over if options.compress is not None else 0
+            self.launch = twin.compiled.Launcher(
+                self, Message, self._fleet, attempt_deadline, options.retries > 0, MAX_MESSAGE_BYTES, over
+            )
+
+    def begin_anew(self, session: Session) -> None:
+        """Send by a session of this process, which is a fork: what is in flight is the parent's."""
+        self._begin(session)
 
     @property
     def in_flight(self) -> int:
@@ -143,22 +162,27 @@ class ProducerActs:
         if link is None:
             return None
         text = self._text_of(message, key)
-        with self._room.lock:
-            if not self._enters(size):
-                return None
         until = now + seconds
         others = stop.has_others and shard is None and self._sending.retries > 0
-        promised, complete = session.promise()
         deadline = attempt_deadline(now, until, others)
+        promised, complete = session.promise()
         flight = Flight(fleet, stop.queue, key, text, body, shard, now, deadline, until, complete)
-        if link.launch(flight, stop, born_ms, may_wait):
-            return promised
-        self._landed(size)
-        return None
+        entered = launched = False
+        try:
+            with self._room.lock:
+                entered = self._enters(size)
+            launched = entered and link.launch(flight, stop, born_ms, may_wait)
+        finally:  # a signal's handler may raise
+            if entered and not launched and not flight.is_launched:
+                self._landed(size)
+        return promised if launched else None
 
     def _text_of(self, message: Message, key: str) -> str:
         """Return the text of a message's properties. Raises InvalidMessage."""
-        tail = self._tails.get(message.tags)
+        try:
+            tail = self._tails.get(message.tags)
+        except TypeError:  # a list, which is refused below
+            tail = None
         is_plain = tail is not None and not message.keys and not message.properties and message.delay_level is None
         if is_plain and message.shard is None:
             return plain_text(key, tail or "")
@@ -175,19 +199,25 @@ class ProducerActs:
         if topic not in self._counts:
             return None
         deadline = session.clock.monotonic() + seconds
-        with self._room.lock:
-            if not self._enters(size):
-                return None
         promised, complete = session.promise()
+        entered = False
+        kept: list[None] = []
         try:
+            with self._room.lock:
+                entered = self._enters(size)
+            if not entered:
+                return None
             with session.shell.lock:
                 key = self._key()
                 text = self._text_of(message, key)
-                parcels.put(topic, message.shard, Member(key, body, text, complete, True), deadline)
-        except BaseException:
-            self._landed(size)
+                parcels.put(topic, message.shard, Member(key, body, text, complete, True), deadline, kept)
+            parcels.begin()
+        except BaseException:  # a signal's handler may raise, too
+            if kept:
+                parcels.begin()
+            elif entered:
+                self._landed(size)
             raise
-        parcels.begin()
         return promised
 
     def _have_arrived(self, topic: str, members: list[Member], failed: int) -> None:
@@ -212,14 +242,12 @@ class ProducerActs:
 
     def _have_landed(self, flights: list[Flight], places: list[SendResult]) -> None:
         # First, or a caller that sees its results would send more beside these.
+        size, topics = tally(flights)
         with self._room.lock:
-            size = 0
-            for flight in flights:
-                size += len(flight.body)
-                self._counts.setdefault(flight.queue.topic, [0, 0])[0] += 1
+            for topic, messages in topics.items():
+                self._counts.setdefault(topic, [0, 0])[0] += messages
             self._leave(len(flights), size)
-        for flight, place in zip(flights, places, strict=True):
-            flight.complete(place, None)
+        complete(flights, places)
 
     def _diverted(self, flight: Flight, outcome: CallFailed | RemotingCommand) -> None:
         """Have a send go on whose first attempt came to something else than a plain "stored"."""
@@ -230,7 +258,7 @@ class ProducerActs:
             flight.complete(result, error)
 
         first = (flight.queue, flight.began, outcome)
-        self._session.shell.run(self._sending.send(flight.envelope(self.group), flight.until, first), done)
+        self._session.shell.run(self._sending.send(flight.fleet.envelope(flight), flight.until, first), done)
 
     def _was_slow(self, broker: str, latency: float, now: float) -> None:
         with self._session.shell.lock:
@@ -249,7 +277,7 @@ class ProducerActs:
         self._session.check_usable()
         seconds = where.timeout or self._session.timeout
         if callback is None and not packing and where.queue is None and where.select is None:
-            quick = self.quickly(message, seconds)
+            quick = self.launch(message, seconds)
             if quick is not None:
                 return quick
         deadline = self._session.clock.monotonic() + seconds
@@ -301,20 +329,19 @@ class ProducerActs:
     ) -> Acts[Any]:
         """Begin a send; return the promise of its result. lingers: True if the message may wait for others."""
         size = len(envelope.body)
-        enters = partial(self._enters, size)
-        with self._room.lock:
-            entered = enters()
-        if not entered:
-            self._close_parcels()  # or there is no room before their time
-        if not entered and not (yield self._room.wait_for(enters, seconds)):
-            raise TooMuchInFlight(
-                f"{self._in_flight} messages of {self._in_flight_bytes} bytes are unconfirmed, and stayed so for "
-                f"{seconds:g} s: brokers are slower than this producer. The message was not sent."
-            )
         promised, complete = self._session.promise()
         landed = partial(self._landed, size)
+        entered: list[None] = []
+        kept: list[None] = []
+        ended: list[None] = []
+
+        def enters() -> bool:
+            if self._enters(size):
+                entered.append(None)
+            return bool(entered)
 
         def done(result: Any, error: BaseException | None) -> None:
+            ended.append(None)
             self._count(envelope.topic, messages, error)
             if callback is None and call is None:
                 landed()
@@ -332,24 +359,37 @@ class ProducerActs:
 
             self._session.call_later(self._callbacks, tell)
 
-        try:
-            self._register()
-        except BaseException:
-            landed()
-            raise
         parcels, topic, shard = self._parcels, envelope.topic, envelope.shard
         is_alone = not lingers or envelope.sys_flag or envelope.since or envelope.queue or size >= FULL_BYTES
-        if parcels is None or (is_alone and shard is None):
-            self._session.shell.run(self._sending.send(envelope, deadline), done)
-            return promised
-        with self._session.shell.lock:
-            if is_alone:
-                parcels.follow(topic, shard, self._sending.send(envelope, deadline), done)
+        try:
+            with self._room.lock:
+                enters()
+            if not entered:
+                self._close_parcels()  # or there is no room before their time
+            if not entered and not (yield self._room.wait_for(enters, seconds)):
+                raise TooMuchInFlight(
+                    f"{self._in_flight} messages of {self._in_flight_bytes} bytes are unconfirmed, and stayed so for "
+                    f"{seconds:g} s: brokers are slower than this producer. The message was not sent."
+                )
+            self._register()
+            sending = self._sending.send(envelope, deadline)
+            if parcels is not None and not (is_alone and shard is None):
+                with self._session.shell.lock:
+                    if is_alone:
+                        parcels.follow(topic, shard, sending, done, kept)
+                    else:
+                        member = Member(envelope.message_id, envelope.body, envelope.properties, done, False)
+                        parcels.put(topic, shard, member, deadline, kept)
+                parcels.begin()
             else:
-                member = Member(envelope.message_id, envelope.body, envelope.properties, done, False)
-                parcels.put(topic, shard, member, deadline)
-        parcels.begin()
-        return promised
+                self._session.shell.run(sending, done)
+            return promised
+        except BaseException:  # a signal's handler may raise, too
+            if parcels is not None and kept:
+                parcels.begin()
+            elif entered and not ended:
+                landed()
+            raise
 
     def _count(self, topic: str, messages: int, error: BaseException | None) -> None:
         with self._room.lock:
@@ -485,9 +525,15 @@ class ProducerActs:
             queue = where.queue if where.select is None else (yield from self._choosing(message, where, deadline))
             envelope = envelope_of(self.group, message, key, queue, self._options, **packing)
             self._register()
-            if self._parcels is not None and envelope.shard is not None:
-                self._close_parcels()  # its shard's order
-            yield self._session.wait(self._sending.tell(envelope, deadline))
+            telling = self._sending.tell(envelope, deadline)
+            if self._parcels is None or envelope.shard is None:
+                yield self._session.wait(telling)
+                return
+            promised, complete = self._session.promise()
+            with self._session.shell.lock:  # behind its shard's parcel
+                self._parcels.follow(envelope.topic, envelope.shard, telling, complete, [])
+            self._parcels.begin()
+            yield self._session.result(promised)
         except BaseException as error:
             failed = error
             raise
@@ -633,12 +679,15 @@ class Producer(ProducerActs):
 
     def _send_many(self, messages: Iterable[Message], window: int) -> Iterator[SendResult | ClientError]:
         pending: deque[Pending[SendResult] | ClientError] = deque()
-        seconds, write_now = self._session.timeout, self._write_now
-        quickly, attempting = self.quickly, self._attempting
+        session = self._session
+        seconds, write_now = session.timeout, self._write_now
+        launch, attempting = self.launch, self._attempting
         try:
             for message in messages:
+                if session is not self._session:
+                    session.check_process()
                 try:
-                    one: Any = quickly(message, seconds, True) or finish(attempting(message))
+                    one: Any = launch(message, seconds, True) or finish(attempting(message))
                 except (Closed, ForkedError):
                     raise
                 except ClientError as error:
@@ -654,10 +703,10 @@ class Producer(ProducerActs):
                     yield _outcome(pending.popleft())
             write_now()
             while pending:
-                self._session.check_process()
+                session.check_process()
                 yield _outcome(pending.popleft())
         finally:
-            if not self._session.is_parents:
+            if not session.is_parents:
                 write_now()
                 for one in pending:
                     _outcome(one)

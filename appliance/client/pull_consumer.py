@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from .acts import Acts, finish
@@ -16,7 +17,7 @@ from .hooks import ConsumeCall, after_consume, before_consume
 from .message import MessageQueue, ReceivedMessage
 from .notes import logger
 from .session import Session
-from .shells.shell import log_error
+from .shells.shell import Joining, log_error
 from .subscribing import subscription_of
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ class PullActs:
         self._assigned: tuple[MessageQueue, ...] = ()
         #: Promise of the membership, once it was begun.
         self._beginning: Any = None
+        self._joining: Joining | None = None
         self._iterates = False
         #: The messages given last, until they are done, as hooks know them; one at most.
         self._calls: list[ConsumeCall] = []
@@ -139,15 +141,23 @@ class PullActs:
             trouble = None if found else self._core.take_trouble()
             return bool(found or trouble)
 
-        yield self._ready.wait_for(look, timeout)
-        self._iterates = iterates
-        self._session.shell.start(self._core.resume_all())
-        if trouble is not None:
-            raise trouble
-        self._session.shown(found)
-        if found and self._session.hooks:
-            self._begins(found)
-        return found
+        session, core = self._session, self._core
+        try:
+            yield self._ready.wait_for(look, timeout)
+            self._iterates = iterates
+            if core.may_resume:
+                session.shell.post(partial(session.shell.start, core.resume_all()))
+            if trouble is not None:
+                raise trouble
+            session.shown(found)
+            if found and session.hooks:
+                self._begins(found)
+            core.taken = []
+            return found
+        except BaseException:  # a signal's handler may raise, too
+            with session.shell.lock:
+                core.take_back()
+            raise
 
     def _begins(self, messages: list[ReceivedMessage]) -> None:
         """Tell hooks that the user begins with messages. They are given, so an error is logged."""
@@ -183,8 +193,12 @@ class PullActs:
                 raise InvalidOption("Say what to read first: subscribe(topic), or assign(queues).")
             self._session.begin()
             beginning = core.start_assigned(self._assigned) if self._assigned else core.start()
-            self._beginning, complete = self._session.promise()
-            self._session.shell.run(self._session.core.join(core, beginning, self._auto_commit), complete)
+            promised, complete = self._session.promise()
+            joins = self._session.core.join(core, beginning, self._auto_commit)
+            self._joining = Joining(self._session.shell, joins, complete)
+            self._beginning = promised
+        if self._joining is not None:
+            self._joining.begin()
         try:
             yield self._session.result(self._beginning)
         except Exception:

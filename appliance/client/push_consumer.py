@@ -18,12 +18,14 @@ from .core.handling import DONE, Outcome, outcome_of
 from .core.inspection import directly
 from .core.ordered_group import OrderedGroup
 from .core.push_group import Batch, Direct, Handling, PushGroup, PushHeld
-from .ending import SIGNALS, ended_by
+from .ending import SIGNALS, ended_by, entry_of
 from .errors import Closed, InvalidOption, Reject, Retry, Suspend
 from .hooks import ConsumeCall, after_consume, before_consume
 from .message import CloseReport, ReceivedMessage, TopicStats
 from .notes import logger
 from .session import Session
+from .shells.shell import Joining
+from .stacks import of_thread
 from .subscribing import subscription_of
 from .wire import RETRY_PREFIX
 
@@ -89,6 +91,7 @@ class PushActs:
             dispatch=self._workers.put,
             allocation=allocation,
         )
+        self._core.stack_of = of_thread
         self._is_ordered = ordered
         self._core.settings |= {
             "PROP_CONSUMEORDERLY": "true" if ordered else "false",
@@ -106,6 +109,7 @@ class PushActs:
         self._lock = threading.Lock()
         #: Promise of the membership, once it was begun.
         self._beginning: Any = None
+        self._joining: Joining | None = None
         self._report: CloseReport | None = None
 
     @property
@@ -176,12 +180,13 @@ class PushActs:
         self._session.begin()
         core, session = self._core, self._session
         with self._lock:
-            fresh = self._beginning is None
-            if fresh:
+            if self._beginning is None:
                 self._workers.start()
-                self._beginning, complete = session.promise()
-        if fresh:
-            session.shell.run(session.core.join(core, core.start(), _COMMIT_S), complete)
+                promised, complete = session.promise()
+                self._joining = Joining(session.shell, session.core.join(core, core.start(), _COMMIT_S), complete)
+                self._beginning = promised
+        if self._joining is not None:
+            self._joining.begin()
         try:
             yield session.result(self._beginning)
         except Exception:
@@ -215,14 +220,23 @@ class PushActs:
         if isinstance(held, Direct):
             yield from self._handling_directly(held)
             return
-        with self._session.shell.lock:
-            batch = self._core.begin_batch(held)
+        lock, core = self._session.shell.lock, self._core
+        with lock:
+            batch = core.begin_batch(held)
         if batch is not None:
             outcome: Outcome | None = None
+            if self._session.has_threads:
+                batch.thread = threading.get_ident()
             try:
                 outcome = yield from self._handling(batch)
             finally:
-                self._session.shell.start(self._core.finish(batch, outcome))
+                if outcome is DONE and not self._is_ordered:
+                    with lock:
+                        left = core.has_done(batch)
+                else:
+                    left = core.finish(batch, outcome)
+                if left is not None:
+                    self._session.shell.start(left)
 
     def _handling(self, batch: Batch) -> Acts[Outcome]:
         try:
@@ -378,7 +392,7 @@ class PushConsumer(PushActs):
         try:
             with ended_by(self._ended, signals):
                 self.start()
-                self._ended.get()
+                entry_of(self._ended)
         finally:
             report = self.close()
         return report

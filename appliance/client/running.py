@@ -25,7 +25,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from .client import open_clients
-from .ending import ended_by
+from .ending import ended_by, entry_of
 from .errors import ClientError
 from .push_consumer import PushConsumer
 
@@ -97,7 +97,7 @@ def _consume(modules: Iterable[str], drain: float) -> int:
                 asyncio.run(_consume_in_tasks(tasks, drain, ended, reports))
             else:
                 _say([*plain])
-                ended.get()
+                entry_of(ended)
     except ClientError as error:
         return _cannot_run(error)
     finally:
@@ -121,7 +121,7 @@ async def _consume_in_tasks(
         await asyncio.to_thread(ended.get)
     finally:
         reports += await asyncio.gather(*(consumer.close(drain) for consumer in consumers))
-        # At the process's end their loop is gone, and with it what handlers have sent and nobody waited for.
+        # At the process's end their loop is gone, and with it unfinished sends of handlers.
         await asyncio.gather(*(client.close(drain) for client in open_clients() if isinstance(client, aio.Client)))
 
 
@@ -192,7 +192,7 @@ class _Processes:
     def _keep_running(self) -> int:
         """Start again what ends, until a signal comes, or a process says that the modules cannot be run."""
         began = time.monotonic()
-        while (event := self._events.get()) is not None:
+        while (event := entry_of(self._events)) is not None:
             process, seconds = event
             del self._running[process.pid]
             # Once they have run, the others go on: a name server may be away for a while.

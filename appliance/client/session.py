@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
@@ -19,7 +20,7 @@ from .acts import Acts, finish
 from .core.client_core import ClientCore
 from .core.directory import Directory
 from .core.names import with_namespace
-from .core.unique_key import KeyMaker
+from .core.unique_key import KeyMaker, Months
 from .errors import Closed, ForkedError
 from .notes import Notes
 from .shells.shell import Bell, Done, Security, Shell, SystemClock
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from .message import MessageQueue, ReceivedMessage
 
 Result = TypeVar("Result")
+
+#: It forks without Python's knowledge.
+_FOR_UWSGI = " uWSGI needs lazy-apps, or enable-threads with py-call-uwsgi-fork-hooks."
 
 
 class NameServers(NamedTuple):
@@ -50,23 +54,29 @@ class Names(NamedTuple):
     namespace: str
 
 
+class Opening(NamedTuple):
+    """The parts with which a client opens a session. timeout: seconds of a request. begun: called once, before the
+    first procedure."""
+
+    servers: NameServers
+    timeout: float
+    names: Names
+    begun: Callable[[], None]
+    security: Security
+    hooks: tuple[Hook, ...]
+
+
 class Session:
     """Made by a client. Nothing starts before the first procedure."""
 
     shell: Shell
     #: True if handlers may be coroutine functions.
     takes_coroutines = False
+    #: True if its promises are `Pending`.
+    has_threads = False
 
-    def __init__(
-        self,
-        servers: NameServers,
-        timeout: float,
-        names: Names,
-        begun: Callable[[], None],
-        security: Security,
-        hooks: tuple[Hook, ...],
-    ) -> None:
-        """begun: called once, before the first procedure."""
+    def __init__(self, opening: Opening) -> None:
+        servers, timeout, names, begun, security, hooks = opening
         client_ip, instance_name, namespace = names
         # Constant after construction.
         self.hooks = hooks
@@ -82,10 +92,11 @@ class Session:
         self._files_name = f"{ip}@{instance_name or 'DEFAULT'}"
         self.client_id = f"{ip}@{instance_name or f'{self.pid}#{time.monotonic_ns()}'}"
         directory = Directory(servers.addresses, self.clock, timeout, servers.fetch)
+        directory.note, directory.tell = self.notes.keep, self.notes.keep_news
         #: Guarded by the shell's lock.
         self.core = ClientCore(directory, self.clock, self.client_id, timeout, self.notes.keep, self.stacks)
         #: Guarded by the shell's lock.
-        self.keys = KeyMaker(_four_bytes(ip), self.pid, secrets.randbits(32))
+        self.keys = KeyMaker(Months(_four_bytes(ip), self.pid, secrets.randbits(32)))
         self.shell = self._make_shell()
         # Guarded by lock.
         self.lock = threading.Lock()
@@ -132,7 +143,8 @@ class Session:
         if self.is_parents:
             raise ForkedError(
                 "This process is a fork of the one that made this client, whose connections and threads stayed there: "
-                "make a Client after the fork, in the process that uses it."
+                "make what is used here after the fork, or a Client of this process."
+                + (_FOR_UWSGI if "uwsgi" in sys.modules else "")
             )
 
     def begin(self) -> None:
@@ -219,6 +231,7 @@ class ThreadSession(Session):
     """A session whose calls wait."""
 
     shell: ThreadShell
+    has_threads = True
 
     def _make_shell(self) -> ThreadShell:
         return ThreadShell("rocketbox-client", self.core.opened, self.core.asked, self.notes, self.security)

@@ -25,6 +25,12 @@ def of_threads() -> str:
     )[:_MOST_TEXT]
 
 
+def of_thread(number: int) -> str:
+    """Return what one thread does, "" if it has ended."""
+    frame = sys._current_frames().get(number)
+    return "" if frame is None else "".join(traceback.format_stack(frame, _MOST_FRAMES))[:_MOST_TEXT]
+
+
 def of_tasks(loop: asyncio.AbstractEventLoop) -> str:
     """Return the same of an event loop's tasks; called in the loop."""
     import asyncio

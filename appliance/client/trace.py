@@ -100,7 +100,7 @@ class Tracer(Hook):
     def _handed(self, call: ConsumeCall, request_id: str) -> Iterator[tuple[ReceivedMessage, trace.Handed]]:
         group = self._bare(call.group)
         for one in call.messages:
-            if _is_traced(one):
+            if one.properties.get("TRACE_ON") != "false":
                 yield one, trace.Handed(request_id, group, one.topic, one.message_id, tuple(one.keys))
 
     def _bare(self, group: str) -> str:
@@ -158,7 +158,3 @@ class Tracer(Hook):
         """Send what waits; return what waits until it is sent, or the time is over."""
         self.flush()
         return self._idle.wait_for(lambda: not self._in_flight, timeout)
-
-
-def _is_traced(message: ReceivedMessage) -> bool:
-    return message.properties.get("TRACE_ON") != "false"

@@ -30,6 +30,9 @@ _MOST_CHECKS = 2000
 class TransactionalActs(ProducerActs):
     """A producer of transactions but for its calls."""
 
+    #: Brokers ask the parent's how its transactions ended.
+    survives_forks = False
+
     def __init__(self, session: Session, group: str, check: Callable[[ReceivedMessage], object]) -> None:
         super().__init__(session, group, ProducerOptions())
         # Constant after construction.

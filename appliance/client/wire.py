@@ -19,7 +19,14 @@ from ..engine.protocol.command import (
     encode_command,
 )
 from ..engine.protocol.compression import Undecodable, compression_of, decompress
-from ..engine.protocol.message_id import UniqueKeys, decode_offset_id, encode_host, encode_offset_id
+from ..engine.protocol.message_id import (
+    UniqueKeys,
+    decode_host,
+    decode_offset_id,
+    encode_host,
+    encode_offset_id,
+    key_prefix,
+)
 from ..engine.protocol.names import (
     DLQ_PREFIX,
     NO_SEND_TOPICS,
@@ -96,6 +103,7 @@ __all__ = [
     "UniqueKeys",
     "compression_of",
     "decode_frame",
+    "decode_host",
     "decode_offset_id",
     "decode_properties",
     "decode_record",
@@ -107,6 +115,7 @@ __all__ = [
     "is_legal_group",
     "java_hash",
     "join_host_port",
+    "key_prefix",
     "parse_host_port",
     "read_json",
     "signed_content",

@@ -60,7 +60,8 @@ def test_a_topic_is_made_once_and_deleted(admin, rocketbox, rocketmq_topic):
     assert broker.master == rocketbox.broker
     assert admin("create_topic", topic, queues=3)
     with rocketbox.client(timeout=PATIENT) as client:
-        assert len(client.reader().queues(topic)) == 3
+        queues = wait_for(lambda: client.reader().queues(topic), "its route", not_yet=(NoRoute,))
+        assert len(queues) == 3
         client.producer().send(topic, "x")
     assert not admin("create_topic", topic, queues=5)  # it stays as it is
     with rocketbox.client(timeout=PATIENT) as client:

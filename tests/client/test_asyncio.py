@@ -187,9 +187,13 @@ async def test_many_come_back_in_order_from_sources_of_both_kinds(client, rocket
 @in_loop
 async def test_messages_that_linger_are_stored_together(rocketbox, rocketmq_topic, consumed):
     async with aio.Client(rocketbox.namesrv, timeout=PATIENT) as client:
-        producer = client.producer(linger=0.05)
-        await producer.send(rocketmq_topic, "first")
-        sent = await asyncio.gather(*[producer.send(rocketmq_topic, str(number)) for number in range(40)])
+        await client.producer(linger=0.05).send(rocketmq_topic, "first")
+        producer = client.producer("flushed", linger=30)
+        sends = asyncio.gather(*[producer.send(rocketmq_topic, str(number)) for number in range(40)])
+        while producer.in_flight < 40:
+            await asyncio.sleep(0)
+        assert await producer.flush(PATIENT / 3) == 0
+        sent = await sends
         assert len({one.queue for one in sent}) == 1
         assert [one.queue_offset - sent[0].queue_offset for one in sent] == list(range(40))
         waits = client.producer("waits", linger=30)
@@ -453,6 +457,7 @@ async def test_an_iteration_that_is_cancelled_commits_what_was_done(client, box,
 async def test_a_consumer_goes_elsewhere_and_rests(client, rocketmq_topic, rocketmq_group):
     async with client:
         sent = await client.producer().send(rocketmq_topic, "0")
+        assert sent.queue in await queues_of(client, rocketmq_topic)
         consumer = client.pull_consumer(rocketmq_group, start="last").subscribe(rocketmq_topic)
         await consumer.seek_to_end()
         await consumer.seek_to_begin([sent.queue])

@@ -1,6 +1,12 @@
 """What handlers raise and return, the threads that call them, and wrong calls, without a broker."""
 
+import contextlib
+import fcntl
+import itertools
 import logging
+import os
+import signal
+import socket
 import threading
 import time
 
@@ -17,14 +23,20 @@ from appliance.client import (
     Retry,
 )
 from appliance.client.acts import finish
+from appliance.client.core import quick
 from appliance.client.core.handling import DONE, Outcome
+from appliance.client.core.parcels import FULL_BYTES
 from appliance.client.core.push_group import Batch, PushHeld
+from appliance.client.core.send_plan import Sending
 from appliance.client.core.steps import Sleep
-from appliance.client.message import MessageQueue, ReceivedMessage
+from appliance.client.message import MessageQueue, ReceivedMessage, SendResult
+from appliance.client.shells import threads
 from appliance.client.shells.worker import Worker
 from appliance.client.shells.workers import Workers
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.record import MAGIC_V1, Record, decode_record, encode_record
+from tests.support.interrupted import interrupted
+from tests.support.waiting import wait_for
 
 QUEUE = MessageQueue("T", "a", 0)
 HOST = ("127.0.0.1", 10911)
@@ -202,6 +214,31 @@ def test_what_is_no_body_is_not_sent_as_one(body):
         client.producer().send(Message("T", body))
 
 
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"tags": 5}, "tags is one tag"),
+        ({"shard": 1.5}, "A shard is a text or a number"),
+        ({"shard": b"x"}, "A shard is a text or a number"),
+        ({"timeout": "3"}, "timeout is seconds"),
+        ({"timeout": -1}, "timeout is seconds"),
+        ({"queue": "T/0"}, "queue is a MessageQueue"),
+        ({"delay": "5"}, "A delay is 0 seconds or more"),
+        ({"delay_level": "3"}, "A delay level is"),
+        ({"at": "tomorrow"}, "at is a datetime"),
+    ],
+)
+def test_an_option_of_another_kind_is_said_before_anything_is_done(options, why):
+    with Client("127.0.0.1:1") as client, pytest.raises(InvalidMessage, match=why):
+        client.producer().send("T", "x", **options)
+
+
+@pytest.mark.parametrize("topic", [None, 5, b"T"])
+def test_what_is_no_topic_and_no_message_is_said(topic):
+    with Client("127.0.0.1:1") as client, pytest.raises(InvalidMessage, match="A send is given a topic"):
+        client.producer().send(topic, "x")
+
+
 def test_a_fork_does_not_touch_what_is_its_parents():
     with Client("127.0.0.1:1") as client:
         push, pull, producer = client.push_consumer("g"), client.pull_consumer("h"), client.producer()
@@ -221,3 +258,90 @@ def test_a_fork_ends_without_its_parents_locks_and_connections():
                 """Its end leaves no group."""
             assert client.close() == CloseReport()
         assert not client._session.shell.is_running
+
+
+def test_a_signal_that_comes_while_bytes_leave_loses_and_doubles_none():
+    own, other = socket.socketpair()
+    before = signal.signal(signal.SIGIO, signal.default_int_handler)
+    try:
+        with Client("127.0.0.1:1") as client, own, other:
+            own.setblocking(False)
+            fcntl.fcntl(other, fcntl.F_SETOWN, os.getpid())
+            fcntl.fcntl(other, fcntl.F_SETFL, os.O_NONBLOCK | os.O_ASYNC)  # the system signals that bytes came
+            one = threads._Link("127.0.0.1:1", client._session.shell)
+            one._sock = own
+            frames = [bytes([65 + number]) * size for number, size in enumerate((10, 1 << 20, 300, 20))]
+            received = bytearray()
+            for frame in frames:
+                with one._lock, pytest.raises(KeyboardInterrupt):
+                    one._send(frame), time.sleep(PATIENT)
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        received += other.recv(1 << 20)
+            assert len(one._unsent) > 0
+            assert received + one._unsent == b"".join(frames)
+    finally:
+        signal.signal(signal.SIGIO, before)
+
+
+@pytest.mark.parametrize("is_launched", [False, True])
+def test_a_send_that_a_signal_ends_is_in_flight_only_once_it_left(monkeypatch, is_launched):
+    class Ended:
+        """A link on which a signal's handler raises."""
+
+        @staticmethod
+        def launch(flight, stop, born_ms, may_wait):
+            if is_launched:
+                quick.Flights().launch(flight, stop, born_ms, 1)
+            raise KeyboardInterrupt
+
+    with Client("127.0.0.1:1") as client:
+        producer = client.producer("g")
+        stop = quick.Stop("g", QUEUE, "127.0.0.1:2", False)
+        monkeypatch.setattr(producer._fleet, "stop", lambda *_: stop)
+        monkeypatch.setattr(client._session.core, "producers", {"g"})
+        monkeypatch.setattr(producer, "launch", producer.quickly)
+        monkeypatch.setattr(client._session.shell, "open_link", lambda _: Ended)
+        with pytest.raises(KeyboardInterrupt):
+            producer.send("T", "x")
+        assert producer.in_flight == is_launched
+        monkeypatch.undo()
+        if is_launched:
+            producer._landed(1)
+
+
+def is_sent(pending):
+    try:
+        return pending is not None and pending.result(PATIENT) is not None
+    except KeyboardInterrupt:  # one within the procedure is its error
+        return False
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"callback": lambda _: None}, {"shard": 1, "delay_level": 1}, {"delay_level": 1}],
+    ids=["quick", "slow", "behind its shard", "alone"],
+)
+def test_a_signal_loses_and_doubles_no_message_of_a_producer_that_lingers(monkeypatch, options):
+    half = bytes(FULL_BYTES // 2)
+    sent = []
+
+    def send(_sending, envelope, deadline):
+        yield Sleep(0.0)
+        sent.append(envelope)
+        return SendResult(envelope.message_id, "", QUEUE, len(sent), None, None, "")
+
+    monkeypatch.setattr(Sending, "send", send)
+    with Client("127.0.0.1:1") as client:
+        producer = client.producer("g", linger=0.001, compress=None)
+        producer.send("T", "first")
+        for behind in itertools.count():
+            del sent[:]
+            other = producer.submit("T", half, shard=options.get("shard"))
+            found = interrupted(lambda: producer.submit("T", half, **options), behind)
+            assert other.result(PATIENT).queue == QUEUE
+            wait_for(lambda: not producer.in_flight, "nothing is in flight", PATIENT)
+            assert len(sent) == 2 or (len(sent) == 1 and not is_sent(found))
+            if is_sent(found):
+                break
+        assert behind > 20

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from appliance.client import Client, InvalidOption, Message, Reject, aio
+from appliance.client import Client, InvalidOption, Message, MessageQueue, Reject, aio, allocation
 from appliance.client.core.names import with_namespace, without_namespace
 from tests.support.waiting import wait_for
 
@@ -116,6 +116,21 @@ def test_a_concurrent_handler_gets_its_message_again_by_its_own_topic(inside, ro
     (dead,) = wait_for(is_dead, "its dead letter")
     assert found == [rocketmq_topic]
     assert dead.properties["RETRY_TOPIC"] == f"{SPACE}%{rocketmq_topic}"
+
+
+@pytest.mark.parametrize("kind", ["pull_consumer", "push_consumer"])
+def test_a_list_of_queues_is_shared_by_their_names_inside(inside, kind, rocketmq_topic, rocketmq_group):
+    sent = inside.producer().send(rocketmq_topic, "x")
+    own = MessageQueue(rocketmq_topic, sent.queue.broker_name, sent.queue.queue_id)
+    consumer = getattr(inside, kind)(rocketmq_group, start="first", allocation=allocation.fixed([own]))
+    found = []
+    if kind == "push_consumer":
+        consumer.subscribe(rocketmq_topic, handler=found.append)
+        consumer.start()
+        wait_for(lambda: found, "its message")
+    else:
+        found = consumer.subscribe(rocketmq_topic).poll(PATIENT)
+    assert [message.text for message in found] == ["x"]
 
 
 def test_asyncio_and_requests(rocketbox, rocketmq_topic, rocketmq_group):

@@ -2,9 +2,11 @@
 
 import json
 import os
+import signal
 import ssl
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,21 +14,16 @@ import pytest
 from appliance.command_line import load
 from appliance.engine.engine import Engine
 from appliance.engine.errors import StartError
-from appliance.serve_for_tests import make_certificate
+from appliance.serve_for_tests import make_certificate, server_file
+from tests.support.peer import Peer
+from tests.support.server import is_running
+from tests.support.tcp_relay import TcpRelay
 from tests.support.tls import TlsPeer, make_pair
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("pytester", "appliance.pytest_rocketbox")
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def is_running(pid):
-    """True if the process runs; False also for a zombie, which has ended and was not waited for."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_a_server_for_tests_picks_what_disturbs_nobody():
@@ -102,6 +99,54 @@ def test_a_certificate_of_its_own_that_ends_within_a_week_is_made_anew_at_the_st
     assert certificate.read_bytes() == made
 
 
+def advertise(*arguments):
+    """Run the command; return (its status, what it says)."""
+    command = [sys.executable, "-m", "appliance.main", "advertise", *map(str, arguments)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    return ran.returncode, (ran.stdout + ran.stderr).strip()
+
+
+def test_clients_are_told_the_address_at_which_a_container_is_mapped(tmp_path):
+    from appliance.pytest_rocketbox import RocketBox
+
+    server = RocketBox(tmp_path)
+    server.start()
+    data = server_file(tmp_path / "data").parent
+    relay = TcpRelay(server.broker)
+    try:
+        with server.client(timeout=60) as client:
+            assert client.producer().send("orders", "before").queue_offset == 0
+            assert advertise(relay.address, "--data-dir", data) == (0, f"clients get {relay.address}")
+            with closing(Peer(server.namesrv)) as peer:
+                routed = peer.ask(105, {"topic": "orders", "acceptStandardJsonOnly": "true"})
+            assert [one["brokerAddrs"] for one in json.loads(routed.body)["brokerDatas"]] == [{"0": relay.address}]
+        with server.client(timeout=60) as client:
+            client.producer().send("orders", "through the map")
+            assert relay._pairs
+            found = []
+            consumer = client.pull_consumer("billing", start="first").subscribe("orders")
+            wait_for(lambda: found.extend(consumer.poll(1.0)) or len(found) == 2, "both messages")
+        for address in ("nowhere", "0.0.0.0:80", "127.0.0.1:0"):
+            status, said = advertise(address, "--data-dir", data)
+            assert (status, said.startswith("rocketbox: HOST:PORT must be ")) == (2, True)
+        assert advertise(server.broker, "--data-dir", data) == (0, f"clients get {server.broker}")
+        assert advertise(relay.address, "--data-dir", data) == (0, f"clients get {relay.address}")
+        server.restart()
+        os.kill(server.pid, signal.SIGHUP)
+        wait_for(lambda: "a hang-up brought no new address" in server.log(1000), "its end without an effect")
+        with closing(Peer(server.namesrv)) as peer:
+            routed = peer.ask(105, {"topic": "orders", "acceptStandardJsonOnly": "true"})
+        assert [one["brokerAddrs"] for one in json.loads(routed.body)["brokerDatas"]] == [{"0": server.broker}]
+    finally:
+        relay.close()
+        server.kill()
+    status, said = advertise("127.0.0.1:10911", "--data-dir", data)
+    assert (status, said.split("; ")[0]) == (
+        2,
+        f"rocketbox: No server of `rocketbox serve --test` runs with the directory {data}",
+    )
+
+
 DIES = """
 import os, signal
 
@@ -130,7 +175,7 @@ def test_a_message_that_does_not_come_is_told_with_what_did(produce, consumed, r
         consumed(rocketmq_topic, 2, timeout=0.1)
     with pytest.raises(pytest.fail.Exception, match="was to stay empty"):
         consumed.none(rocketmq_topic, within=0.0)
-    assert consumed(rocketmq_topic, 1)[0].text == "one"
+    assert consumed(rocketmq_topic, 1, timeout=60)[0].text == "one"
     with pytest.raises(pytest.fail.Exception, match="the topic does not exist"):
         consumed(f"{rocketmq_topic}-2", 1, timeout=0.0)
 
@@ -182,4 +227,4 @@ def test_what_is_tested_finds_the_server_by_the_environment(rocketbox, rocketbox
     with Client(timeout=60) as client:
         client.producer().send(rocketmq_topic, "x")
     assert rocketbox_env == rocketbox.namesrv
-    assert len(consumed(rocketmq_topic, 1)) == 1
+    assert len(consumed(rocketmq_topic, 1, timeout=60)) == 1

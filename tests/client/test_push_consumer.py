@@ -598,3 +598,19 @@ def test_a_wrong_subscription_is_refused(client, rocketmq_group, arguments, text
         client.pull_consumer(rocketmq_group)
     consumer.close()
     client.pull_consumer(rocketmq_group).close()
+
+
+def test_a_consumer_starts_beside_a_heartbeat_that_is_longer_than_brokers_read(client, send, rocketmq_topic):
+    """It is taken in parts, which the broker registers in slices: until then it takes no other of the connection."""
+    send("x")
+    session, noted = client._session, []
+    core = session.core
+    core._note = noted.append
+    core.producers |= {f"{'n' * 200}-{number}" for number in range(1500)}
+    session.shell.start(core.beat_all())
+    consumer = client.push_consumer(f"{rocketmq_topic}-group")
+    consumer.subscribe(rocketmq_topic, handler=lambda message: None)
+    consumer.start()
+    assert any(queue.topic == rocketmq_topic for queue in consumer.assignment()), "a member when its start has ended"
+    session.wait(core.beat_all())
+    assert not noted

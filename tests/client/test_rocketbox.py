@@ -1,8 +1,13 @@
 """The client against a real broker: sent messages are consumed, over kills, pauses and closes."""
 
+import itertools
+import json
 import os
+import signal
 import threading
+import traceback
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
 import pytest
 
@@ -24,6 +29,7 @@ from appliance.client import (
     SendTimeout,
 )
 from appliance.client.shells.threads import links_of
+from tests.support.interrupted import interrupted
 from tests.support.peer import Peer
 from tests.support.ports import reserve_port
 from tests.support.waiting import wait_for
@@ -148,6 +154,24 @@ def test_offsets_are_committed_by_themselves(rocketbox, produce, rocketmq_topic,
         taken(consumer, 1)
         consumer.poll(0)  # the next poll confirms the last message
         wait_for(lambda: consumer.committed(place) == 1, "its offset")
+
+
+def test_a_poll_that_a_signal_ends_takes_nothing(client, produce, rocketmq_topic, rocketmq_group):
+    queue = produce(rocketmq_topic, "0").queue
+    for number in range(1, 200):
+        produce(rocketmq_topic, str(number), queue=queue)
+    consumer = client.pull_consumer(rocketmq_group, start="first")
+    consumer.assign([queue])
+    found = taken(consumer, 1)
+    for behind in itertools.count():
+        wait_for(lambda: consumer._core.held[queue].messages, "what comes next")
+        messages = interrupted(lambda: consumer.poll(PATIENT, most=1), behind)
+        found += messages or []
+        if messages is not None:
+            break
+    assert behind > 20
+    found += taken(consumer, 200 - len(found))
+    assert [message.text for message in found] == [str(number) for number in range(200)]
 
 
 def test_a_new_group_begins_with_what_is_sent_from_then_on(client, produce, rocketmq_topic, rocketmq_group):
@@ -392,17 +416,79 @@ def test_nothing_happens_before_the_first_use(monkeypatch):
         producer.send("T", "x")
 
 
-def test_a_fork_is_told_to_make_its_own_client(client, rocketmq_topic):
-    producer = client.producer()
-    producer.send(rocketmq_topic, "x")
+def in_a_fork(act):
+    """Return what `act` returns in a fork of this process."""
+    out, into = os.pipe()
     pid = os.fork()
     if pid == 0:
+        signal.alarm(int(PATIENT))
         try:
-            producer.send(rocketmq_topic, "x")
-        except ForkedError:
-            os._exit(7)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 7
+            said = act()
+        except BaseException:
+            said = traceback.format_exc()
+        os.write(into, json.dumps(said).encode())
+        os._exit(0)
+    os.close(into)
+    with open(out, encoding="utf-8") as file:
+        said = json.load(file)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    return said
+
+
+@pytest.mark.parametrize("linger", [0.0, 0.001])
+def test_producers_go_on_in_a_fork_and_beside_it(rocketbox, rocketmq_topic, consumed, linger):
+    with rocketbox.client(timeout=PATIENT) as client:
+        unused, producer = client.producer("unused"), client.producer(linger=linger)
+        producer.send(rocketmq_topic, "before")
+        producer.send(rocketmq_topic, "before")
+
+        def send():
+            before = client.client_id
+            ids = [one.send(rocketmq_topic, "fork").message_id for one in (producer, unused, client.producer("new"))]
+            assert client.producer() is producer
+            ids += [one.message_id for one in producer.send_many([Message(rocketmq_topic, "fork")] * 5)]
+            client.close()
+            return before, len(set(ids))
+
+        name, ids = in_a_fork(send)
+        assert name != client.client_id
+        assert ids == 8
+        producer.send(rocketmq_topic, "after")
+        found = consumed(rocketmq_topic, 11, timeout=PATIENT)
+        assert len({message.message_id for message in found}) == 11
+        assert client.close() == CloseReport()
+
+
+def test_a_client_that_was_not_used_is_a_forks_as_well(rocketbox, rocketmq_topic, rocketmq_group, produce):
+    """A module makes it, and a server forks its workers afterwards."""
+    produce(rocketmq_topic, "x")
+    client = rocketbox.client(timeout=PATIENT, instance_name="web")
+    parents = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+    tx = client.transactional_producer("tx", check=print)
+
+    def consume():
+        for call in (parents.poll, partial(tx.send, rocketmq_topic, "x")):
+            with pytest.raises(ForkedError):
+                call()
+        assert client.client_id.endswith(f"@web-{os.getpid()}")
+        own = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
+        return own.poll(PATIENT)[0].text, client.close() == CloseReport()
+
+    assert in_a_fork(consume) == ["x", True]
+    assert parents.poll(PATIENT)[0].text == "x"
+    client.close()
+
+
+def test_a_closed_client_stays_closed_in_a_fork(rocketbox, rocketmq_topic):
+    client = rocketbox.client()
+    client.close()
+
+    def send():
+        with pytest.raises(Closed):
+            client.producer().send(rocketmq_topic, "x")
+        return "closed"
+
+    assert in_a_fork(send) == "closed"
 
 
 def test_a_condition_chooses_what_a_pull_consumer_gets(client, rocketmq_topic, rocketmq_group, produce):

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.client import running
+from appliance.client import ending, running
 from appliance.client.running import UNUSABLE
 from tests.support.waiting import wait_for
 
@@ -110,7 +111,7 @@ def test_a_module_is_run_until_a_signal(runner, produce, rocketmq_topic, group_i
 
 
 def test_what_handlers_of_asyncio_have_sent_arrives_before_the_end(runner, produce, consumed, rocketmq_topic):
-    """Nobody has waited for it, and it lingers."""
+    """No handler has waited for it, and it lingers."""
     produce(rocketmq_topic, "0")
     runner.begin(SENDS_ON)
     wait_for(runner.seen, "it is handled")
@@ -205,3 +206,20 @@ def test_what_cannot_be_run_is_said(runner, text, words, options):
     assert runner.process.returncode == UNUSABLE
     assert words in err
     assert "Traceback" not in err
+
+
+def test_a_signal_that_came_before_the_wait_is_not_overlooked(monkeypatch):
+    """Python runs its handler only when something else ends the wait."""
+    monkeypatch.setattr(ending, "_LOOK_S", 0.001)
+
+    class LateQueue(queue.SimpleQueue):
+        looks = 0
+
+        def get(self, timeout):
+            LateQueue.looks += 1
+            if LateQueue.looks == 3:
+                self.put("ended")
+            return super().get(timeout=timeout)
+
+    assert ending.entry_of(LateQueue()) == "ended"
+    assert LateQueue.looks == 3

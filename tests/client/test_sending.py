@@ -265,11 +265,12 @@ def test_select_chooses_the_queue(client, rocketmq_topic):
 
 def test_a_time_of_delivery_is_kept(client, rocketmq_topic, consumed):
     producer = client.producer()
-    delays = [{"delay": 0.5}, {"delay": timedelta(seconds=0.5)}, {"at": datetime.now(UTC) + timedelta(seconds=0.5)}]
+    producer.send(rocketmq_topic, "long ago", at=datetime.now(UTC) - timedelta(hours=1))
+    soon = datetime.now(UTC) + timedelta(seconds=2)  # the connection is open, and the route known
+    delays = [{"at": soon}, {"delay": 0.5}, {"delay": timedelta(seconds=0.5)}]
     for number, options in enumerate(delays):
         assert producer.send(rocketmq_topic, str(number), **options).recall_handle
     later = producer.send(Message(rocketmq_topic, "much later", at=datetime.now(UTC) + timedelta(hours=1)))
-    producer.send(rocketmq_topic, "long ago", at=datetime.now(UTC) - timedelta(hours=1))
     texts = {message.text for message in consumed(rocketmq_topic, 4, timeout=PATIENT)}
     assert texts == {"0", "1", "2", "long ago"}
     producer.recall(later)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from appliance.client import Client, InvalidOption, Message, Retry, aio, trace
+from appliance.client import Client, InvalidOption, Message, NoRoute, Retry, aio, trace
 from appliance.client.core.trace import MOST_CHARACTERS, Handed, Traced, messages_of
 from appliance.client.trace import Tracer
 from tests.support.waiting import wait_for
@@ -25,7 +25,8 @@ def lines(rocketbox, message_id, topic=TOPIC):
     """The records about a message, as lists of fields."""
     with rocketbox.client(timeout=PATIENT) as client:
         reader, found = client.reader(), []
-        for queue in reader.queues(topic):
+        # The broker makes a topic at its first record, and then registers it.
+        for queue in wait_for(lambda: reader.queues(topic), f"the route of {topic}", not_yet=(NoRoute,)):
             offset = reader.min_offset(queue)
             while pulled := reader.pull(queue, offset).messages:
                 offset = pulled[-1].queue_offset + 1

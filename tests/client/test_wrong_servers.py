@@ -7,6 +7,7 @@ import random
 import signal
 import socket
 import threading
+import time
 
 import pytest
 
@@ -14,12 +15,16 @@ from appliance.client import (
     Client,
     ClientError,
     ForkedError,
+    InvalidMessage,
     Message,
+    MessageQueue,
     NoNameServer,
     NotConnected,
     SendError,
     SendTimeout,
 )
+from appliance.client.shells import link
+from appliance.client.shells.threads import links_of
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import decode_frame, encode_command
 from tests.support.client_steps import answer, route
@@ -119,6 +124,83 @@ def test_a_silent_server_costs_the_time_out(scripted):
     with pytest.raises(SendTimeout) as raised:
         send(name_server(scripted, silent.address).address, timeout=0.5)
     assert raised.value.maybe_stored
+
+
+def test_a_connection_on_which_nothing_comes_any_more_is_made_anew(scripted, monkeypatch):
+    """As behind a firewall that forgot it: the server's end is open, and its bytes do not arrive."""
+    monkeypatch.setattr(link, "_SILENT_S", 0.3)
+    silent = [True]
+    broker = scripted(lambda question: b"" if silent[0] else frame(question, answer(**STORED)))
+    with Client(name_server(scripted, broker.address).address) as client:
+        producer = client.producer()
+        with pytest.raises(SendTimeout):
+            producer.send("T", "x", timeout=0.5)
+        wait_for(lambda: not links_to(client, broker), "the end of the silent connection")
+        silent[0] = False
+        assert producer.send("T", "x", timeout=30.0).queue_offset == 7
+    assert broker.connections == 2
+
+
+def test_a_broker_that_is_slow_and_silent_does_not_get_what_waits_a_second_time(scripted, monkeypatch):
+    """As while its disk takes long: what others sent is stored, and answered later."""
+    monkeypatch.setattr(link, "_SILENT_S", 0.3)
+    goes_on, seen = threading.Event(), []
+
+    def reply(question):
+        if question.code == RequestCode.SEND_MESSAGE_V2:
+            seen.append(question.body)
+            if question.body in (b"waits", b"long way"):
+                goes_on.wait(30.0)
+        return frame(question, answer(**STORED))
+
+    broker = scripted(reply)
+    with Client(name_server(scripted, broker.address).address) as client:
+        producer, shell = client.producer(), client._session.shell
+        producer.send("T", "x", timeout=30.0)
+        first = shell.open_link(broker.address)
+        waiting = [
+            producer.submit("T", "waits", timeout=30.0),
+            producer.submit("T", "long way", timeout=30.0, queue=MessageQueue("T", "b", 1)),
+        ]
+        with pytest.raises(SendTimeout):
+            producer.send("T", "late", timeout=0.5)
+        wait_for(lambda: shell.open_link(broker.address) is not first, "the connection is left")
+        assert producer.send("T", "x", timeout=30.0).queue_offset == 7
+        goes_on.set()
+        assert [one.result(30.0).queue_offset for one in waiting] == [7, 7]
+        first.expire(time.monotonic())
+        assert first.is_dead
+        assert links_to(client, broker) == [shell.open_link(broker.address)]
+    assert (seen.count(b"waits"), seen.count(b"long way")) == (1, 1)
+
+
+def test_what_cannot_be_sent_is_refused_by_a_producer_that_has_sent(scripted):
+    broker = scripted(lambda question: frame(question, answer(**STORED)))
+    with Client(name_server(scripted, broker.address).address) as client:
+        producer = client.producer()
+        producer.send("T", "x", timeout=30.0)
+        for body in (b"x", "x"):
+            with pytest.raises(InvalidMessage, match="tags is one tag"):
+                producer.send(Message("T", body, tags=["a"]))
+            with pytest.raises(OverflowError):
+                producer.send("T", body, timeout=10**400)
+        assert producer.in_flight == 0
+
+
+def test_a_call_that_is_slow_leaves_the_connection_to_others(scripted, monkeypatch):
+    monkeypatch.setattr(link, "_SILENT_S", 30.0)
+    broker = scripted(lambda question: b"" if question.body == b"slow" else frame(question, answer(**STORED)))
+    with Client(name_server(scripted, broker.address).address) as client:
+        producer = client.producer()
+        producer.send("T", "x", timeout=30.0)
+        with pytest.raises(SendTimeout):
+            producer.send("T", "slow", timeout=0.3)
+        assert producer.send("T", "x", timeout=30.0).queue_offset == 7
+    assert broker.connections == 1
+
+
+def links_to(client, server):
+    return [one for one in links_of(client._session.shell) if one.address == server.address]
 
 
 def test_a_server_that_closes_in_the_middle_of_an_answer_may_have_stored_it(scripted):

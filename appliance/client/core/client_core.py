@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..errors import BadAnswer
@@ -27,6 +27,8 @@ _ABOUT_MEMBERS = frozenset(
     )
 )
 _HEARTBEAT_S = 30.0
+#: Pause before a heartbeat that a broker had no time for is sent again: doubled each time, up to half a second.
+_BUSY_PAUSE_S, _MOST_BUSY_PAUSE_S = 0.02, 0.5
 _ROUTES_S = 30.0
 #: Time between two readings of the list of name servers, as Java has it.
 _SERVERS_S = 120.0
@@ -59,7 +61,7 @@ class ClientCore:
         self._clock = clock
         self._timeout = timeout
         self._note = note
-        self.surroundings = Surroundings(client_id, directory, clock, timeout, self.beat, note)
+        self.surroundings = Surroundings(client_id, directory, clock, timeout, self.beat_for, note)
 
     # --- what goes on by itself
 
@@ -83,15 +85,18 @@ class ClientCore:
     def _keep_routes(self) -> Steps[None]:
         while True:
             yield Sleep(self._clock.monotonic() + _ROUTES_S)
-            if (yield from self.directory.refresh()):
-                for group in list(self.groups.values()):
+            changed = yield from self.directory.refresh()
+            for group in list(self.groups.values()):
+                if not changed.isdisjoint(group.subscriptions):
                     yield Start(group.rebalance())
 
     # --- members of groups
 
     def join(self, group: Group[Any], beginning: Steps[None], commit_s: float | None) -> Steps[None]:
         """Begin a member and have heartbeats name it. commit_s: seconds between its commits; None: it commits by itself
-        nothing. Raises what `beginning` does; then it is no member."""
+        nothing. Raises what `beginning` does; then it is no member. One that was closed before does not begin."""
+        if group.is_closed:
+            return
         self.groups[group.group] = group
         try:
             yield from beginning
@@ -120,18 +125,41 @@ class ClientCore:
 
     def beat(self, address: str) -> Steps[None]:
         """Send a heartbeat to one broker. One that cannot be reached gets it when a connection to it opens."""
-        if not self.producers and not self.groups:
-            return
-        # One that has left would be a member again, until its connection ends.
-        consumers = [group.member() for group in self.groups.values() if not group.is_closed]
-        request = requests.heartbeat(self.client_id, sorted(self.producers), consumers)
-        answer = yield Call(address, request, self._clock.monotonic() + self._timeout)
-        if isinstance(answer, CallFailed):
-            return
+        yield from self._beat_with(address, sorted(self.producers), list(self.groups.values()))
+
+    def beat_for(self, address: str, group: Group[Any]) -> Steps[None]:
+        """Send a heartbeat that names one member alone; those that earlier ones named stay. With all of them in it the
+        starts of many consumers would send bytes by the square of their number."""
+        yield from self._beat_with(address, (), (group,))
+
+    def _beat_with(self, address: str, producers: Sequence[str], groups: Sequence[Group[Any]]) -> Steps[bool]:
+        """Name these in one heartbeat, or in several, one after the other, that are short enough for brokers. False if
+        the broker cannot be reached."""
+        deadline, pause = self._clock.monotonic() + self._timeout, _BUSY_PAUSE_S
+        while True:
+            # One that has left would be a member again, until its connection ends.
+            producers = [name for name in producers if name in self.producers]
+            consumers = [group.member() for group in groups if not group.is_closed]
+            if not producers and not consumers:
+                return True
+            request = requests.heartbeat(self.client_id, producers, consumers)
+            if len(request.body) > requests.HEARTBEAT_BYTES and len(producers) + len(groups) > 1:
+                some, few = len(producers) // 2, (len(groups) + 1) // 2
+                goes_on = yield from self._beat_with(address, producers[:some], groups[:few])
+                return goes_on and (yield from self._beat_with(address, producers[some:], groups[few:]))
+            answer = yield Call(address, request, deadline)
+            if isinstance(answer, CallFailed):
+                return False
+            again_at = self._clock.monotonic() + pause
+            if answer.code != ResponseCode.SYSTEM_BUSY or again_at >= deadline:
+                break
+            yield Sleep(again_at)
+            pause = min(_MOST_BUSY_PAUSE_S, pause * 2)
         if answer.code == ResponseCode.SUCCESS:
             self.directory.versions[address] = answer.version
         else:
             self._note(str(refusal(answer, f"broker at {address}", "a heartbeat")))
+        return True
 
     def opened(self, address: str) -> Steps[None]:
         """Send a heartbeat on a connection that was made: brokers identify clients by their connections."""

@@ -18,24 +18,30 @@ from ..wire import (
     MAX_FRAME_BYTES,
     FrameError,
     RemotingCommand,
+    RequestCode,
     decode_frame,
     encode_command,
 )
-from .quick import Answered, Flight, Form, Stop, form_of, header
+from .quick import Answered, Flight, Flights, Stop
 
 _LENGTH = struct.Struct(">i")
-#: Length of the rest, and with the encoding JSON, which is 0, the header's.
-_PREFIX = struct.Struct(">iI")
-
-_GROUPS = ("queueId", "queueOffset", "msgId", "transactionId", "opaque")
-#: Own limit of forms that are made for a connection: a broker's settings may change, and its answers with them.
-_MOST_FORMS = 20
 
 #: The waiter for an answer, any object: the connection only keeps and returns it.
 Waiting = TypeVar("Waiting")
 
 #: Length of a frame with an empty header: less is no frame.
 _LEAST_BYTES = 4
+#: Requests that store a message, another one if they are made twice.
+_STORES = frozenset(
+    {
+        RequestCode.SEND_MESSAGE,
+        RequestCode.SEND_MESSAGE_V2,
+        RequestCode.SEND_BATCH_MESSAGE,
+        RequestCode.CONSUMER_SEND_MSG_BACK,
+        RequestCode.SEND_REPLY_MESSAGE,
+        RequestCode.SEND_REPLY_MESSAGE_V2,
+    }
+)
 #: Deadlines of answered calls that are kept before the heap is looked at.
 _STALE = 64
 
@@ -49,12 +55,9 @@ class Connection(Generic[Waiting]):
         self._received = bytearray()
         self._output: list[bytes] = []
         self._output_bytes = 0
-        self._waiting: dict[int, tuple[float, Waiting]] = {}
-        #: Number of flights among the waiters, and the form of their answers.
-        self._flying = 0
-        self._landed: list[tuple[Flight, Answered]] = []
-        self._form: Form | None = None
-        self._forms_left = _MOST_FORMS
+        #: By opaque: deadline, waiter, and the request's code.
+        self._waiting: dict[int, tuple[float, Waiting, int]] = {}
+        self._flights = Flights()
         self._deadlines: list[tuple[float, int]] = []
         self._opaque = 0
         #: True once a whole frame has arrived.
@@ -67,24 +70,19 @@ class Connection(Generic[Waiting]):
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         request.opaque = opaque
         self._output.append(self._encode(request))
-        self._await(opaque, deadline, waiting)
-        return opaque
-
-    def _await(self, opaque: int, deadline: float, waiting: Waiting) -> None:
-        self._waiting[opaque] = (deadline, waiting)
+        self._waiting[opaque] = (deadline, waiting, request.code)
         heapq.heappush(self._deadlines, (deadline, opaque))
         if len(self._deadlines) > 2 * len(self._waiting) + _STALE:
-            self._deadlines = [(until, number) for number, (until, _) in self._waiting.items()]
+            self._deadlines = [(until, number) for number, (until, _, _) in self._waiting.items()]
             heapq.heapify(self._deadlines)
+        return opaque
 
     def launch(self, flight: Flight, stop: Stop, born_ms: int) -> int:
         """Put a message into the output, whose answer or error its flight gets; return how many bytes wait there."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
-        head, body = header(stop, born_ms, flight.text, opaque), flight.body
-        self._output += (_PREFIX.pack(4 + len(head) + len(body), len(head)), head, body)
+        head, body = self._flights.launch(flight, stop, born_ms, opaque), flight.body
+        self._output += (head, body)
         self._output_bytes += len(body) + len(head)
-        self._flying += 1
-        self._await(opaque, flight.deadline, flight)  # type: ignore[arg-type]
         return self._output_bytes
 
     def tell(self, request: RemotingCommand) -> None:
@@ -128,16 +126,18 @@ class Connection(Generic[Waiting]):
         answers, requests = [], []
         at, end = 0, len(received)
         while end - at >= 4:
+            if self._flights:
+                behind = self._flights.walk(received, at)
+                if behind > at:
+                    self.has_spoken = True
+                    at = behind
+                    continue
             (length,) = _LENGTH.unpack_from(received, at)
             if not _LEAST_BYTES <= length <= MAX_FRAME_BYTES:
                 self.broken = BadAnswer(self._no_frame(bytes(received[at : at + 24])))
                 break
             if end - at < 4 + length:
                 break
-            if self._flying and self._lands(received, at, at + 4 + length):
-                self.has_spoken = True
-                at += 4 + length
-                continue
             try:
                 command = decode_frame(received[at : at + 4 + length])
             except FrameError as error:
@@ -148,40 +148,15 @@ class Connection(Generic[Waiting]):
             if not command.is_response:
                 requests.append(command)
             elif (found := self._waiting.pop(command.opaque, None)) is not None:
-                self._flying -= isinstance(found[1], Flight)
                 answers.append((found[1], command))
+            elif (flight := self._flights.pop(command.opaque)) is not None:
+                answers.append((flight, command))  # type: ignore[arg-type]
         del received[:at]
         return answers, requests
 
     def take_landed(self) -> list[tuple[Flight, Answered]]:
         """Return the flights that have landed, each only once, with their answers."""
-        landed, self._landed = self._landed, []
-        return landed
-
-    def _lands(self, received: bytearray, begin: int, end: int) -> bool:
-        """True if a frame is the usual answer to a flight; that is no longer a waiter then."""
-        if end - begin < 8 or _LENGTH.unpack_from(received, begin + 4)[0] != end - begin - 8:
-            return False  # it has a body, or a header that is no JSON
-        form, begin = self._form, begin + 8
-        match = None if form is None else form.match(received, begin, end)
-        if match is None:
-            if self._forms_left:
-                form = form_of(bytes(received[begin:end]))
-                if form is not None:
-                    self._form = form
-                    self._forms_left -= 1
-                    match = form.match(received, begin, end)
-            if match is None:
-                return False
-        assert form is not None, "it has matched"
-        number, offset, offset_id, transaction_id, opaque = match.group(*_GROUPS)
-        waiter = self._waiting.get(int(opaque))
-        if waiter is None or not isinstance(waiter[1], Flight):
-            return False
-        del self._waiting[int(opaque)]
-        self._flying -= 1
-        self._landed.append((waiter[1], (form, number, offset, offset_id, transaction_id)))
-        return True
+        return self._flights.take_landed()
 
     def _no_frame(self, begin: bytes) -> str:
         if self.has_spoken:
@@ -190,25 +165,39 @@ class Connection(Generic[Waiting]):
 
     def next_deadline(self) -> float | None:
         """Return when `expire` has to be called at the latest; None while there are no waiters."""
-        return self._deadlines[0][0] if self._deadlines else None
+        until = self._flights.next_deadline()
+        if not self._deadlines:
+            return until
+        return self._deadlines[0][0] if until is None else min(until, self._deadlines[0][0])
 
     def expire(self, now: float) -> list[Waiting]:
         """Remove and return the waiters whose deadline has come; they get no answer."""
-        expired = []
+        expired: list[Waiting] = self._flights.expire(now)  # type: ignore[assignment]
         while self._deadlines and self._deadlines[0][0] <= now:
             _, opaque = heapq.heappop(self._deadlines)
             found = self._waiting.get(opaque)
             if found is not None and found[0] <= now:
                 del self._waiting[opaque]
-                self._flying -= isinstance(found[1], Flight)
                 expired.append(found[1])
         return expired
 
+    @property
+    def is_idle(self) -> bool:
+        """True if there are no waiters."""
+        return not self._waiting and not self._flights
+
+    def asked_again(self) -> list[Waiting]:
+        """Remove and return the waiters for requests that can be made again elsewhere: those that store nothing."""
+        found = {opaque: one for opaque, (_, one, code) in self._waiting.items() if code not in _STORES}
+        for opaque in found:
+            del self._waiting[opaque]
+        return list(found.values())
+
     def lost(self) -> list[Waiting]:
         """Remove and return all waiters, since the connection is gone. Unsent bytes are dropped."""
-        waiting = [one for _, one in self._waiting.values()]
+        waiting = [one for _, one, _ in self._waiting.values()]
+        waiting += self._flights.lost()  # type: ignore[arg-type]
         self._waiting.clear()
-        self._flying = 0
         self._deadlines.clear()
         self._output.clear()
         self._output_bytes = 0

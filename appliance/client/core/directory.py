@@ -29,6 +29,10 @@ _HOW_TO_SAY_WHERE = (
 _LEAST_FETCH_S = 5.0
 
 
+def _say_nothing(_text: str) -> None:
+    pass
+
+
 class Directory:
     """Guarded by the client's lock."""
 
@@ -43,6 +47,9 @@ class Directory:
         fetch: reads their list where it is kept; returns (addresses, ""), or ((), why there are none)."""
         #: True if messages from its brokers are checked against their CRC.
         self.verifies = False
+        #: Take sentences for the log: warnings, and news.
+        self.note: Callable[[str], None] = _say_nothing
+        self.tell: Callable[[str], None] = _say_nothing
         self._fetch = fetch
         self._fetched_at = 0.0
         self._no_list = ""
@@ -99,6 +106,7 @@ class Directory:
             if template is not None and (queues := template.borrowed().publish_queues(topic)):
                 self._routes[topic] = template.borrowed()
                 self._borrowed.add(topic)
+                self.tell(f"the topic {topic} does not exist yet: brokers make it with the first message")
                 return queues
         raise NoRoute(self._no_route(topic, route))
 
@@ -107,10 +115,12 @@ class Directory:
         route = self.known(topic) or (yield from self.look_up(topic, deadline))
         queues = route.read_queues(topic) if route else ()
         if not queues:
-            raise NoRoute(self._no_route(topic, route))
+            raise NoRoute(self._no_route(topic, route, "."))
         return queues
 
-    def _no_route(self, topic: str, route: Route | None) -> str:
+    def _no_route(
+        self, topic: str, route: Route | None, further: str = ", and none that makes topics by itself."
+    ) -> str:
         server = self._servers[self._chosen]
         if route is not None:
             return (
@@ -118,8 +128,8 @@ class Directory:
                 "their master, or the topic's permission (perm) forbids it."
             )
         return (
-            f"Name server {server} knows no broker with the topic {topic}, and none that makes topics by itself. If a "
-            "broker is running, does it register at this name server? If so, create the topic: `rocketbox topic create "
+            f"Name server {server} knows no broker with the topic {topic}{further} If a broker is running, does it "
+            "register at this name server? If so, create the topic: `rocketbox topic create "
             f"{topic}`, or mqadmin updateTopic."
         )
 
@@ -128,14 +138,14 @@ class Directory:
         self._routes.pop(topic, None)
         self._borrowed.discard(topic)
 
-    def refresh(self) -> Steps[bool]:
-        """Look all topics up again, side by side; True if anything changed. On errors the known routes stay."""
+    def refresh(self) -> Steps[set[str]]:
+        """Look all topics up again, side by side; return those whose route changed. On errors the known routes stay."""
         before = dict(self._routes)
         deadline = self._clock.monotonic() + self._timeout
         yield Together([self.look_up(topic, deadline) for topic in before])
         addresses = set(self.addresses())
         self.versions = {address: found for address, found in self.versions.items() if address in addresses}
-        return before != self._routes
+        return {topic for topic, route in before.items() if self._routes.get(topic) != route}
 
     # --- addresses
 

@@ -75,13 +75,13 @@ _COMMIT_LOOK_S = 0.01
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """The parts of a client that the members of its groups use. timeout: seconds for one request. beat: sends a
-    heartbeat to an address. note: takes a sentence for the log."""
+    heartbeat of one member to an address. note: takes a sentence for the log."""
 
     client_id: str
     directory: Directory
     clock: Clock
     timeout: float
-    beat: Callable[[str], Steps[None]]
+    beat: Callable[[str, Group[Any]], Steps[None]]
     note: Callable[[str], None]
 
 
@@ -227,7 +227,7 @@ class Group(Generic[HeldQueue]):
                 raise refusal(answer, who, what)
 
     def _beat_all(self) -> Steps[None]:
-        yield Together([self._beat(address) for address in self._directory.addresses()])
+        yield Together([self._beat(address, self) for address in self._directory.addresses()])
 
     # --- whose queues
 
@@ -335,7 +335,18 @@ class Group(Generic[HeldQueue]):
     def _resume(self, held: HeldQueue) -> Steps[None]:
         if not held.is_pulling and not held.dropped and not self.is_closed:
             held.is_pulling = True
-            yield Start(self._fetch(held, held.epoch))
+            try:
+                yield Start(self._fetch(held, held.epoch))
+            except BaseException:  # a signal has ended this: the loop may run, or not
+                held.epoch += 1
+                held.is_pulling = False
+                self._is_stalled = True
+                raise
+
+    @property
+    def may_resume(self) -> bool:
+        """True if `resume_all` may find something to do."""
+        return self._is_stalled
 
     def resume_all(self) -> Steps[None]:
         """Restart loops that ended because their cache was full."""
@@ -396,10 +407,14 @@ class Group(Generic[HeldQueue]):
         if committed is not None:
             held.committed = committed
             return committed
-        if self._begin == "first" or queue.topic.startswith(RETRY_PREFIX):  # retries are never skipped
-            return (yield from ask_offset(self._directory, self._clock, self._timeout, queue, "min"))
-        what = "max" if self._begin == "last" else int(self._begin.timestamp() * 1000)
-        return (yield from ask_offset(self._directory, self._clock, self._timeout, queue, what))
+        is_retry = queue.topic.startswith(RETRY_PREFIX)  # these are never skipped
+        what: str | int = "min" if self._begin == "first" or is_retry else "max"
+        if isinstance(self._begin, datetime) and not is_retry:
+            what = int(self._begin.timestamp() * 1000)
+        begin = yield from ask_offset(self._directory, self._clock, self._timeout, queue, what)
+        if not is_retry:
+            self._directory.tell(f"group {self.group} has no offset in {queue} yet, and begins at {begin}")
+        return begin
 
     def _mend(self, held: HeldQueue, error: ClientError, pause: float) -> Steps[float]:
         """React to a failed pull; return the seconds to wait before the next."""

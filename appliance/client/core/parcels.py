@@ -1,7 +1,7 @@
 """Messages that wait for others, to be sent together: a producer's `linger`. PURE.
 
 A parcel holds messages of one topic, and of one shard or none. It is sent as a batch when it is full, or when its first
-message has waited for `linger` seconds, though for no more than half of its time, or at a flush. RocketMQ 5.x's
+message has waited for `linger` seconds, though for at most half of its time, or at a flush. RocketMQ 5.x's
 `ProduceAccumulator` does the same.
 """
 
@@ -19,7 +19,7 @@ from ..message import SendResult
 from ..wire import UNIQUE_KEY, WAIT_STORE, RequestCode, ResponseCode, encode_properties
 from .batches import encode_member, places
 from .send_plan import Envelope, Sending
-from .steps import Clock, Sleep, Steps
+from .steps import Do, Sleep, Steps
 
 #: Bytes of a full parcel: 5.3.3's `ProduceAccumulator`.
 FULL_BYTES = 32 * 1024
@@ -43,42 +43,50 @@ class Member(NamedTuple):
 class Parcel:
     """Messages of one destination, in the order in which they were given."""
 
-    __slots__ = ("deadline", "is_open", "members", "place", "size", "waits")
+    __slots__ = ("deadline", "has_left", "members", "place", "size", "waits")
 
-    def __init__(self, place: tuple[str, str | int | None], deadline: float, waits: float) -> None:
-        """place: topic and shard. deadline: of its first message; those of the others are as far from it as `waits`
-        at the most. waits: seconds for which it is open."""
+    def __init__(
+        self, place: tuple[str, str | int | None], first: Member, size: int, deadline: float, waits: float
+    ) -> None:
+        """place: topic and shard. size: of the first message. deadline: of that one; those of the others are as far
+        from it as `waits` at the most. waits: seconds for which it is open."""
         self.place = place
-        self.members: list[Member] = []
+        self.members = [first]
+        self.size = size
         self.deadline = deadline
         self.waits = waits
-        self.size = 0
-        self.is_open = True
+        self.has_left = False
 
 
 class Parcels:
-    """The open parcels of a producer. Guarded by the client's lock."""
+    """The open parcels of a producer. Guarded by the client's lock.
+
+    In the thread that puts a message a signal's handler may raise, behind any call. So a message is kept in one step,
+    and parcels begin and leave where no handler raises.
+    """
 
     def __init__(
         self,
         group: str,
         sending: Sending,
-        clock: Clock,
         linger: float,
         run: Callable[[Steps[Any], Done], None],
+        post: Callable[[Callable[[], None]], bool],
         new_key: Callable[[], str],
         landed: Callable[[str, list[Member], int], None],
         lock: AbstractContextManager[Any],
     ) -> None:
-        """linger: seconds. run: begins a procedure, without the lock. new_key: makes a unique key, with the lock.
+        """linger: seconds. run: begins a procedure, without the lock. post: has a function called where no signal's
+        handler raises; False once that is closed. new_key: makes a unique key, with the lock.
         landed: takes a topic, the members that it counts, and how many of them failed, before their `done`. lock: the
         client's."""
         # Constant after construction.
         self._group = group
         self._sending = sending
-        self._clock = clock
+        self._clock = sending.clock
         self._linger = linger
         self._run = run
+        self._post = post
         self._new_key = new_key
         self._landed = landed
         self._lock = lock
@@ -88,30 +96,31 @@ class Parcels:
         self._due: deque[Callable[[], None]] = deque()
         self._is_beginning = False
 
-    def put(self, topic: str, shard: str | int | None, member: Member, deadline: float) -> None:
-        """Put a message into its parcel. Called with the lock; `begin` comes after it."""
+    def put(self, topic: str, shard: str | int | None, member: Member, deadline: float, kept: list[None]) -> None:
+        """Put a message into its parcel. kept: gets an entry in the moment in which the message is there. Called with
+        the lock; `begin` comes after it, also if a signal's handler raises and the message is kept."""
         size = _MEMBER_BYTES + len(member.body) + len(member.text)
         place = topic, shard
         parcel = self._open.get(place)
         if parcel is not None:
             if parcel.size + size < FULL_BYTES and abs(deadline - parcel.deadline) <= parcel.waits:
-                parcel.members.append(member)
                 parcel.size += size
+                kept += map(parcel.members.append, (member,))
                 return
             self._close(parcel)
         waits = min(self._linger, max(0.0, (deadline - self._clock.monotonic()) / 2))
-        parcel = self._open[place] = Parcel(place, deadline, waits)
-        parcel.members.append(member)
-        parcel.size = size
-        self._due.append(partial(self._run, self._wait(parcel), partial(self._tell, parcel)))
+        parcel = Parcel(place, member, size, deadline, waits)
+        begin = partial(self._run, self._wait(parcel), partial(self._tell, parcel))
+        kept += map(self._due.append, (begin,))
+        self._open[place] = parcel
 
-    def follow(self, topic: str, shard: str | int | None, procedure: Steps[Any], done: Done) -> None:
-        """Have an open parcel sent now, and then a procedure begun: that of a message which goes alone. Called with the
-        lock; `begin` comes after it."""
+    def follow(self, topic: str, shard: str | int | None, procedure: Steps[Any], done: Done, kept: list[None]) -> None:
+        """Have an open parcel sent now, and then a procedure begun: that of a message which goes alone. kept: as of
+        `put`. Called with the lock; `begin` comes after it."""
         parcel = self._open.get((topic, shard))
         if parcel is not None:
             self._close(parcel)
-        self._due.append(partial(self._run, procedure, done))
+        kept += map(self._due.append, (partial(self._run, procedure, done),))
 
     def close_all(self) -> None:
         """Have all open parcels sent now. Called with the lock; `begin` comes after it."""
@@ -119,40 +128,59 @@ class Parcels:
             self._close(parcel)
 
     def _close(self, parcel: Parcel) -> None:
+        """Have a parcel sent in its turn, once; no further message joins it."""
+        self._due.append(partial(self._leave, parcel))
         self._take_out(parcel)
-        self._due.append(partial(self._run, self._send(parcel), partial(self._tell, parcel)))
 
     def begin(self) -> None:
-        """Begin what is due. Called without the lock. One thread does at a time, or the later parcel of a shard could
-        leave first."""
-        while self._due:
-            with self._lock:
-                if self._is_beginning or not self._due:
-                    return
-                self._is_beginning = True
-                begin = self._due.popleft()
-            try:
+        """Have begun what is due. Called without the lock."""
+        if self._due and not self._post(self._begin_due):
+            self._begin_due()
+
+    def _begin_due(self) -> None:
+        """Begin what is due. One thread does at a time, or the later parcel of a shard could leave first."""
+        with self._lock:
+            if self._is_beginning:
+                return
+            self._is_beginning = True
+        try:
+            while True:
+                with self._lock:
+                    if not self._due:
+                        self._is_beginning = False
+                        return
+                    begin = self._due.popleft()
                 begin()
-            finally:
-                self._is_beginning = False
+        except BaseException:
+            self._is_beginning = False
+            raise
+
+    def _leave(self, parcel: Parcel) -> None:
+        with self._lock:
+            if parcel.has_left:
+                return
+            parcel.has_left = True
+            self._take_out(parcel)
+        self._run(self._send(parcel), partial(self._tell, parcel))
 
     def _take_out(self, parcel: Parcel) -> None:
-        parcel.is_open = False
-        del self._open[parcel.place]
+        if self._open.get(parcel.place) is parcel:
+            del self._open[parcel.place]
 
-    def _wait(self, parcel: Parcel) -> Steps[list[SendResult | BaseException] | None]:
-        """Send a parcel after its time; None if it has gone before."""
+    def _wait(self, parcel: Parcel) -> Steps[None]:
+        """Have a parcel sent after its time, unless it has gone before; in its turn, or a later one of its shard, which
+        is closed meanwhile, could leave first."""
         try:
             yield Sleep(self._clock.monotonic() + parcel.waits)
         except BaseException:
-            if not parcel.is_open:
-                return None
+            if parcel.has_left:
+                return
+            parcel.has_left = True
             self._take_out(parcel)
             raise
-        if not parcel.is_open:
-            return None
-        self._take_out(parcel)
-        return (yield from self._send(parcel))
+        if not parcel.has_left:
+            self._close(parcel)
+            yield Do(self._begin_due, waits=False)
 
     def _send(self, parcel: Parcel) -> Steps[list[SendResult | BaseException]]:
         """Send a parcel; return what became of each message."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from itertools import repeat
 from typing import Any
 
 from ..allocation import Allocation, average
@@ -61,6 +62,8 @@ class PullGroup(Group[PullHeld]):
         #: Queues in the order in which messages are taken from them next.
         self._turn: deque[PullHeld] = deque()
         self._trouble: ClientError | None = None
+        #: Messages of the last `take` that may not have reached the user: (queue, its epoch, messages).
+        self.taken: list[tuple[PullHeld, int, list[ReceivedMessage]]] = []
 
     def member(self) -> Member:
         return Member(self.group, tuple(self.subscriptions.values()))
@@ -122,13 +125,24 @@ class PullGroup(Group[PullHeld]):
         for _ in range(len(self._turn)):
             held = self._turn[0]
             self._turn.rotate(-1)
-            while held.messages and len(found) < most and not held.is_paused:
-                found.append(held.messages.popleft())
-            if found and found[-1].queue is held.queue:
-                held.given = found[-1].queue_offset + 1
+            own: list[ReceivedMessage] = []
+            if held.messages and not held.is_paused:
+                self.taken.append((held, held.epoch, own))
+                # In one step: a signal's handler that raises comes before this, or when `taken` has them.
+                own += map(deque.popleft, repeat(held.messages, min(len(held.messages), most - len(found))))
+                held.given = own[-1].queue_offset + 1
+                found += own
             if len(found) == most:
                 break
         return found
+
+    def take_back(self) -> None:
+        """Have the messages in `taken` given again, since they have not reached the user."""
+        taken, self.taken = self.taken, []
+        for held, epoch, messages in taken:
+            if not held.dropped and held.epoch == epoch:
+                held.messages.extendleft(reversed(messages))
+                held.given = held.passed
 
     def pass_given(self) -> None:
         """Count all given messages as passed. A queue whose cache is empty is passed up to its position."""

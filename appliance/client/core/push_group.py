@@ -44,8 +44,10 @@ _MOST_DIRECTS = 100
 _RESET_WAIT_S = 10.0
 _RESET_LOOK_S = 0.05
 _RESET_ATTEMPTS = 10
-#: Part of the handler's time-out after which it is looked at again.
-_LOOKS = 10
+#: Part of the handler's time-out after which it is looked at again, and the longest time between two looks.
+_LOOKS, _HANDLER_LOOK_S = 10, 10.0
+#: Time after which a handler that goes on is said, with its stack.
+_SLOW_S = 60.0
 
 
 class OffsetFile(Protocol):
@@ -82,7 +84,7 @@ class PushHeld(Held):
 class Batch:
     """Messages of one topic that are handled together."""
 
-    __slots__ = ("began", "has_ended", "held", "is_settled", "messages", "topic")
+    __slots__ = ("began", "has_ended", "held", "is_settled", "is_slow", "messages", "thread", "topic")
 
     def __init__(self, held: PushHeld, messages: list[ReceivedMessage], began: float) -> None:
         self.held = held
@@ -93,6 +95,10 @@ class Batch:
         self.is_settled = False
         #: True once its handler has ended.
         self.has_ended = False
+        #: True once it was said that its handler takes long.
+        self.is_slow = False
+        #: Number of the thread that handles it.
+        self.thread: int | None = None
 
     def counts(self) -> bool:
         """True if it matters what becomes of it."""
@@ -153,6 +159,8 @@ class PushGroup(Group[PushHeld]):
         self._resetting: dict[PushHeld, int] = {}
         self.is_paused = False
         self.is_stopping = False
+        #: Returns what a thread does, as text.
+        self.stack_of: Callable[[int], str] = _no_stack
 
     def member(self) -> Member:
         begins = self._begin.upper() if isinstance(self._begin, str) else ""
@@ -231,7 +239,8 @@ class PushGroup(Group[PushHeld]):
         while waiting and len(found) < self._batch and waiting[0].full_topic == found[0].full_topic:
             found.append(waiting.popleft())
         batch = Batch(held, found, self._clock.monotonic())
-        held.running |= {message.queue_offset: batch for message in found}
+        for message in found:
+            held.running[message.queue_offset] = batch
         held.consumed_ms = self._clock.wall_ms()
         self.active += 1
         self._begun(batch)
@@ -248,6 +257,26 @@ class PushGroup(Group[PushHeld]):
         if held.messages and not held.has_ticket:
             held.has_ticket = True
             self._dispatch(held)
+
+    def has_done(self, batch: Batch) -> Steps[None] | None:
+        """Do the same as `finish` for a batch whose handler returned, in little time; return what is left to do."""
+        messages, began, held = batch.messages, batch.began, batch.held
+        now, is_full = self._clock.monotonic(), self._bytes >= self._cache_bytes
+        batch.has_ended = True
+        self._rates_of(batch.topic).add_call(now, len(messages), 0, now - began)
+        if not batch.is_settled:
+            batch.is_settled = True
+            self._done(batch, messages)
+        self.active -= 1
+        if self.is_stopping:
+            if not self.active:
+                self._wake()
+        elif self._is_stalled:
+            if is_full and self._bytes < self._cache_bytes:
+                return self.resume_all()
+            if not held.is_pulling and self._has_room(held):
+                return self._resume(held)
+        return None
 
     def finish(self, batch: Batch, outcome: Outcome | None) -> Steps[None]:
         """Take what became of a batch: send back what failed, then count it as done. outcome: None if its handler was
@@ -303,17 +332,18 @@ class PushGroup(Group[PushHeld]):
 
     def _done(self, batch: Batch, messages: Sequence[ReceivedMessage]) -> None:
         running = batch.held.running
-        done = [message for message in messages if running.get(message.queue_offset) is batch]
-        for message in done:
-            del running[message.queue_offset]
-        self._bytes -= _size(done)
+        for message in messages:
+            if running.get(message.queue_offset) is batch:
+                del running[message.queue_offset]
+                self._bytes -= len(message.record.body)
 
     def _watch(self) -> Steps[None]:
         """Send back messages whose handlers do not end."""
         while not self.is_closed:
-            yield Sleep(self._clock.monotonic() + self._handler_timeout / _LOOKS)
+            yield Sleep(self._clock.monotonic() + min(self._handler_timeout / _LOOKS, _HANDLER_LOOK_S))
             began = self._clock.monotonic() - self._handler_timeout
             batches = {batch for held in self.held.values() for batch in held.running.values()}
+            self._say_which_are_slow(batches)
             for batch in batches:
                 if batch.began <= began and not batch.is_settled and batch.held.busy is None:
                     batch.is_settled = True
@@ -323,6 +353,18 @@ class PushGroup(Group[PushHeld]):
                     )
                     yield Start(self._give_back(batch))
 
+    def _say_which_are_slow(self, batches: Iterable[Batch]) -> None:
+        until = self._clock.monotonic() - _SLOW_S
+        for batch in batches:
+            if batch.began <= until and not batch.is_slow and not batch.has_ended:
+                batch.is_slow = True
+                stack = "" if batch.thread is None else self.stack_of(batch.thread)
+                where = f". It is here:\n{stack.rstrip()}" if stack else ""
+                self._note(
+                    f"a handler of {batch.topic} has not ended after {_SLOW_S:g} s, group {self.group}, "
+                    f"{batch.messages[0]!r}{where}"
+                )
+
     def _give_back(self, batch: Batch) -> Steps[None]:
         yield from self._settle(batch, Outcome(batch.messages, _STUCK_LEVEL))
         if self._is_stalled:
@@ -331,7 +373,8 @@ class PushGroup(Group[PushHeld]):
     # --- what administrators want
 
     def info_of(self, held: PushHeld) -> dict[str, Any]:
-        running = [message for message in _messages_of(held) if message.queue_offset in held.running]
+        handled = (message for batch in dict.fromkeys(held.running.values()) for message in batch.messages)
+        running = [message for message in handled if message.queue_offset in held.running]
         return self._info(held, [*running, *held.messages], ())
 
     def _info(
@@ -446,9 +489,8 @@ class PushGroup(Group[PushHeld]):
             held.messages.clear()
 
 
-def _messages_of(held: PushHeld) -> Iterable[ReceivedMessage]:
-    """Return the messages of the batches that are handled."""
-    return (message for batch in dict.fromkeys(held.running.values()) for message in batch.messages)
+def _no_stack(_thread: int) -> str:
+    return ""
 
 
 def _size(messages: Iterable[ReceivedMessage]) -> int:

@@ -23,6 +23,9 @@ PULL_MOST = 32
 #: Group of the producer that sends messages again for consumers.
 INNER_PRODUCER = "CLIENT_INNER_PRODUCER"
 
+#: Bytes of a heartbeat above which it is sent in parts. RocketBox reads 256 KiB, some 600 groups; Apache sets no limit.
+HEARTBEAT_BYTES = 128 * 1024
+
 _MOST_PULL_BYTES = 2147483647
 _PUSH_PULL_BYTES = 262144
 

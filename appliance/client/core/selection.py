@@ -82,6 +82,8 @@ def queue_of_shard(shard: str | int, queues: Sequence[MessageQueue]) -> MessageQ
     """
     if isinstance(shard, str):
         value = java_hash(shard)
+    elif not isinstance(shard, int):
+        raise InvalidMessage(f"A shard is a text or a number, not {shard!r}.")
     elif -(1 << 63) <= shard < 1 << 63:
         bits = shard & 0xFFFFFFFFFFFFFFFF
         value = (bits ^ bits >> 32) & 0xFFFFFFFF

@@ -7,7 +7,7 @@ only one; codes 10 to 12 are errors, since the message is not as safe as the bro
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -51,6 +51,8 @@ UNCONFIRMED = {
     ResponseCode.FLUSH_SLAVE_TIMEOUT: "no slave had it in time",
 }
 
+#: Own limit of topics whose queues are counted for their shards.
+_MOST_COUNTED = 1000
 #: Shortest time for an attempt while another broker is left to try.
 _LEAST_ATTEMPT_S = 1.0
 #: Pauses before the only broker is tried again after it could not be reached: it may be starting.
@@ -96,18 +98,34 @@ class Sending:
         broker, whose answer has its version. accept_unconfirmed: True if codes 10 to 12 are results."""
         self.directory = directory
         self.faults = faults
-        self._clock = clock
+        self.clock = clock
         self._begin = begin
         self.retries = retries
         self._beat = beat
         self._accepts_unconfirmed = accept_unconfirmed
         self._in_turn: dict[str, RoundRobin] = {}
+        #: Numbers of queues by which shards of topics were sent.
+        self._of_shards: dict[str, int] = {}
 
     def turn_of(self, topic: str) -> RoundRobin:
         in_turn = self._in_turn.get(topic)
         if in_turn is None:
             in_turn = self._in_turn[topic] = RoundRobin(self._begin)
         return in_turn
+
+    def queue_of(self, shard: str | int, queues: Sequence[MessageQueue]) -> MessageQueue:
+        """Return the queue of a shard. Raises InvalidMessage."""
+        topic, count = queues[0].topic, len(queues)
+        before = self._of_shards.get(topic)
+        if before != count:
+            if before is not None:
+                self.directory.note(
+                    f"{topic} has {count} queues to send to, and had {before}: messages of one shard may go to another "
+                    "queue than those before, and be handled before these"
+                )
+            if before is not None or len(self._of_shards) < _MOST_COUNTED:
+                self._of_shards[topic] = count
+        return queue_of_shard(shard, queues)
 
     def send(self, envelope: Envelope, deadline: float, first: FirstAttempt | None = None) -> Steps[SendResult]:
         """Send a message; go on with it if its first attempt was made elsewhere. Raises NoNameServer, NoRoute,
@@ -135,19 +153,19 @@ class Sending:
                 attempt.begins(broker, self.directory.master(queue) or "its former address")
             else:
                 queues = yield from self.directory.publish_queues(envelope.topic, deadline)
-                now = self._clock.monotonic()
+                now = self.clock.monotonic()
                 queue = self._choose(envelope, queues, now, failed)
                 broker, address = queue.broker_name, self._address(queue)
                 if failed == broker and attempt.unreached:
                     yield Sleep(min(deadline, now + _PAUSES_S[min(attempt.unreached, len(_PAUSES_S)) - 1]))
-                    now = self._clock.monotonic()
+                    now = self.clock.monotonic()
                 others = any(one.broker_name != broker for one in queues) and attempt.number + 1 < most
                 outcome = yield from self._too_old(envelope, address)
                 attempt.begins(broker, address)
                 if outcome is None:
                     request = self._request(envelope, queue)
                     outcome = yield Call(address, request, attempt_deadline(now, deadline, others))
-            ended = self._clock.monotonic()
+            ended = self.clock.monotonic()
             if isinstance(outcome, CallFailed):
                 self.faults.failed(broker, ended)
                 attempt.failed(outcome)
@@ -168,7 +186,7 @@ class Sending:
         """Send without an answer. Raises NoNameServer, NoRoute, Unsupported, and NotConnected if there is no
         connection."""
         queues = yield from self.directory.publish_queues(envelope.topic, deadline)
-        queue = self._choose(envelope, queues, self._clock.monotonic(), None)
+        queue = self._choose(envelope, queues, self.clock.monotonic(), None)
         attempt = _Attempts(envelope)
         address = self._address(queue)
         attempt.begins(queue.broker_name, address)
@@ -176,7 +194,7 @@ class Sending:
         if outcome is None:
             outcome = yield Tell(address, self._request(envelope, queue), deadline)
         if isinstance(outcome, CallFailed):
-            self.faults.failed(queue.broker_name, self._clock.monotonic())
+            self.faults.failed(queue.broker_name, self.clock.monotonic())
             attempt.failed(outcome)
             raise attempt.error()
 
@@ -224,7 +242,7 @@ class Sending:
             envelope.body,
             envelope.properties,
             envelope.sys_flag,
-            self._clock.wall_ms(),
+            self.clock.wall_ms(),
             envelope.code,
         )
 
@@ -234,7 +252,7 @@ class Sending:
         if envelope.queue is not None:
             return envelope.queue
         if envelope.shard is not None:
-            return queue_of_shard(envelope.shard, queues)
+            return self.queue_of(envelope.shard, queues)
         return self.turn_of(envelope.topic).choose(queues, self.faults, now, failed)
 
 

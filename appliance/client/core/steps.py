@@ -85,10 +85,12 @@ class Start:
 @dataclass(frozen=True, slots=True)
 class Do:
     """Call a function that may wait for a disk, and raises nothing. The outcome is what it returns. waits_long: it may
-    wait for a network, so not on the I/O thread."""
+    wait for a network, so not on the I/O thread. waits: False for one that does not wait, and begins procedures, which
+    belong to an event loop."""
 
     act: Callable[[], Any]
     waits_long: bool = False
+    waits: bool = True
 
 
 Effect: TypeAlias = Call | Tell | Sleep | Together | Start | Do

@@ -1,25 +1,47 @@
-"""Unique keys of messages: `message_id`, made by the producer, the same in each copy. PURE but for the zone."""
+"""Unique keys of messages: `message_id`, made by the producer, the same in each copy. PURE but for the zone.
+
+A key's last 6 bytes are milliseconds since the month began, 4, and a counter, 2; those before are the client's: see
+`engine/protocol/message_id.py`. A clock that is set back shows the same milliseconds again, and so does each month. So
+the time of keys never goes back within a month, and with another month the salt in them is another one.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING, Any
 
-from ..wire import UniqueKeys
+from .. import twin
+from ..wire import UniqueKeys, key_prefix
 
 
-class KeyMaker:
-    """Makes keys of this process. A key contains milliseconds since the month began, so a new month is noticed here."""
+class Months:
+    """The months in which a client makes keys, one after the other."""
 
     def __init__(self, address: bytes, pid: int, salt: int) -> None:
         """address: 4 bytes. salt: 32 random bits, which distinguish this client from others of the process."""
-        self._of = (address, pid, salt)
-        self._until_ms = 0
-        self._keys = UniqueKeys(*self._of, 0)
+        self._address, self._pid, self._salt = address, pid, salt
+
+    def next(self, now_ms: int) -> tuple[int, int, str]:
+        """Return begin and end of the month of a time, in ms, and the first digits of the keys that are made in it from
+        now on, 20."""
+        prefix = key_prefix(self._address, self._pid, self._salt)
+        self._salt += 1
+        return *month_of(now_ms), prefix
+
+
+class KeyMaker:
+    """Makes keys, each only once."""
+
+    def __init__(self, months: Months) -> None:
+        self._months = months
+        self._begin_ms = self._end_ms = 0
+        #: Of this month.
+        self._keys = UniqueKeys("", 0)
 
     def next(self, now_ms: int) -> str:
-        if now_ms >= self._until_ms:
-            begin, self._until_ms = month_of(now_ms)
-            self._keys = UniqueKeys(*self._of, begin)
+        if not self._begin_ms <= now_ms < self._end_ms:
+            self._begin_ms, self._end_ms, prefix = self._months.next(now_ms)
+            self._keys = UniqueKeys(prefix, self._begin_ms)
         return self._keys.next(now_ms)
 
 
@@ -29,3 +51,9 @@ def month_of(now_ms: int) -> tuple[int, int]:
     year, month = divmod(begin.year * 12 + begin.month, 12)
     end = begin.replace(year=year, month=month + 1)
     return int(begin.timestamp() * 1000), int(end.timestamp() * 1000)
+
+
+PureKeyMaker = KeyMaker
+
+if not TYPE_CHECKING and twin.compiled is not None:
+    KeyMaker: Any = twin.compiled.KeyMaker

@@ -20,6 +20,10 @@ logger = logging.getLogger("rocketbox.client")
 _MOST_UNSENT = 64 << 20
 
 
+#: A connection whose call had no answer in time, and on which nothing came for so many seconds, is left: the way to the
+#: server may be gone without a word. If something came, only that call was slow, and others share the connection. It is
+#: closed once no send waits for its answer on it: a broker may only be slow, and would store again what is sent again.
+_SILENT_S = 3.0
 #: Output that does not wait for more.
 _ENOUGH_BYTES = 64 << 10
 
@@ -36,6 +40,10 @@ class Link:
         self._connection: Connection[Resume] = Connection(shell.security.sign)
         self._is_open = False
         self._why_dead: CallFailed | None = None
+        #: True once others are made in its place.
+        self._is_left = False
+        #: When bytes came last (monotonic). Owned by the I/O thread.
+        self._heard_at = 0.0
         #: Waiters of one-way requests that were sent before there was a connection.
         self._tellers: list[Resume] = []
 
@@ -143,6 +151,7 @@ class Link:
 
     def _opens(self) -> bool:
         """Send what waits for the connection, which is made; True if `_after` has to see to the rest."""
+        self._heard_at = time.monotonic()
         with self._lock:
             self._is_open = True
             left = self._write()
@@ -154,6 +163,7 @@ class Link:
 
     def _received(self, data: bytes) -> bool:
         """Hand out what bytes bring; False if the link is dead now."""
+        self._heard_at = time.monotonic()
         with self._lock:
             answers, questions = self._connection.feed(data)
             landed = self._connection.take_landed()
@@ -183,11 +193,32 @@ class Link:
 
     def _end_expired(self) -> None:
         """End calls whose deadline has come."""
+        now = time.monotonic()
         with self._lock:
-            expired = self._connection.expire(time.monotonic())
+            expired = self._connection.expire(now)
             is_open = self._is_open
         for resume in expired:
             safely(partial(resume, CallFailed("timeout", "no answer in time", sent=is_open)))
+        if expired and is_open and now - self._heard_at >= _SILENT_S:
+            self._leave(CallFailed("lost", f"nothing came from it for {now - self._heard_at:.1f} s"))
+        elif self._is_left:
+            self._end_if_idle(CallFailed("lost", "another connection is in its place"))
+
+    def _leave(self, why: CallFailed) -> None:
+        """Have further calls go over another connection; this one ends once its sends have."""
+        if self._why_dead is not None:
+            return
+        self._is_left = True
+        self._owner.leave(self)
+        with self._lock:
+            waiting = self._connection.asked_again()
+        for resume in waiting:
+            safely(partial(resume, why))
+        self._end_if_idle(why)
+
+    def _end_if_idle(self, why: CallFailed) -> None:
+        if self._connection.is_idle:
+            self.fail(why)
 
     def fail(self, why: CallFailed) -> None:
         """Close the connection; all waiters are resumed with the reason."""

@@ -114,7 +114,11 @@ class Shell:
         raise NotImplementedError
 
     def forget(self, link: Link) -> None:
-        """Have the next call to a link's address make another link."""
+        """Have the next call to a link's address make another link. This one is dead."""
+        raise NotImplementedError
+
+    def leave(self, link: Link) -> None:
+        """Do the same for one that goes on with what it has until it is dead."""
         raise NotImplementedError
 
     def open_link(self, address: str) -> Link | None:
@@ -123,6 +127,10 @@ class Shell:
 
     def write_now(self) -> None:
         """Have all links send what waits for more."""
+        raise NotImplementedError
+
+    def post(self, act: Callable[[], None]) -> bool:
+        """Have a function called where no handler of a signal raises; False once this is closed: it is not called."""
         raise NotImplementedError
 
     def _link(self, address: str) -> Link | None:
@@ -141,7 +149,15 @@ class Shell:
 
     def run(self, procedure: Generator[Any, Any, Any], done: Done) -> None:
         """Begin a procedure; `done` is called once, perhaps before this returns, in this thread or the I/O thread."""
-        self._advance(procedure, done, None)
+        try:
+            self._advance(procedure, done, None)
+        except BaseException as error:  # a signal's handler raised: perhaps nobody would resume it
+            with self.lock:
+                has_ended = procedure.gi_frame is None  # type: ignore[attr-defined]
+                procedure.close()
+            if not has_ended:
+                done(None, error)
+            raise
 
     def start(self, procedure: Generator[Any, Any, Any]) -> None:
         """Begin a procedure in the background."""
@@ -153,6 +169,8 @@ class Shell:
             try:
                 try:
                     with self.lock:
+                        if procedure.gi_frame is None:  # type: ignore[attr-defined]  # a signal has ended it
+                            return
                         if isinstance(outcome, BaseException):
                             effect = procedure.throw(outcome)
                         else:
@@ -212,6 +230,24 @@ class Shell:
         self._notes.say()
         if procedure is not None:
             self.start(procedure)
+
+
+class Joining:
+    """A procedure that begins once, where no signal's handler raises: the caller of `begin` may be interrupted."""
+
+    def __init__(self, shell: Shell, procedure: Generator[Any, Any, Any], done: Done) -> None:
+        self._shell = shell
+        self._run: Callable[[], None] | None = partial(shell.run, procedure, done)
+
+    def begin(self) -> None:
+        """Have it begun, unless it was. After a call that was interrupted this one does."""
+        if self._run is not None and not self._shell.post(self._begin):
+            self._begin()
+
+    def _begin(self) -> None:
+        run, self._run = self._run, None
+        if run is not None:
+            run()
 
 
 class Gathering:

@@ -82,6 +82,7 @@ class TaskShell(Shell):
         # Owned by the loop.
         self._loop: asyncio.AbstractEventLoop | None = None
         self._links: dict[str, _Link] = {}
+        self._left: set[_Link] = set()
         self._sleeping: dict[int, tuple[asyncio.TimerHandle, Callable[[Any], None]]] = {}
         self._order = itertools.count()
         self._threads: ThreadPoolExecutor | None = None
@@ -134,7 +135,7 @@ class TaskShell(Shell):
         self._is_closed = True
         if self._threads is not None:
             self._threads.shutdown(wait=False)
-        for link in list(self._links.values()):
+        for link in (*self._links.values(), *self._left):
             link.fail(CallFailed("closed", CLOSED))
         sleeping, self._sleeping = self._sleeping, {}
         for timer, resume in sleeping.values():
@@ -157,6 +158,11 @@ class TaskShell(Shell):
     def forget(self, link: Link) -> None:
         if self._links.get(link.address) is link:
             del self._links[link.address]
+        self._left.discard(link)
+
+    def leave(self, link: Link) -> None:
+        self.forget(link)
+        self._left.add(link)  # type: ignore[arg-type]
 
     def _link(self, address: str) -> _Link | None:
         if self._is_closed:
@@ -173,6 +179,11 @@ class TaskShell(Shell):
     def write_now(self) -> None:
         """Nothing: links write at the end of a turn of the loop."""
 
+    def post(self, act: Callable[[], None]) -> bool:
+        """Call it: a loop has handlers called between its turns."""
+        act()
+        return True
+
     def _sleep(self, until: float, resume: Callable[[Any], None]) -> bool:
         if self._is_closed:
             return False
@@ -186,6 +197,8 @@ class TaskShell(Shell):
         safely(partial(resume, None))
 
     def _act(self, do: Do, resume: Callable[[Any], None]) -> tuple[bool, Any]:
+        if not do.waits:
+            return True, do.act()
         done = self.loop.run_in_executor(None, do.act)
         done.add_done_callback(lambda future: resume(future.result()))
         return False, None

@@ -23,8 +23,9 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from .. import twin
 from ..core.steps import CallFailed, Do
-from ..errors import Closed
+from ..errors import Closed, ForkedError
 from ..notes import Notes
 from ..wire import split_host_port
 from .link import Link
@@ -45,42 +46,77 @@ Result = TypeVar("Result")
 class Pending(Generic[Result]):
     """The future result of a procedure. A lock is only made when a caller has to wait."""
 
-    __slots__ = ("_error", "_event", "_is_done", "_result")
+    __slots__ = ("_error", "_forks", "_is_done", "_result", "_waiting")
 
     _making = threading.Lock()
+    #: Number of forks that led to this process.
+    _forks_so_far = 0
 
     def __init__(self) -> None:
         self._is_done = False
         self._result: Result | None = None
         self._error: BaseException | None = None
-        self._event: threading.Event | None = None
+        self._forks = Pending._forks_so_far
+        #: Held locks of those that wait, each let go once by `complete`.
+        self._waiting: list[threading.Lock] | None = None
 
     def done(self) -> bool:
         """True if `result` returns or raises at once."""
-        return self._is_done
+        return self._is_done or self._forks != Pending._forks_so_far
 
     def result(self, timeout: float | None = None) -> Result:
-        """Wait for the result and return it. Raises the error with which the procedure ended, and TimeoutError if it
-        has not ended after `timeout` seconds."""
+        """Wait for the result and return it. Raises the error with which the procedure ended, TimeoutError if it has
+        not ended after `timeout` seconds, and ForkedError in a fork, where it does not end."""
         if not self._is_done:
-            with Pending._making:
-                if self._event is None:
-                    self._event = threading.Event()
-                    if self.done():  # meanwhile
-                        self._event.set()
-            if not self._event.wait(timeout):
-                raise TimeoutError(f"it goes on after {timeout:g} s")
+            self._wait(timeout)
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
+
+    def _wait(self, timeout: float | None) -> None:
+        if self._forks != Pending._forks_so_far:
+            raise _is_parents()
+        own = threading.Lock()
+        own.acquire()
+        with Pending._making:
+            if self._is_done:  # meanwhile
+                return
+            if self._waiting is None:
+                self._waiting = []
+            self._waiting.append(own)
+        seconds = -1.0 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX))
+        if not own.acquire(timeout=seconds):
+            with Pending._making:
+                if self._waiting is not None:
+                    self._waiting.remove(own)
+            raise TimeoutError(f"it goes on after {timeout:g} s")
 
     def complete(self, result: Any, error: BaseException | None) -> None:
         with Pending._making:
             self._result, self._error = result, error
             self._is_done = True
-            event = self._event
-        if event is not None:
-            event.set()
+            waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            for one in waiting:
+                one.release()
+
+    @staticmethod
+    def has_forked(_error: Callable[[], BaseException]) -> None:
+        """Begin anew in the child of a fork: a thread of the parent's may have the lock. Those made before raise what
+        the function returns."""
+        Pending._making = threading.Lock()
+        Pending._forks_so_far += 1
+
+
+def _is_parents() -> BaseException:
+    return ForkedError("This send was begun before the fork: its result is the parent's, and is not known here.")
+
+
+if not TYPE_CHECKING and twin.compiled is not None:
+    Pending = twin.compiled.Pending
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=partial(Pending.has_forked, _is_parents))
 
 
 class ThreadBell(Bell):
@@ -115,7 +151,10 @@ class ThreadShell(Shell):
         # Guarded by _table.
         self._table = threading.Lock()
         self._links: dict[str, _Link] = {}
+        self._left: set[_Link] = set()
         self._posted: deque[Callable[[], None]] = deque()
+        #: True if the I/O thread was woken for what is posted.
+        self._is_woken = False
         self._thread: threading.Thread | None = None
         self._is_closed = False
         self._wakes_at = 0.0
@@ -125,6 +164,7 @@ class ThreadShell(Shell):
         self._order = itertools.count()
         # Written by any thread, read by the I/O thread.
         self._wake_out: socket.socket | None = None
+        self._wake_in: socket.socket | None = None
 
     # --- procedures
 
@@ -174,9 +214,9 @@ class ThreadShell(Shell):
             if self._thread is None:
                 self._begin_thread()
             self._posted.append(act)
-            wake = len(self._posted) == 1 and threading.current_thread() is not self._thread
-        if wake:
-            self._wake()
+            if not self._is_woken and threading.current_thread() is not self._thread:
+                self._wake()
+                self._is_woken = True  # only now: a signal's handler may raise before
         return True
 
     def wake_before(self, deadline: float) -> None:
@@ -193,14 +233,29 @@ class ThreadShell(Shell):
                 pass  # it is awake, or has ended
 
     def _begin_thread(self) -> None:
-        wake_in, self._wake_out = socket.socketpair()
-        wake_in.setblocking(False)
-        self._wake_out.setblocking(False)
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(wake_in, selectors.EVENT_READ, None)
-        thread = threading.Thread(target=self._loop, args=(wake_in,), name=self._name, daemon=True)
-        thread.start()  # RuntimeError if the machine gives none; whoever comes next tries again
+        """Start the thread. Called with _table. If a signal's handler raises here, it may run or not: so it becomes
+        this shell's by itself, and of two the first one does. Raises OSError and RuntimeError if the machine gives no
+        descriptor or no thread; whoever comes next tries again."""
+        if self._selector is None:
+            wake_in, wake_out = socket.socketpair()
+            wake_in.setblocking(False)
+            wake_out.setblocking(False)
+            selector = selectors.DefaultSelector()
+            selector.register(wake_in, selectors.EVENT_READ, None)
+            self._wake_in, self._wake_out, self._selector = wake_in, wake_out, selector
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        thread.start()
         self._thread = thread
+
+    def _run(self) -> None:
+        own = threading.current_thread()
+        with self._table:
+            if self._thread not in (None, own):
+                return
+            self._thread = own
+            wake_in = self._wake_in
+        assert wake_in is not None, "made before the thread"
+        self._loop(wake_in)
 
     @property
     def is_running(self) -> bool:
@@ -217,6 +272,15 @@ class ThreadShell(Shell):
         thread.join(max(0.0, timeout))
         return not thread.is_alive()
 
+    def abandon(self) -> None:
+        """Close what a fork has of its parent's sockets, where they go on: nothing is sent, and the parent's selector,
+        which a fork shares, is not changed."""
+        for link in (*self._links.values(), *self._left):
+            link.abandon()
+        for shared in (self._selector, self._wake_in, self._wake_out):
+            if shared is not None:
+                shared.close()
+
     # --- the I/O thread
 
     def _loop(self, wake_in: socket.socket) -> None:
@@ -225,9 +289,10 @@ class ThreadShell(Shell):
         while True:
             with self._table:
                 posted, self._posted = self._posted, deque()
+                self._is_woken = False
                 if self._is_closed:
                     break
-                links = list(self._links.values())
+                links = [*self._links.values(), *self._left]
             for act in posted:
                 safely(act)
             now = time.monotonic()
@@ -242,12 +307,7 @@ class ThreadShell(Shell):
                 self._wakes_at = until
             # A deadline that a caller set since then, before it could see when this thread wakes, is met here.
             until = min((found for link in links if (found := link.next_deadline()) is not None), default=until)
-            until = min(until, self._wakes_at)
-            for key, mask in selector.select(max(0.0, until - time.monotonic())):
-                if key.data is None:
-                    _drain(wake_in)
-                else:
-                    safely(partial(key.data.ready, mask))
+            self._wait_until(min(until, self._wakes_at), selector, wake_in)
         # Calls posted since then are of links, which fail now, or put a procedure to sleep, which ends.
         for act in posted:
             safely(act)
@@ -259,6 +319,20 @@ class ThreadShell(Shell):
         wake_in.close()
         if self._wake_out is not None:
             self._wake_out.close()
+
+    def _wait_until(self, until: float, selector: selectors.BaseSelector, wake_in: socket.socket) -> None:
+        """Go on with sockets until a time (monotonic), or until there is something else to do: a caller with an earlier
+        deadline wakes this thread."""
+        while True:
+            woken = False
+            for key, mask in selector.select(max(0.0, until - time.monotonic())):
+                if key.data is None:
+                    _drain(wake_in)
+                    woken = True
+                else:
+                    safely(partial(key.data.ready, mask))
+            if woken or self._posted or time.monotonic() >= until:
+                return
 
     def _add_timer(self, until: float, resume: Callable[[Any], None]) -> None:
         heapq.heappush(self._timers, (until, next(self._order), resume))
@@ -282,11 +356,17 @@ class ThreadShell(Shell):
         with self._table:
             if self._links.get(link.address) is link:
                 del self._links[link.address]
+            self._left.discard(link)
+
+    def leave(self, link: Link) -> None:
+        self.forget(link)
+        with self._table:
+            self._left.add(link)  # type: ignore[arg-type]
 
 
 def links_of(shell: ThreadShell) -> list[_Link]:
     with shell._table:
-        return list(shell._links.values())
+        return [*shell._links.values(), *shell._left]
 
 
 class _Link(Link):
@@ -300,6 +380,8 @@ class _Link(Link):
         self._sock: socket.socket | None = None
         self._tls: TlsStream | None = None
         self._unsent = bytearray()
+        #: How many bytes the socket took last.
+        self._sent = [0]
         #: When the I/O thread writes what waits for more; None if nothing does.
         self.writes_at: float | None = None
         # Owned by the I/O thread.
@@ -340,19 +422,24 @@ class _Link(Link):
     def _send(self, output: bytes) -> bool:
         """Do the same with bytes as they go over the wire."""
         assert self._sock is not None, "an open link has a socket"
-        unsent = self._unsent
+        unsent, sent = self._unsent, self._sent
         if unsent:
             unsent += output
+        sent[0] = 0
         try:
-            sent = self._sock.send(unsent or output) if unsent or output else 0
-        except BlockingIOError:
-            sent = 0
+            if unsent or output:
+                # In one step: a signal's handler that raises comes before this, or when the number is kept.
+                sent[:] = map(self._sock.send, (unsent or output,))
         except OSError:
-            sent = 0  # the I/O thread reads the same error
-        if unsent:
-            del unsent[:sent]
-        else:
-            unsent += output[sent:]
+            pass  # it takes no more now, or the I/O thread reads the same error
+        except BaseException:
+            self._shell.post(self._watch_writing)
+            raise
+        finally:
+            if unsent:
+                del unsent[: sent[0]]
+            else:
+                unsent += output[sent[0] :]
         return bool(unsent)
 
     # --- the I/O thread
@@ -538,6 +625,10 @@ class _Link(Link):
             self.write_now()
         self._end_expired()
         return self.next_deadline()
+
+    def abandon(self) -> None:
+        if self._sock is not None:
+            self._sock.close()
 
     def _disconnect(self) -> None:
         with self._lock:

@@ -42,6 +42,24 @@ def test_retries_are_read_by_somebody_although_no_list_names_them():
     assert [share(rule, retries, ["a", "b"], own) for own in "ab"] == [retries[:1], retries[1:]]
 
 
+@pytest.mark.parametrize("topic", ["T", "ns%T"])
+def test_a_list_of_a_client_with_a_namespace_names_queues_with_or_without_it(topic):
+    at_brokers = [MessageQueue("ns%T", "b", number) for number in range(4)]
+    rule = allocation.fixed([MessageQueue(topic, "b", 3)])
+    own = allocation.in_namespace(rule, "ns")
+    assert share(own, at_brokers, ["a", "me"], "me") == at_brokers[3:]
+    nearby = allocation.in_namespace(allocation.near(lambda _: "r", lambda _: "r", rule), "ns")
+    assert share(nearby, at_brokers, ["a", "me"], "me") == at_brokers[3:]
+    retries = [MessageQueue("%RETRY%ns%g", "b", 0)]
+    assert share(own, retries, ["me"], "me") == retries
+
+
+def test_rules_that_java_computes_from_names_at_brokers_stay():
+    assert allocation.in_namespace(allocation.consistent_hash, "ns") is allocation.consistent_hash
+    rule = allocation.fixed(QUEUES)
+    assert allocation.in_namespace(rule, "") is rule
+
+
 def fails(queues, members, own):
     raise KeyError(own)
 

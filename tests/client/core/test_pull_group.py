@@ -69,6 +69,7 @@ class Broker:
 
 class Group:
     def __init__(self, broker, begin="first", tags="*"):
+        self.broker = broker
         self.clock = SetClock()
         self.driver = Driver(broker, self.clock)
         self.notes = []
@@ -79,7 +80,7 @@ class Group:
         self.core.subscriptions["T"] = Subscription("T", tags)
         self.driver.run(self.core.start())
 
-    def _beat(self, address):
+    def _beat(self, address, group):
         self.beats += 1
         return
         yield
@@ -119,6 +120,35 @@ def test_only_what_was_passed_is_committed():
     group.commit()
     group.commit()
     assert broker.commits == [0, 2, 3]
+
+
+def test_what_did_not_reach_the_user_is_given_again_and_not_committed():
+    group = Group(Broker())
+    group.fetch()
+    assert group.offsets(1) == [0]
+    group.core.taken = []
+    assert group.offsets(1) == [1]
+    group.core.take_back()
+    group.commit()
+    assert group.broker.commits == [1]
+    assert group.offsets() == [1, 2]
+    group.driver.run(group.core.seek(QUEUE, 1))
+    group.core.take_back()
+    group.fetch()
+    assert group.offsets() == [1, 2]
+
+
+def test_a_loop_that_a_signal_ends_as_it_begins_is_begun_again():
+    core = Group(Broker()).core
+    held = core.held[QUEUE]
+    held.is_pulling = False
+    resuming = core._resume(held)
+    begun = next(resuming).procedure
+    assert held.is_pulling
+    resuming.close()
+    assert not held.is_pulling
+    assert core.may_resume
+    assert list(begun) == [], "if it was begun, it pulls nothing beside the next one"
 
 
 @pytest.mark.parametrize(("begin", "committed", "first"), [("first", None, 0), ("last", None, 3), ("last", 1, 1)])

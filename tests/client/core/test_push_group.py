@@ -78,7 +78,7 @@ class Broker:
         return [int(fields["commitOffset"]) for fields in self.fields(15)]
 
 
-def no_beat(address):
+def no_beat(address, group):
     yield from ()
 
 
@@ -100,6 +100,8 @@ class Group:
         self.driver = Driver(broker, self.clock)
         self.notes, self.tickets = [], []
         directory = Directory(["ns:9876"], self.clock, 3.0)
+        self.news = []
+        directory.tell = self.news.append
         client = Surroundings("me", directory, self.clock, 3.0, no_beat, self.notes.append)
         self.core = make(
             "g", client, begin=begin, wake=lambda: None, handling=Handling(10, 1000, 1, 16, 900.0)._replace(**bounds),
@@ -132,7 +134,10 @@ class Group:
         return found if count > 1 else found[0]
 
     def finish(self, batch, outcome=DONE):
-        self.driver.run(self.core.finish(batch, outcome))
+        if outcome is not DONE or isinstance(self.core, OrderedGroup):
+            self.driver.run(self.core.finish(batch, outcome))
+        elif (left := self.core.has_done(batch)) is not None:
+            self.driver.run(left)
 
     def commit(self):
         self.driver.run(self.core.commit())
@@ -324,6 +329,40 @@ def test_a_handler_that_does_not_end_gives_its_message_back(fetched):
     fetched.driver.run(fetched.driver.started[-1])
     assert [fields["delayLevel"] for fields in fetched.broker.fields(36)] == ["3"]
     assert fetched.held.passed == 1
+
+
+def test_a_handler_that_takes_long_is_said_once_with_its_stack(fetched):
+    batch, done = fetched.begin(2)
+    batch.thread = 17
+    fetched.core.stack_of = "in thread {}".format
+    fetched.finish(done)
+    watch = fetched.core._watch()
+    outcome = None
+    while sum(fetched.driver.slept) < 200:
+        outcome = fetched.driver._do(watch.send(outcome))
+        if sum(fetched.driver.slept) < 60:
+            assert fetched.notes == []
+    (said,) = fetched.notes
+    assert "has not ended after 60 s" in said
+    assert said.endswith("in thread 17")
+
+
+def test_where_a_group_begins_is_news():
+    group = Group(Broker(), begin="last")
+    del group.news[:]
+    group.broker.answers |= {14: [answer(22)], 30: [answer(offset=4)]}
+    assert group.driver.run(group.core._begin_of(group.held)) == 4
+    assert group.news == ["group g has no offset in T/a/0 yet, and begins at 4"]
+
+
+def test_when_all_queues_are_full_of_bytes_the_one_that_makes_room_starts_all():
+    group = Group(Broker(queues=2), cache_bytes=4)
+    group.fetch()
+    other = next(held for held in group.core.held.values() if held.queue.queue_id == 1)
+    other.is_pulling = False  # its loop has ended: there was no room
+    group.finish(group.begin())
+    assert other.is_pulling
+    assert group.held.is_pulling
 
 
 def test_messages_that_come_again_are_not_skipped_by_a_group_that_begins_at_the_end():

@@ -1,19 +1,29 @@
 """Sends in their usual form: the same bytes and the same places as on the long way."""
 
+import contextlib
+import gc
+import os
+import signal
+import threading
+import traceback
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from appliance.client import Message
+from appliance.client import ForkedError, Message
 from appliance.client.core import requests
 from appliance.client.core.connection import Connection
 from appliance.client.core.quick import Flight, Stop, form_of, header, place_of, plain_text
 from appliance.client.core.steps import CallFailed
 from appliance.client.message import MessageQueue
 from appliance.client.packing import properties_of, text_of
+from appliance.client.shells.threads import Pending
 from appliance.client.wire import RemotingCommand, encode_command
+from tests.support.waiting import wait_for
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
+PATIENT = 60.0
 KEY = "7F00000100010000000000000000ABCD"
 
 
@@ -156,3 +166,63 @@ def test_whatever_a_header_is_it_has_a_form_or_none(data):
     form = form_of(answer(1)[8:])
     assert form is not None
     assert form.match(data) is None
+
+
+def in_a_fork(act):
+    """Return the exit code of a fork that does something: 0 if it gets through."""
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(int(PATIENT))
+        try:
+            act()
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def test_what_was_begun_before_a_fork_is_an_error_in_it():
+    pending = Pending()
+
+    def wait():
+        assert pending.done()
+        for timeout in (None, 0.0):
+            with pytest.raises(ForkedError):
+                pending.result(timeout)
+        own = Pending()
+        assert not own.done()
+        threading.Timer(0.01, own.complete, (7, None)).start()
+        assert own.result() == 7
+
+    making = getattr(Pending, "_making", contextlib.nullcontext())
+    with making:  # by a thread that the fork does not have
+        assert in_a_fork(wait) == 0
+    assert not pending.done()
+    pending.complete(1, None)
+    assert pending.result() == 1
+
+    def has_it():
+        assert pending.done()
+        assert pending.result() == 1
+
+    assert in_a_fork(has_it) == 0
+
+
+def test_waits_that_end_too_early_leave_nothing_behind():
+    pending = Pending()
+
+    def locks():
+        lists = [one for one in gc.get_referents(pending) if isinstance(one, list)]
+        return sum(map(len, lists))
+
+    waiter = threading.Thread(target=pending.result)
+    waiter.start()
+    wait_for(lambda: locks() == 1, "the thread waits")
+    for _ in range(100):
+        with pytest.raises(TimeoutError):
+            pending.result(0.0)
+    assert locks() == 1
+    pending.complete(1, None)
+    waiter.join(PATIENT)
+    assert not waiter.is_alive()

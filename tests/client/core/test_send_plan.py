@@ -57,6 +57,9 @@ def send(cluster, timeout=3.0, retries=2, accept_unconfirmed=False, **where):
     sending = Sending(directory, clock, Faults(), 0, retries, beat, accept_unconfirmed)
     envelope = Envelope("g", "T", b"x", "UNIQ_KEY\x01K\x02", 0, "K", **where)
     cluster.driver, cluster.clock, cluster.directory = driver, clock, directory
+    cluster.notes, cluster.news = [], []
+    directory.note, directory.tell = cluster.notes.append, cluster.news.append
+    cluster.sending = sending
     return driver.run(sending.send(envelope, clock.now + timeout))
 
 
@@ -231,3 +234,21 @@ def test_a_broker_that_failed_takes_its_turn_if_none_is_to_be_avoided():
         faults.failed("a", clock.now)
         faults.answered("a", 20.0, clock.now)
         assert "".join(in_turn.choose(queues, faults, clock.now, None).broker_name for _ in "12") == taken
+
+
+def test_shards_of_a_topic_whose_queues_change_are_a_warning():
+    cluster = Cluster([answer(**STORED)])
+    send(cluster, shard="s")
+    queues = [MessageQueue("T", "a", number) for number in range(8)]
+    before = cluster.sending.queue_of("s", queues[:4])
+    assert cluster.sending.queue_of("s", queues[:4]) == before
+    assert len(cluster.notes) <= 1  # the cluster's topic may have another number
+    del cluster.notes[:]
+    cluster.sending.queue_of("s", queues)
+    assert [note.partition(":")[0] for note in cluster.notes] == ["T has 8 queues to send to, and had 4"]
+
+
+def test_a_topic_that_is_made_by_the_send_is_news():
+    cluster = Cluster([answer(**STORED)], topics=("TBW102",))
+    send(cluster)
+    assert cluster.news == ["the topic T does not exist yet: brokers make it with the first message"]

@@ -1,0 +1,150 @@
+"""Handlers of signals that raise as a client begins something: it begins all the same, once, or ends once."""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import multiprocessing
+import socket
+import threading
+from multiprocessing import util
+
+import pytest
+
+from appliance.client import Client
+from appliance.client.acts import finish
+from appliance.client.core.client_core import ClientCore
+from appliance.client.core.steps import Sleep
+from tests.support.interrupted import interrupted
+from tests.support.waiting import wait_for
+
+PATIENT = 30.0
+
+
+@pytest.fixture
+def client():
+    with Client("127.0.0.1:1") as client:
+        yield client
+
+
+def test_what_comes_after_an_interrupted_call_wakes_the_thread(client):
+    shell = client._session.shell
+    shell.post(lambda: None)
+    for behind in itertools.count():
+        whole = interrupted(lambda: shell.post(lambda: None), behind)
+        ran = threading.Event()
+        shell.post(ran.set)
+        assert ran.wait(PATIENT), behind
+        if whole:
+            break
+    assert behind > 3
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["before-it-runs", "when-it-runs"])
+def test_a_client_whose_thread_was_interrupted_as_it_began_has_one_and_ends_it(monkeypatch, runs):
+    start, before = threading.Thread.start, set(threading.enumerate())
+
+    def interrupted_start(thread):
+        if runs:
+            start(thread)
+        raise KeyboardInterrupt
+
+    with Client("127.0.0.1:1") as client:
+        shell = client._session.shell
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", interrupted_start)
+            with pytest.raises(KeyboardInterrupt):
+                shell.post(lambda: None)
+        for _ in range(3):
+            ran = threading.Event()
+            assert shell.post(ran.set)
+            assert ran.wait(PATIENT)
+        wait_for(lambda: len(set(threading.enumerate()) - before) == 1, "one thread")
+        assert shell.is_running
+    wait_for(lambda: set(threading.enumerate()) <= before, "the end of the thread")
+
+
+def test_a_client_that_finds_no_descriptor_says_so_and_works_when_there_is_one(monkeypatch):
+    def none_left():
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with Client("127.0.0.1:1") as client:
+        shell, ran = client._session.shell, threading.Event()
+        with monkeypatch.context() as patch:
+            patch.setattr(socket, "socketpair", none_left)
+            with pytest.raises(OSError, match="Too many open files"):
+                shell.post(lambda: None)
+        assert shell.post(ran.set)
+        assert ran.wait(PATIENT)
+
+
+def test_a_procedure_that_a_signal_ends_as_it_is_resumed_ends_once(client, monkeypatch):
+    shell, resumes, ends = client._session.shell, [], []
+    monkeypatch.setattr(shell, "_sleep", lambda _, resume: not resumes.append(resume))
+
+    def waits():
+        yield Sleep(0.0)
+
+    class Interrupted:
+        """The lock, which the interrupted thread takes before the one that resumes."""
+
+        def __enter__(self):
+            procedure.close()
+            ends.append("by the signal")
+
+        def __exit__(self, *_):
+            pass
+
+    procedure = waits()
+    shell.run(procedure, lambda *_: ends.append("by itself"))
+    with monkeypatch.context() as patch:
+        patch.setattr(shell, "lock", Interrupted())
+        resumes[0](None)
+    assert ends == ["by the signal"]
+
+
+def pulls(client, group):
+    return client.pull_consumer(group).subscribe("T")
+
+
+def pushes(client, group):
+    consumer = client.push_consumer(group)
+    consumer.subscribe("T")(lambda message: None)
+    return consumer
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # generators that are dropped
+@pytest.mark.parametrize("make", [pulls, pushes])
+def test_a_consumer_whose_start_was_interrupted_starts(client, monkeypatch, make):
+    joined = []
+
+    def join(_core, group, *_):
+        yield Sleep(0.0)
+        joined.append(group)
+
+    monkeypatch.setattr(ClientCore, "join", join)
+    client._session.begin()
+    for behind in itertools.count():
+        consumer = make(client, f"g{behind}")
+        whole = interrupted(lambda consumer=consumer: not finish(consumer._starting()), behind)
+        again = threading.Thread(target=lambda consumer=consumer: finish(consumer._starting()), daemon=True)
+        again.start()
+        again.join(PATIENT)
+        assert not again.is_alive(), behind
+        assert joined == [consumer._core], behind
+        del joined[:]
+        if whole:
+            break
+    assert behind > 10
+
+
+def test_a_process_of_multiprocessing_closes_all_clients_by_one_finalizer(monkeypatch):
+    monkeypatch.setattr(multiprocessing, "parent_process", lambda: object())
+    before = set(util._finalizer_registry)
+    for _ in range(3):
+        with Client("127.0.0.1:1") as client:
+            client._session.begin()
+    added = set(util._finalizer_registry) - before
+    for key in added:
+        del util._finalizer_registry[key]
+    assert len(added) <= 1
