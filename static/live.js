@@ -74,7 +74,7 @@
       const line = element("tr"), first = element("td"), link = element("a", row.group);
       link.href = linkTo(behind.dataset.groupUrl, row.group);
       first.append(link);
-      line.append(first, element("td", known(row.lag_ms, duration), "num"), element("td", known(row.lag, thousands), "num"), sparks.get(row.group) || element("td"));
+      line.append(first, element("td", known(row.lag_ms, duration), "num"), element("td", known(row.lag, (lag) => (row.partial ? "≥ " : "") + thousands(lag)), "num"), sparks.get(row.group) || element("td"));
       return line;
     }));
     if (!list.length) {
@@ -121,6 +121,7 @@
   const show = (frame) => {
     each("rate", (target, name) => write(target, frame[name] === null ? say.unmeasured : rate(frame[name])));
     each("count", (target, name) => write(target, known(frame[name], thousands)));
+    each("span", (target, name) => write(target, known(frame[name], duration)));
     each("bytes", (target, name) => write(target, known(frame[name], bytes)));
     each("percent", (target, name) => write(target, known(frame[name], (value) => value.toFixed(1))));
     showNeeds(frame.needs);

@@ -7,8 +7,14 @@ from typing import Annotated, Literal
 from ninja import Query
 from pydantic import Field, model_validator
 
-from ..engine.window.dead_letters.snapshots import DeadLetterGroup, DeadLetterRow, ReplayResult, UnreadableReplay
-from .schemas import Asked, In, OfTuple, Out, PageOut, SentenceOut, Text
+from ..engine.window.dead_letters.snapshots import (
+    DeadLetterGroup,
+    DeadLetterRow,
+    ReplayJob,
+    ReplayResult,
+    UnreadableReplay,
+)
+from .schemas import Asked, In, Out, PageOut
 from .times import Moment
 
 Result = Literal[
@@ -47,44 +53,6 @@ class DeadLetterPageOut(PageOut):
     snapshot_at_ms: int
 
 
-class FilterOut(Out):
-    topic: Text | None = None
-    retries: int | None = None
-    key: Text | None = None
-    replayed: str | None = None
-
-
-class ByTopicOut(OfTuple):
-    topic: Text | None
-    count: int
-
-
-class RungOut(Out):
-    """Messages of a group that wait at a level. by_topic: where they were first consumed from."""
-
-    level: int
-    delay_ms: int | None
-    waiting: int
-    next_due_at_ms: int | None = Field(validation_alias="next_due_ms")
-    oldest_stored_at_ms: int | None = Field(validation_alias="oldest_stored_ms")
-    by_topic: list[ByTopicOut] = Field(validation_alias="origins")
-
-
-class RetryLadderOut(Out):
-    """A group's messages on their way back to it. ready: those that were due and are not consumed yet. truncated: the
-    time budget ended the count early, after `scanned` of `pending` messages of all groups; ask again, it goes on."""
-
-    group: Text
-    rungs: list[RungOut]
-    waiting: int
-    by_topic: list[ByTopicOut] = Field(validation_alias="origins")
-    ready: int
-    max_retries: int
-    scanned: int
-    pending: int
-    truncated: bool
-
-
 class RetryPlaceIn(In):
     """A retry that waits. unique_id: the check that it is still the same one."""
 
@@ -104,41 +72,10 @@ class RetryActIn(In):
     limit: Annotated[int, Field(ge=1, le=1000)] = 1000
 
 
-class ReplayOut(Out):
-    """A replay of dead letters of one group. target: group (its retry topic), original (each to the topic it was sent
-    to) or topic. state: running, paused, done, cancelled or failed; why: the reason, if the broker put it there.
-    checking: it looks for copies that are stored already, and sends nothing. total = replayed + skipped_by_guard + gone
-    + failed + unknown + not_chosen + not_reached. not_chosen: left out by its filter. tries_again: paused for something
-    that passes; the broker has it go on by itself."""
-
-    id: str
-    group: Text
-    target: str
-    topic: Text | None
-    state: str
-    why: SentenceOut | None
-    checking: bool
-    total: int
-    replayed: int
-    skipped_by_guard: int
-    gone: int
-    failed: int
-    unknown: int
-    not_chosen: int
-    not_reached: int
-    tries_again: bool
-    rate: int
-    max_replays: int
-    filter: FilterOut | None
-    by: Text
-    created_at_ms: int = Field(validation_alias="created_ms")
-    changed_at_ms: int = Field(validation_alias="changed_ms")
-
-
 class ReplayList(Out):
     """Newest first. Finished ones are kept 30 days, at most 1,000 of them."""
 
-    items: list[ReplayOut]
+    items: list[ReplayJob]
     unreadable: list[UnreadableReplay]
 
 
@@ -193,22 +130,6 @@ class ReplayIn(In):
     filter: FilterIn | None = None
     rate: Annotated[int, Field(ge=1, le=10_000)] = 100
     max_replays: Annotated[int, Field(ge=1, le=1000)] = 3
-
-
-class ReplayPlanOut(Out):
-    """The effects of a replay. job: the replay that was started; null after a dry run. A dry run looks at `scanned` of
-    the total; by_topic: how many of those would be sent, by the topic they were first sent to."""
-
-    total: int
-    scanned: int
-    truncated: bool
-    by_topic: list[ByTopicOut]
-    skipped_by_guard: int
-    gone: int
-    failed: int
-    not_chosen: int
-    warnings: list[SentenceOut]
-    job: ReplayOut | None
 
 
 class ReplayResultPageOut(PageOut):

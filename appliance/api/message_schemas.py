@@ -83,8 +83,8 @@ class SearchOut(PageOut):
 
     kinds: what the text may be, the most telling first. truncated: the page ended before it was full, after 250 ms or
     500 records; go on with next_cursor. Without one, so many messages have the key that no page gets further: ask for a
-    topic or a span of times. index_behind_bytes: how much of the newest log is not indexed yet. searched_topics of
-    topics were looked through to their end.
+    topic or a span of times. index_behind_bytes: how much of the snapshot was not indexed in time, so that its
+    newest messages may be missing; usually 0. searched_topics of topics were looked through to their end.
     """
 
     items: list[SearchHit]

@@ -10,7 +10,7 @@ from django.http import HttpRequest
 from msgspec import json
 from ninja import Query
 
-from ..engine.cursors import decode_cursor, encode_cursor
+from ..engine.cursors import decode_cursor, encode_cursor, whole
 from ..engine.errors import InvalidInput
 from .auth import accessible, has_pattern
 from .times import Moment
@@ -19,9 +19,6 @@ Limit = Annotated[int, Query(50, ge=1, le=500, description="Items per page.")]
 Cursor = Annotated[str | None, Query(None, max_length=4096, description="The next_cursor of the previous page.")]
 From = Annotated[Moment | None, Query(None, alias="from", description="Not before this time.")]
 To = Annotated[Moment | None, Query(None, alias="to", description="Not after this time.")]
-
-# The largest page that the window makes.
-_MOST = 500
 
 
 def page_number(cursor: str | None, question: object) -> int:
@@ -67,16 +64,11 @@ def table(
     question = (*question, limit)
     number = page_number(cursor, question)
     if name and has_pattern(request):
-        return rows_page(accessible(request, _all_rows(ask), name, kind), number, limit, question)
+        return rows_page(accessible(request, whole(ask).rows, name, kind), number, limit, question)
     page = ask(number, limit)
     rows = page.rows if page.page == number else ()
     more = page.page < page.pages and page.page == number
     return {"items": rows, "total": page.total, "next_cursor": encode_position(number + 1, question) if more else None}
-
-
-def _all_rows(ask: Callable[[int, int], Any]) -> list[Any]:
-    first = ask(1, _MOST)
-    return [row for number in range(1, first.pages + 1) for row in (first if number == 1 else ask(number, _MOST)).rows]
 
 
 def rows_page(rows: list[Any], number: int, limit: int, question: tuple[object, ...]) -> dict[str, Any]:

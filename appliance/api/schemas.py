@@ -335,7 +335,7 @@ class CheckOut(Out):
 
 
 class ChecksOut(Out):
-    """worst: the worst level of all."""
+    """worst: the worst level of all. items: the engine's checks, and the audit log's."""
 
     worst: str
     items: list[CheckOut]
@@ -361,18 +361,6 @@ class NeedKeyOut(Out):
     sentence: SentenceOut
     key: Text
     muted: bool
-
-
-class MuteOut(Out):
-    """A need that is not shown until then. sentence: what it said when it was muted."""
-
-    id: int
-    key: Text
-    sentence: Text
-    reason: Text
-    by: Text
-    at_ms: int
-    until_ms: int
 
 
 class MuteIn(In):

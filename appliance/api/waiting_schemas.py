@@ -9,7 +9,7 @@ from pydantic import Field
 
 from ..engine.window.transactions.snapshots import DiscardedTransaction, OpenTransaction, ResolvedTransaction
 from ..engine.window.waiting.snapshots import WaitingRow
-from .schemas import Asked, In, OfTuple, Out, PageOut, Text
+from .schemas import Asked, In, PageOut
 from .times import Moment
 
 _LAST = 1 << 63
@@ -109,26 +109,6 @@ class ResolvedTransactionPageOut(PageOut):
     lost: int
     scanned: int
     truncated: bool
-
-
-class ParkedOut(OfTuple):
-    group: Text
-    count: int
-
-
-class TransactionCountsOut(Out):
-    """Open ones now; what happened since the start. parked: producer groups whose transactions wait for a producer, 20
-    at most; waiting: of all groups. asked: questions to producers."""
-
-    open: int
-    oldest_stored_at_ms: int | None = Field(validation_alias="oldest_stored_ms")
-    parked: list[ParkedOut]
-    waiting: int
-    asked: int
-    committed: int
-    rolled_back: int
-    discarded: int
-    lost: int
 
 
 class HalfPlaceIn(In):

@@ -19,10 +19,11 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from .. import runtime
-from .audit import act_journal
+from .audit import act_journal, refused_acts
 from .audit.log import audit, unfinished
 from .pages import asked, errors, time_zones
 from .serving.turns import TURN, Turn, caller_address
+from .serving.utf8 import is_form_in_utf8
 from .sign_in import proxy_sign_in, second_factor, set_up
 from .sign_in.identity import AnonymousUser, Bearer, names_for, sign_in, sign_out, user_of, way_of
 from .users import rights, scope, tokens
@@ -167,12 +168,16 @@ class Access(_Middleware):
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         request.act = None
+        if not is_form_in_utf8(request):
+            return errors.bad_request(request)
         try:
             response = self.get_response(request)
         finally:
             kept = act_journal.journal()
             if request.act is not None and kept is not None:
                 kept.end(request.act)
+        if response.status_code == 403 and request.method not in _READING and request.user.is_authenticated:
+            refused_acts.note(request)
         if response.headers.get("Content-Type", "").startswith("text/csv") and (names := asked.unread(request)):
             return errors.unknown_parameters(request, names)
         return response

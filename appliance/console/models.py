@@ -60,7 +60,11 @@ class User(AbstractBaseUser, Grants):
     username = models.CharField(
         max_length=64,
         unique=True,
-        validators=[RegexValidator(r"^[\w.@+-]+\Z", _("Letters, digits and . @ + - _ only."))],
+        validators=[
+            RegexValidator(r"^[\w.@+-]+\Z", _("Letters, digits and . @ + - _ only.")),
+            # No address leads to a user "..", and "-" means no user in the audit log.
+            RegexValidator(r"[^\W_]", _("At least one letter or digit.")),
+        ],
     )
     language = models.CharField(max_length=10, blank=True, default="")
     # An IANA name ("Europe/Berlin"); "" is UTC.
@@ -85,12 +89,17 @@ class User(AbstractBaseUser, Grants):
     kind = "user"
 
     def save(self, *arguments: Any, **named: Any) -> None:
-        """Save the user. A new password, however it was set, and disabling the user end unused links to set one."""
+        """Save the user. A new password, however it was set, and disabling the user end unused links to set one: the
+        user's, and those that the user made for others, since an intruder may have made them. A user who is no longer
+        an administrator loses the latter, also if promoted again later."""
         fields = named.get("update_fields")
         new_password = self._password is not None if fields is None else "password" in fields
         super().save(*arguments, **named)
         if new_password or not self.is_active:
-            SetPasswordLink.objects.filter(user=self, used_at_ms=None).delete()
+            theirs = models.Q(user=self) | models.Q(made_by=self)
+            SetPasswordLink.objects.filter(theirs, used_at_ms=None).delete()
+        elif not self.is_admin and (fields is None or "role" in fields):
+            SetPasswordLink.objects.filter(made_by=self, used_at_ms=None).delete()
 
     @property
     def label(self) -> str:
@@ -118,6 +127,9 @@ class SetPasswordLink(models.Model):
 
     user = models.ForeignKey(User, on_delete=models.CASCADE, related_name="password_links")
     digest = models.CharField(max_length=64, unique=True)
+    # Its maker, and the token it was made with: it ends when they cease to be administrators, or the token is revoked.
+    made_by = models.ForeignKey(User, on_delete=models.CASCADE, null=True, related_name="+")
+    made_with = models.ForeignKey("ApiToken", on_delete=models.SET_NULL, null=True, related_name="+")
     expires_at_ms = models.BigIntegerField()
     used_at_ms = models.BigIntegerField(null=True, blank=True)
 

@@ -105,3 +105,34 @@ def test_who_must_change_the_password_first_gets_no_further(client_as, people):
     client = client_as("viewer")
     User.objects.filter(pk=people["viewer"].pk).update(must_change_password=True)
     problem_of(Caller(client).get("/me"), 403, "forbidden")
+
+
+def test_a_user_has_so_many_tokens_and_others_have_theirs(client_as, monkeypatch):
+    monkeypatch.setattr(tokens, "MOST_EACH", 3)
+    person, wanted = Caller(client_as("viewer")), {"name": "n", "role": "viewer"}
+    made = [answer_of(person.post("/tokens", wanted), 201)["id"] for _ in range(3)]
+    problem_of(person.post("/tokens", wanted), 409, "conflict")
+    page = person.client.post("/system/tokens/new/", wanted)
+    assert page.status_code == 422
+    assert "You have 3 tokens" in page.content.decode()
+    answer_of(Caller(client_as("operator")).post("/tokens", wanted), 201)
+    tokens.revoke(ApiToken.objects.get(pk=made[0]))
+    ApiToken.objects.filter(pk=made[1]).update(expires_at_ms=1)
+    for _ in range(2):
+        answer_of(person.post("/tokens", wanted), 201)
+    problem_of(person.post("/tokens", wanted), 409, "conflict")
+
+
+def test_of_tokens_that_have_ended_the_newest_stay(people, monkeypatch):
+    monkeypatch.setattr(tokens, "ENDED_EACH", 2)
+    owner = people["viewer"]
+    maker, _ = tokens.create(owner, "maker", "viewer")
+    _, secret = tokens.create(owner, "of it", "viewer", made_by=maker)
+    tokens.create(owner, "works", "viewer")
+    tokens.revoke(maker)
+    for name in ("a", "b", "c"):
+        tokens.revoke(tokens.create(owner, name, "viewer")[0])
+    ApiToken.objects.exclude(revoked_at_ms=None).update(revoked_at_ms=1)
+    tokens.create(owner, "new", "viewer")
+    assert set(ApiToken.objects.values_list("name", flat=True)) == {"works", "b", "c", "new"}
+    assert tokens.authenticate(secret) is None

@@ -95,6 +95,20 @@ def test_clients_by_role_and_group(viewer, running, group, topic):
     problem_of(viewer.get("/clients?role=admin"), 422, "invalid_input")
 
 
+def test_a_client_shows_the_groups_that_its_reader_may_access_and_no_others(by_token, running, group, topic):
+    client, theirs = f"both@{group}", f"theirs-{group}"
+    running.join(client, group, topic, also=theirs)
+    kept = by_token("viewer", group_pattern=group)
+    for address in (f"/clients?group={group}", f"/clients/{client}"):
+        [row] = answer_of(kept.get(address))["items"]
+        assert (row["consumer_groups"], row["producer_groups"]) == ([group], [])
+    assert answer_of(kept.get(f"/clients?group={group}&q=theirs-"))["total"] == 0
+    assert answer_of(kept.get(f"/clients?group={group}&role=producer"))["total"] == 0
+    problem_of(by_token("viewer", group_pattern="nothing-*").get(f"/clients/{client}"), 404, "client_not_found")
+    [row] = answer_of(by_token("viewer").get(f"/clients/{client}"))["items"]
+    assert row["producer_groups"] == [theirs]
+
+
 @pytest.mark.parametrize("client_id", ["<img src=x onerror=alert(1)>", '"; DROP TABLE', "客户端", "a b", "=cmd()"])
 def test_hostile_client_ids_are_only_text(viewer, running, group, topic, client_id):
     running.join(client_id, group, topic)

@@ -6,7 +6,7 @@ import pytest
 
 from appliance.console import jobs
 from appliance.console.jobs import registry, runner
-from appliance.console.models import now_ms
+from appliance.console.models import AuditEntry, now_ms
 from appliance.console.users.roles import OPERATOR, VIEWER
 from tests.console.test_jobs import streamed
 
@@ -74,6 +74,7 @@ def test_a_file_is_fetched_and_another_is_not(viewer):
     assert answer_of(viewer.get(f"/jobs/{job.id}"))["files"] == [{"name": "f.txt", "bytes": 5}]
     answer = viewer.get(f"/jobs/{job.id}/files/f.txt")
     assert streamed(answer) == b"hello"
+    assert AuditEntry.objects.filter(action="job.download", target=job.id).count() == 1
     for name in ("job.json", "..", "%2e%2e%2fjob.json", "x" * 300):
         problem_of(viewer.get(f"/jobs/{job.id}/files/{name}"), 404, "not_found")
 

@@ -83,7 +83,9 @@ def test_all_topics_of_the_group_when_none_is_named(by_token, running, group):
         {"to": "shift", "by": 0}, {"to": "shift", "by": 1 << 62}, {"to": "latest", "queues": []},
         {"to": "latest", "topics": []}, {"to": "latest", "queues": [99]}, {"to": "latest", "queues": [-1]},
         {"to": "offset", "queues": [0], "offset": 11}, {"to": "latest", "topics": ["no-such"]},
-        {"to": "latest", "colour": "red"}, {"to": "latest", "topics": ["\x00"]},
+        {"to": "latest", "colour": "red"}, {"to": "latest", "topics": ["\x00"]}, {"to": "latest", "at_ms": 1000},
+        {"to": "earliest", "by": -5}, {"to": "time", "at_ms": 1000, "offset": 3}, {"to": "shift", "by": 1, "at_ms": 0},
+        {"to": "skip", "queues": [0], "offset": 0, "by": 2},
     ],
 )  # fmt: skip
 def test_what_cannot_be_is_refused(by_token, running, group, body):

@@ -53,7 +53,7 @@ def test_the_command_prints_it_and_makes_no_file(tmp_path):
     empty.mkdir()
     done = subprocess.run(
         [sys.executable, "-m", "appliance.main", "openapi"],
-        cwd=empty, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=30,
+        cwd=empty, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == json.loads(json.dumps(openapi()))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
 from collections.abc import Iterator
 
 import pytest
@@ -13,6 +14,7 @@ from appliance import runtime
 from appliance.console import reports
 from appliance.console.reports import acts
 from appliance.console.reports.runner import ReportRunner
+from appliance.console.reports.views import day_of
 from spark_reports.reports.document import REPORTS
 from tests.support import report_days
 from tests.support.report_days import DAY, FAILED_RUN, RUN
@@ -55,6 +57,20 @@ def test_a_report_is_what_the_run_wrote(viewer, laid, report):
     assert found["tables"][0]["rows"] == kept["tables"][0]["rows"]
     assert found["tiles"][0]["trend"] == [1, 2, None, 4, 5, 6, 7]
     assert answer_of(viewer.get("/reports"))["days"] == [DAY]
+
+
+def test_a_day_may_be_today_or_yesterday(viewer, laid):
+    problem_of(viewer.get("/reports/days/today/digest"), 404, "not_found")
+    day = day_of("today")
+    today = laid.with_name(day)
+    shutil.copytree(laid, today)
+    (today / "digest.json").write_text((laid / "digest.json").read_text().replace(f'"{DAY}"', f'"{day}"'))
+    try:
+        assert answer_of(viewer.get("/reports/days/today/digest"))["day"] == day
+        assert viewer.get("/reports/days/today/digest/tables/groups").status_code == 200
+        problem_of(viewer.get("/reports/days/yesterday/digest"), 404, "not_found")
+    finally:
+        shutil.rmtree(today)
 
 
 def test_a_plot_is_a_drawing_and_nothing_else(viewer, laid):

@@ -182,3 +182,13 @@ def test_what_has_expired_is_deleted_on_request(operator, admin, running):
     entry = AuditEntry.objects.first()
     assert (entry.action, entry.target, entry.after) == ("system.clean", "topics", {"topics": 0})
     problem_of(admin.post("/system/retention/clean?what=everything", None), 422, "invalid_input")
+
+
+def test_a_token_that_may_not_read_bodies_does_not_switch_access_control(by_token, viewer):
+    """Without access control every client may read all messages."""
+    some, all_rights = by_token("admin"), by_token("admin", "may_read_bodies")
+    for address in ("/system/config", "/system/config?dry_run=true"):
+        problem_of(some.patch(address, {"accessControl": "report"}), 403, "exceeds_caller")
+        problem = problem_of(all_rights.patch(address, {"accessControl": "report"}), 422, "invalid_input")
+        assert problem["errors"][0]["field"] == "accessControl", "it is off here"
+    answer_of(some.patch("/system/config?dry_run=true", {OPTION: False}))

@@ -138,6 +138,12 @@ def test_a_users_own_patterns_hold_for_their_sessions_and_tokens(people, topic):
     problem_of(Caller(Client(), secret).get(f"/topics/{topic}"), 403, "outside_pattern")
 
 
+@pytest.mark.parametrize("name", ["..", ".", "-", "_", "@+", "a b", "a/b", "root\n", "\u202eroot"])
+def test_a_name_that_leads_nowhere_or_looks_like_another_is_refused(person, name):
+    problem_of(person.post("/users", {"username": name, "role": "viewer"}), 422, "invalid_input")
+    assert not User.objects.filter(username=name.strip()).exists()
+
+
 def test_roles_that_need_a_second_factor_are_set(person, client_as):
     assert answer_of(person.ask("PUT", "/system/second-factor", {"roles": ["operator"]})) == {"roles": ["operator"]}
     assert answer_of(person.get("/system/second-factor")) == {"roles": ["operator"]}

@@ -56,6 +56,13 @@ def test_the_overview_is_live(visit: Visit, server: Server, java) -> None:
         producer.send("HelloRocketBox", [Message(b"again")] * 3)
     expect(page.locator("[data-count=put_total]")).to_have_text(str(before + 3))
     expect(page.locator("#rates canvas")).to_be_visible()
+    up = page.locator("[data-span=uptime_ms]")
+    expect(up).not_to_have_text(up.inner_text())
+    parts = ("#checks-now h2", "#flush-now", "#disk-full-now")
+    for part in parts:
+        page.evaluate("part => { document.querySelector(part).textContent = 'old'; }", part)
+    for part in parts:
+        expect(page.locator(part)).not_to_have_text("old", timeout=90_000)
 
 
 def test_a_topic_is_created_and_a_message_found_in_it(visit: Visit) -> None:

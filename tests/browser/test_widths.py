@@ -23,6 +23,7 @@ PAGES = (
     "/topics/orders/", "/messages/?topic=orders", "/messages/?topic=orders&bodies=on",
     "/search/?q=order-7", "/delayed/", "/transactions/",
     "/dead-letters/", "/dead-letters/shipping/", f"/reports/{report_days.DAY}/failures/", "/alerts/", "/system/config/",
+    "/system/checks/", "/system/users/", "/account/", "/needs/", "/reports/settings/",
 )  # fmt: skip
 
 

@@ -23,6 +23,7 @@ from appliance.api.api import openapi
 from appliance.commands.remote import client, show
 from appliance.commands.remote.run import VERBS, help_text, options_of, parse
 from appliance.commands.remote.shapes import SHAPES
+from appliance.commands.remote.show_report import report
 from appliance.console.acts.row import Call
 from appliance.console.users.wire_user_views import BUTTONS
 from appliance.engine.errors import StartError
@@ -175,6 +176,8 @@ def test_a_group_and_its_offsets(server):
     assert asked(server, "group", "resets", "readers")["items"][0]["id"] == made["id"]
     assert asked(server, "group", "undo", "readers", str(made["id"]), "--yes")["applied"]
     assert "earliest" in refused(server, 6, "group", "reset", "readers", "--to", "somewhere", "--yes")
+    both = refused(server, 6, "group", "reset", "readers", "--to", "latest", "--at", "yesterday 18:00", "--dry-run")
+    assert "at_ms is not used when offsets move to latest." in both
     told(server, "message", "send", "offsets", "--text", "nobody is there")
     assert told(server, "group", "diagnosis", "readers").startswith("act: No consumer is connected, and")
     told(server, "group", "create", "well")
@@ -370,6 +373,7 @@ def test_a_job_is_listed_and_waited_for(server):
     [
         (("topic", "lst"), "do you mean list?"),
         (("topic", "show"), "It goes: rocketbox topic show NAME"),
+        (("report", "run", "2026-11-29"), "It goes: rocketbox report run [--day]; see"),
         (("topic", "create", "x", "--read-queue", "4"), "do you mean --read-queues?"),
         (("topic", "create", "x", "--read-queues", "four"), "--read-queues needs a whole number, not four."),
         (("topic", "create", "x", "--read-queues"), "--read-queues needs a value."),
@@ -603,12 +607,72 @@ def test_figures_are_shown_as_people_read_them():
         "asked: time 2026-11-21 13:34:32Z", "log_bytes: 1.4 MiB", "in_rate: 2.5/s", "in_bytes_rate: 2.0 KiB/s",
         "disk_used_percent: 85.4 %", "body_bytes: 12 B", "uptime: 1 d 2 h", "step: 30 ms", "told: -",
     ]  # fmt: skip
+    why = {"code": "some", "text": "2 queues are not counted."}
+    partial = [{"lag": 3, "lag_why": why}, {"lag": 12, "lag_why": None}]
+    assert show.table(partial, ["lag"]) == ["lag", "≥ 3", " 12"]
     assert show.table([{"lag": 3, "lag_ms": 61_000, "consumers": 2}], ["lag", "lag_ms", "consumers"]) == [
         "lag   lag_time  groups", "  3  1 min 1 s       2",
+    ]  # fmt: skip
+    steps = {"lag": 0, "lag_why": None, "lag_ms_why": "new", "error": "", "steps": [{"step": "reading", "ms": 1377}]}
+    assert show.facts(steps | {"bytes_read": 631_157, "peak_mib": 76}) == [
+        "lag: 0", "lag_time_why: new", "error: -", "steps:", "  step     time", "  reading   1 s",
+        "bytes_read: 616.4 KiB", "peak: 76.0 MiB",
     ]  # fmt: skip
     assert show.series({"name": "in", "unit": "/s", "times_at_ms": [0, 1000], "values": [1.5, None]}) == [
         "in (/s)", "1970-01-01 00:00:00Z  1.5", "1970-01-01 00:00:01Z  -",
     ]  # fmt: skip
+
+
+def test_a_report_is_shown_in_words_and_units():
+    answer = {
+        "report": "group-health", "day": "2026-11-29", "zone": "UTC", "t0_at_ms": 0, "plots": [{"key": "hours"}],
+        "tiles": [
+            {"key": "worst_behind_ms", "value": 310_600, "unit": "ms", "before": 60_000, "trend": [None, 310_600],
+             "where": [["group", "led\x1bger"], ["time_ms", None]]},
+            {"key": "bytes", "value": None, "unit": "bytes", "before": None, "trend": [], "where": []},
+            {"key": "retries", "value": 12_345, "unit": "messages", "before": None, "trend": [], "where": []},
+        ],
+        "tables": [
+            {"key": "worst", "left_out": 3, "acts": [],
+             "columns": [["group", "group"], ["what", "word"], ["now", "in_unit"], ["unit", "unit"]],
+             "rows": [["billing", "fell_behind", 61_000, "ms"], ["shipping", "retries", 7, "messages"]]},
+            {"key": "hours", "left_out": 0, "acts": [], "columns": [["hour", "time_ms"], ["share", "permille"]],
+             "rows": [[0, None], [0, 123]]},
+            {"key": "none", "left_out": 0, "acts": [], "columns": [["day", "day"]], "rows": []},
+        ],
+        "notes": [
+            {"key": "no_day_before", "values": [["day", "2026-11-28"]]},
+            {"key": "worst_over_limit", "values": [["count", 61_000], ["group", "billing"]]},
+            {"key": "unfinished_day", "values": [["until", 1_795_268_072_000], ["days", 2]]},
+        ],
+        "figures": {"worst_behind_ms": 310_600},
+    }  # fmt: skip
+    at = show.cell("at_ms", 0)
+    assert report(answer) == [
+        f"group health of 2026-11-29 (UTC), counted up to {at}",
+        "note: worst over limit: count 1 min 1 s, group billing",
+        f"note: unfinished day: until {show.cell('at_ms', 1_795_268_072_000)}, days 2",
+        "worst behind: 5 min 10 s, the day before 1 min, group led\\x1bger",
+        "bytes: -",
+        "retries: 12,345",
+        "",
+        "worst:",
+        "  group     what               now",
+        "  billing   fell behind  1 min 1 s",
+        "  shipping  retries              7",
+        "  (and 3 more)",
+        "",
+        "hours:",
+        f"  {'hour':<{len(at)}}   share",
+        f"  {at}  12.3 %",
+        "",
+        "none:",
+        "  (none)",
+        "",
+        "As CSV: rocketbox report table 2026-11-29 group-health worst|hours|none",
+        "As SVG: rocketbox report plot 2026-11-29 group-health hours",
+        "note: no day before: day 2026-11-28",
+    ]
 
 
 def test_a_message_says_of_each_group_why_it_has_it_or_not():
@@ -773,3 +837,36 @@ def test_the_commands_of_the_first_page_run_one_after_the_other(server, tmp_path
     for line in lines:
         done = subprocess.run(line, shell=True, cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stderr) == (0, ""), line
+
+
+def test_the_time_that_the_broker_did_not_run_is_shown_as_a_time():
+    answer = {
+        "report": "digest",
+        "day": "2026-11-29",
+        "zone": "UTC",
+        "t0_at_ms": 0,
+        "tiles": [],
+        "tables": [],
+        "plots": [],
+    }
+    lines = report(answer | {"notes": [{"key": "down", "values": [["count", 7_200_000]]}]})
+    assert lines[-1].startswith("note: down: count 2")
+    assert "7,200,000" not in lines[-1]
+
+
+@pytest.mark.parametrize(
+    ("delivered", "whole", "said"),
+    [
+        (0, False, "given out: not known;"),
+        (0, True, "given out: never;"),
+        (2, False, "given out: 2 or more, last to c@d at 1970-01-01 00:00:00Z;"),
+    ],
+)
+def test_deliveries_that_were_not_recorded_are_not_counted_as_none(delivered, whole, said):
+    held = {
+        "topic": "T", "queue_id": 0, "offset": 3, "unique_id": "u", "offset_id": "o", "stored_at_ms": 0,
+        "delivered": delivered, "delivered_whole": whole, "last_client": "c@d", "last_at_ms": 0, "held_by": None,
+        "skip": {"to": "offset", "topics": ["T"], "queues": [0], "offset": 4},
+    }  # fmt: skip
+    finding = {"level": "act", "sentence": {"text": "It stands."}, "message": held}
+    assert said in "\n".join(show.diagnosis({"group": "g", "findings": [finding], "looked": []}))

@@ -91,6 +91,7 @@ def test_inspect_and_verify_beside_the_process_that_has_the_store_open(tmp_path,
     assert f"process {os.getpid()} has this store open" in inspected.stderr
     assert verified.returncode == 0, verified.stdout
     assert "1 records" in verified.stdout
+    assert "did not stop cleanly" not in verified.stdout
 
 
 def test_verify_says_what_is_damaged_and_ends_with_1(mixed, capsys):

@@ -9,6 +9,7 @@ from django.test import Client, RequestFactory
 
 from appliance import runtime
 from appliance.command_line import ServeOptions
+from appliance.console.audit import refused_acts
 from appliance.console.audit.refused_sign_ins import entry_log
 from appliance.console.history import series
 from appliance.console.history.recorder import Recorder
@@ -18,6 +19,7 @@ from appliance.console.sign_in.lockout import lockout
 from appliance.engine.config import EngineConfig
 from appliance.engine.engine import Engine
 from tests.support import strict_templates
+from tests.support.budgets import give_time
 from tests.support.directories import shared_directory
 from tests.support.engine import start_engine
 
@@ -87,6 +89,7 @@ def _a_fresh_door(settings, tmp_path: Path, monkeypatch):
     lockout.clear()
     second_factor.lockout.clear()
     monkeypatch.setattr(entry_log, "_lines", 0)
+    monkeypatch.setattr(refused_acts, "_logs", {})
     monkeypatch.setattr(set_up, "_secret", None)
     monkeypatch.setattr(set_up, "_closed", False)
     (tmp_path / "data" / "rocketbox").mkdir(parents=True)
@@ -95,13 +98,7 @@ def _a_fresh_door(settings, tmp_path: Path, monkeypatch):
 
 @pytest.fixture(autouse=True)
 def _pages_have_time(monkeypatch):
-    """However slow the machine is, a page of messages ends where its test says."""
-    messages = "appliance.engine.window.messages"
-    monkeypatch.setattr(f"{messages}.search.PAGE_BUDGET_MS", 60_000.0)
-    monkeypatch.setattr(f"{messages}.search.STEP_OVER_S", 60.0)
-    monkeypatch.setattr(f"{messages}.copies.BUDGET_S", 60.0)
-    monkeypatch.setattr(f"{messages}.views.PAGE_BUDGET_MS", 60_000.0)
-    monkeypatch.setattr(f"{messages}.views.RESOLVE_S", 60.0)
+    give_time(monkeypatch)
 
 
 @pytest.fixture

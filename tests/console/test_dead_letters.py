@@ -118,7 +118,7 @@ def test_paused_resumed_cancelled(client_as, group):
     assert client_as("viewer").post(act, {"what": "cancel"}).status_code == 403
     assert operator.post(act, {"what": "explode"}).status_code == 400
     assert [one.action for one in AuditEntry.objects.order_by("id")] == [
-        "replay.start", "replay.pause", "replay.resume", "replay.cancel"
+        "replay.start", "replay.pause", "replay.resume", "replay.cancel", "request.refused"
     ]  # fmt: skip
 
 

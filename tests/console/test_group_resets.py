@@ -102,7 +102,9 @@ def test_skip_to_the_end_needs_no_form(client_as, broker, group):
         ({"to": "shift", "by": "4"}, {0: 7}),
         ({"to": "offset", "offset": "4", "queues": "0-1"}, {0: 4, 1: 4}),
         ({"to": "earliest", "queues": "1"}, {1: 0}),
+        ({"to": "earliest", "at_ms": "2999-01-01T00:00:00", "by": "2", "offset": "3"}, {0: 0, 1: 0}),  # typed before
         ({"to": "time", "at_ms": "2020-01-01T00:00:00"}, {0: 0, 1: 0}),
+        ({"to": "", "at_ms": "2999-01-01T00:00:00"}, {0: 10, 1: 5}),
         ({"to": "time", "at_ms": "2999-01-01T00:00:00"}, {0: 10, 1: 5}),
     ],
 )
@@ -143,7 +145,9 @@ def test_a_preview_asks_again_for_the_moment_that_it_showed(client_as, broker, g
         ({"queues": "3-1"}, "is not a queue, and no range of queues"),
         ({"queues": "0-999999"}, "is not a queue, and no range of queues"),
         ({"queues": "²"}, "is not a queue, and no range of queues"),
-        ({"to": ""}, "This field is required"),
+        ({"to": ""}, "Choose where to move them."),
+        ({"to": "", "at_ms": "10:00", "by": "2"}, "Choose where to move them."),
+        ({"to": "", "at_ms": "<b>"}, "is not a date and time"),
         ({"to": "moon"}, "Select a valid choice"),
         ({"to": "time"}, "Give a date and time to move to."),
         ({"to": "time", "at_ms": "<b>"}, "is not a date and time"),

@@ -10,6 +10,8 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from django.db import DatabaseError
@@ -26,8 +28,11 @@ from appliance.console.jobs import (
     runner,
     work,
 )
-from appliance.console.models import AuditEntry, User, now_ms
+from appliance.console.models import ApiToken, AuditEntry, User, now_ms
+from appliance.console.sign_in.identity import Bearer
+from appliance.console.users import tokens
 from appliance.console.users.roles import ADMIN, OPERATOR, VIEWER
+from appliance.engine.clock import FakeClock
 from appliance.engine.errors import Conflict, InvalidInput, Unavailable
 from tests.support.waiting import wait_for
 
@@ -335,6 +340,21 @@ def test_what_ended_long_ago_is_removed(kind):
     assert not jobs.board().folder(old.id).path.exists()
 
 
+def test_a_clock_that_is_set_forward_for_a_while_removes_no_job(kind):
+    name = kind(lambda work: None)
+    done, interrupted = new(name), new(name)
+    runner.run_waiting()
+    interrupted.state, interrupted.ended_at_ms = "running", None
+    jobs.board()._save(interrupted, durable=True)
+    clock = FakeClock(now_ms() + 30 * 86_400_000)
+    board = jobs.Board(jobs.board().directory, clock)
+    board.sweep()
+    assert {job.id for job in board.jobs()} == {done.id, interrupted.id}
+    clock.advance(3_600_000)
+    board.sweep()
+    assert done.id not in {job.id for job in board.jobs()}, "it has stayed so"
+
+
 def test_only_so_many_wait(kind, monkeypatch):
     monkeypatch.setattr(job_board, "WAITING_AT_MOST", 2)
     name = kind(lambda work: None)
@@ -428,6 +448,39 @@ def test_a_job_that_runs_ends_when_its_user_is_disabled(kind, monkeypatch):
     jobs.board().add(job)
     runner.run_waiting()
     assert (job.state, job.files) == ("failed", [])
+
+
+@pytest.mark.parametrize("revoked", ["itself", "its maker"])
+def test_a_job_of_a_token_ends_when_the_token_is_revoked(kind, monkeypatch, revoked):
+    monkeypatch.setattr(work, "SAVE_S", 0.0)
+    olga = User.objects.create(username="olga", role="operator")
+    maker, _ = tokens.create(olga, "maker", "operator")
+    token, _ = tokens.create(olga, "ci", "operator", made_by=maker)
+    other, _ = tokens.create(olga, "other", "operator")
+
+    def run(work: jobs.Work) -> None:
+        tokens.revoke(token if revoked == "itself" else maker)
+        work.progress(1)
+
+    name = kind(run)
+    job = jobs.start(request_by(token), name, {})
+    of_other = jobs.start(request_by(other), name, {})
+    runner.run_waiting()
+    assert (job.state, str(job.why)) == ("failed", "Who started it may not do this any more.")
+    assert of_other.state == "done"
+
+
+def test_a_job_outlives_the_token_of_one_command(kind):
+    olga = User.objects.create(username="olga", role="operator")
+    token, _ = tokens.create(olga, "command line", "operator", passing=True)
+    job = jobs.start(request_by(token), kind(lambda work: None), {})
+    token.delete()
+    runner.run_waiting()
+    assert job.state == "done"
+
+
+def request_by(token: ApiToken) -> Any:
+    return SimpleNamespace(user=Bearer(token), client_address="192.0.2.1")
 
 
 def test_a_settings_database_that_does_not_answer_ends_no_job(kind, monkeypatch):
@@ -552,6 +605,8 @@ def test_who_sees_cancels_and_fetches(kind, client_as, engine):
     assert answer.headers["Content-Disposition"] == 'attachment; filename="f.csv"'
     assert answer.headers["Content-Type"] == "application/octet-stream"
     assert operator.get(f"/jobs/{job.id}/files/job.json/").status_code == 404
+    [entry] = AuditEntry.objects.filter(action="job.download")
+    assert (entry.actor, entry.target, entry.after["file"]) == ("the-operator", job.id, "f.csv")
 
 
 @pytest.mark.parametrize("job", ["no-such", "..", "%2e%2e%2fx", "0" * 300, "%00", "<b>", "20200101-000000-00000000"])

@@ -317,9 +317,8 @@ def test_who_is_kept_to_some_names_replays_no_others(client_as, people, running,
 def test_an_act_without_a_tick_goes_back_to_the_list_with_its_filter(client_as, group, act):
     operator = client_as("operator", "may_read_bodies", "may_export")
     page = content(operator.get(f"/dead-letters/{group}/?origin=Refunds&retries=17&from=2001-01-01"))
-    carried = dict(
-        re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', page.split(f"/{group}/replay/")[1])
-    )
+    form = page.split(f'action="/dead-letters/{group}/replay/"')[1]
+    carried = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)">', form))
     assert carried == {"origin": "Refunds", "retries": "17", "from": "2001-01-01"}
     answer = operator.get(f"/dead-letters/{group}/{act}/", carried | {"ticked": "yes"})
     assert answer.status_code == 302

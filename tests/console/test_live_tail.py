@@ -7,7 +7,9 @@ import msgspec
 import pytest
 
 from appliance.console.live import tail as live_tail
+from appliance.console.live import web_sockets
 from appliance.console.live.tail import LiveTail, TooMany, Viewer, frame_of, wish_of
+from appliance.console.serving.turns import Turn, Turns
 from appliance.engine.window.messages.tail import TailLook, TailRow
 
 pytestmark = pytest.mark.django_db
@@ -137,3 +139,33 @@ def test_what_is_asked_wrongly_is_said_and_nothing_is_opened(client_as, broker, 
     assert said in page
     assert "<script>alert" not in page
     assert ("tail.js" in page) == (status == 200 and bool(query))
+
+
+def test_a_handshake_waits_for_its_turn_as_a_page_does(db):
+    scope = {
+        "type": "websocket", "path": "/messages/tail/", "query_string": b"topic=a", "headers": [(b"host", b"a")],
+        "client": ("192.0.2.1", 1), "subprotocols": [],
+    }  # fmt: skip
+
+    async def knock() -> tuple[list[str], list[str]]:
+        turns, said = Turns(_nobody), []
+        messages = iter([{"type": "websocket.connect"}, {"type": "websocket.disconnect", "code": 1006}])
+
+        async def receive():
+            return next(messages)
+
+        async def send(message):
+            said.append(message["type"])
+
+        async with Turn(turns, {**scope, "type": "http", "method": "GET"}).again():
+            task = asyncio.create_task(web_sockets.application(scope, receive, send, turns.run))
+            while not turns._pages._waiting:
+                await asyncio.sleep(0)
+            early = list(said)
+        await task
+        return early, said
+
+    assert asyncio.run(knock()) == ([], ["websocket.close"])
+
+
+async def _nobody(*_arguments) -> None: ...

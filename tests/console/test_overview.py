@@ -43,7 +43,7 @@ def test_what_needs_a_person_links_to_its_group(client_as, broker, topic, monkey
     monkeypatch.setattr(type(broker.overview), "snapshot", lambda self: dataclasses.replace(real, needs=needs))
     page = client_as("viewer").get("/").content.decode()
     assert "a backlog of 12\u202f904," in page
-    assert 'href="/groups/a%7Cb%25c/"' in page
+    assert 'href="/groups/a%7Cb%25c/diagnosis/"' in page
 
 
 @pytest.mark.parametrize(

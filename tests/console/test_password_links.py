@@ -2,15 +2,18 @@
 
 import logging
 import re
+from types import SimpleNamespace
 
 import pytest
 from django.test import Client
 
-from appliance.console.models import AuditEntry, SetPasswordLink, User
+from appliance.console.models import ApiToken, AuditEntry, SetPasswordLink, User
 from appliance.console.serving.secret_addresses import NoSecrets, without_secret
 from appliance.console.sign_in import password_links
+from appliance.console.sign_in.identity import Bearer
+from appliance.console.users import tokens, user_acts
 
-from .conftest import signed_in
+from .conftest import PASSWORD, signed_in
 from .test_access import PATTERNS
 
 pytestmark = pytest.mark.django_db
@@ -49,11 +52,72 @@ def test_a_link_that_is_not_good_opens_nothing(link, how):
     elif how == "disabled":
         User.objects.filter(pk=bob.pk).update(is_active=False)
     elif how == "newer":
-        password_links.make(bob)
+        password_links.make(bob, User.objects.get(username="the-admin"))
     else:
         link = "/password/something/"
     assert Client().post(link, NEW).status_code == 404
     assert not User.objects.get(username="bob").has_usable_password()
+
+
+@pytest.mark.parametrize("how", ["disabled", "demoted"])
+def test_a_link_ends_with_the_administrator_who_made_it(link, people, how):
+    people["admin"].refresh_from_db()
+    people["admin"].is_active = how != "disabled"
+    people["admin"].role = "operator" if how == "demoted" else "admin"
+    people["admin"].save()
+    assert Client().get(link).status_code == 404
+    assert Client().post(link, NEW).status_code == 404
+    assert not User.objects.get(username="bob").has_usable_password()
+
+
+@pytest.mark.parametrize("fields", [None, ["role"]], ids=["by a page", "at a sign-in elsewhere"])
+def test_a_link_does_not_come_back_when_its_maker_is_promoted_again(link, people, fields):
+    maker = people["admin"]
+    kept, _ = password_links.make(maker, maker)
+    for role in ("operator", "admin"):
+        maker.role = role
+        maker.save(update_fields=fields)
+    assert Client().post(link, NEW).status_code == 404
+    assert Client().get(f"/password/{kept}/").status_code == 404
+    assert not User.objects.get(username="bob").has_usable_password()
+
+
+@pytest.mark.parametrize("how", ["a reset", "their own change"])
+def test_a_link_ends_with_the_password_of_the_administrator_who_made_it(people, engine, how):
+    other = User(username="second", role="admin")
+    other.set_password(PASSWORD)
+    other.save()
+    secret, _ = password_links.make(people["viewer"], other)
+    kept, _ = password_links.make(people["operator"], people["admin"])
+    if how == "a reset":
+        page = f"/system/users/{other.pk}/reset-password/"
+        assert signed_in("the-admin").post(page, {"first": "password"}).status_code == 302
+    else:
+        assert signed_in("second").post("/account/", {"current": PASSWORD} | NEW).status_code == 302
+    assert Client().post(f"/password/{secret}/", NEW).status_code == 404
+    assert Client().get(f"/password/{kept}/").status_code == 200, "those of other administrators stay"
+
+
+@pytest.mark.parametrize("revoked", ["itself", "its maker", None])
+def test_a_link_ends_with_the_token_that_made_it(people, engine, revoked):
+    maker, _ = tokens.create(people["admin"], "maker", "admin")
+    token, _ = tokens.create(people["admin"], "leaked", "admin", made_by=maker)
+    secret, _ = password_links.make(people["viewer"], Bearer(token))
+    if revoked is not None:
+        tokens.revoke(token if revoked == "itself" else maker)
+    else:
+        token.delete()  # that of a command
+    assert Client().get(f"/password/{secret}/").status_code == (200 if revoked is None else 404)
+
+
+def test_a_link_of_a_revoked_token_stays_ended_when_its_owner_makes_others(people, engine, monkeypatch):
+    monkeypatch.setattr(tokens, "ENDED_EACH", 1)
+    leaked = [tokens.create(people["admin"], f"leaked {number}", "admin")[0] for number in range(3)]
+    secret, _ = password_links.make(people["viewer"], Bearer(leaked[0]))
+    for token in leaked:
+        tokens.revoke(token)
+    tokens.create(people["admin"], "new", "admin")
+    assert Client().get(f"/password/{secret}/").status_code == 404
 
 
 def test_a_reset_by_link_ends_the_old_password(client_as, people, engine):
@@ -77,7 +141,7 @@ def test_a_link_ends_with_any_later_password(client_as, people, engine, link, ho
     else:
         bob.set_password("the first one here")
         bob.save()
-        made, _ = password_links.make(bob)
+        made, _ = password_links.make(bob, people["admin"])
         link = f"/password/{made}/"
         if how == "their own change":
             new = {"current": "the first one here"} | NEW
@@ -121,3 +185,35 @@ def test_no_log_shows_an_address_that_opens_something(caplog):
         logger.removeFilter(hidden)
     assert "/password/…/" in caplog.text
     assert secret not in caplog.text
+
+
+@pytest.mark.parametrize("loses", ["password", "role", "token"])
+def test_who_loses_rights_while_a_request_is_under_way_makes_no_user_and_no_link(people, loses):
+    """The requests of an intruder wait for the transaction that resets the password, and go on after it."""
+    admin, bob = people["admin"], people["viewer"]
+    caller = User.objects.get(pk=admin.pk)
+    if loses == "token":
+        token, _ = tokens.create(admin, "robot", "admin")
+        caller = Bearer(token)
+        tokens.revoke(ApiToken.objects.get(pk=token.pk))
+    elif loses == "role":
+        admin.role = "operator"
+        admin.save()
+    else:
+        admin.set_password("quite another one")
+        admin.save(update_fields=["password"])
+    request = SimpleNamespace(user=caller)
+    acts = (
+        lambda: user_acts.create(request, User(username="eve", role="viewer")),
+        lambda: user_acts.change(request, bob.pk, {"role": "operator"}),
+        lambda: user_acts.set_active(request, bob.pk, True),
+        lambda: user_acts.reset_password(request, bob.pk, generate=False),
+    )
+    for act in acts:
+        with pytest.raises(user_acts.Refused, match="do not include this"):
+            act()
+    assert not SetPasswordLink.objects.exists()
+    assert not User.objects.filter(username="eve").exists()
+    bob.refresh_from_db()
+    assert bob.role == "viewer"
+    assert bob.check_password(PASSWORD)

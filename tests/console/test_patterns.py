@@ -2,6 +2,7 @@
 
 import html
 import re
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,9 +10,10 @@ from appliance.console.models import User
 from appliance.console.sign_in.identity import names_for
 from appliance.console.users.access import ACCESS
 from appliance.console.users.patterns import Names
-from appliance.console.users.scope import NAMES
+from appliance.console.users.scope import NAMES, cut
 from appliance.engine.broker.offset_resets.targets import Earliest
 from appliance.engine.window.health import limits
+from appliance.engine.window.snapshots import Page
 from tests.support.engine import Peer
 from tests.support.members import Member
 
@@ -138,3 +140,16 @@ def test_no_page_leads_where_a_user_with_patterns_may_not_go(kept, broker, monke
     assert "Message that holds it up" in diagnosis
     assert "Look at it" not in diagnosis
     assert "payments-links" in texts["/groups/billing-links/"], "what is not open to them is a name"
+
+
+def test_a_list_for_some_names_is_filtered_and_sorted_once(people):
+    people["viewer"].topic_pattern = "t-7*"
+    rows = tuple(SimpleNamespace(name=f"t-{number}") for number in range(900))
+    asked = []
+
+    def fetch(number: int, size: int) -> Page:
+        asked.append(number)
+        return Page(rows[(number - 1) * size : number * size], len(rows), number, -(-len(rows) // size), size)
+
+    page = cut(SimpleNamespace(user=people["viewer"]), "topic", fetch)(2, 50)
+    assert (page.total, [row.name for row in page.rows][:2], asked) == (111, ["t-739", "t-740"], [1])

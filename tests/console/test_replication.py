@@ -26,6 +26,7 @@ def two(request):
     master.put("Orders", b"x" * 1000, b"y")
     wait_same(master, slave)
     wait_for(lambda: slave.window.replication.snapshot().master.end == 1000 + 403, "the slave to ask")
+    wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the slave to have the topic")
     yield master, slave
     slave.stop()
     master.stop()

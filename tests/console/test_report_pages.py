@@ -484,6 +484,22 @@ def test_the_overview_has_the_newest_digest(client_as, broker, data_dir):
     assert "41 200 000" in text
 
 
+def test_the_overview_has_the_digests_first_line(client_as, broker, data_dir):
+    path = report_days.put(data_dir) / "digest.json"
+    found = json.loads(path.read_text())
+    found["notes"] = [
+        {"key": "worst_dead_letters", "values": [["count", 5000], ["group", "<b>ship"]]},
+        {"key": "fewer_messages", "values": [["count", 1], ["topic", "t"], ["before", 9]]},
+    ]
+    path.write_text(json.dumps(found))
+    markup = client_as("viewer").get(reverse("overview")).content.decode()
+    assert '<p class="note">5\u202f000 messages of group &lt;b&gt;ship became dead letters.</p>' in markup
+    assert "the day before." not in markup, "the page of the report has the others"
+    found["notes"] = [{"key": "nothing_wrong", "values": []}]
+    path.write_text(json.dumps(found))
+    assert "No message was deleted unread" in text_of(client_as("viewer").get(reverse("overview")))
+
+
 def test_a_failed_run_and_nights_without_one_need_somebody(client_as, broker, data_dir, db):
     assert report_needs() == []
     report_days.put_runs(data_dir)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC
 
 import pytest
 
-from appliance.console.reports import sentences, words
+from appliance.console.reports import sentences, shown, words
 from spark_reports.reports import keys
 
 
@@ -17,6 +18,23 @@ def test_a_key_that_a_newer_run_has_is_readable():
 
 def test_a_name_is_only_its_own_pattern():
     assert words.as_pattern("a*[b]") == "a[*][[]b]"
+
+
+@pytest.mark.parametrize("at_ms", [-(1 << 60), 1 << 60, -62_135_596_800_001, 253_402_300_800_000])
+def test_a_moment_that_no_calendar_has_is_its_number(at_ms):
+    """A store of another program may hold any store time; one such row is no reason to refuse the page."""
+    assert re.sub(r"\D", "", str(shown.cell(at_ms, "time_ms", UTC, "2026-11-20"))) == str(abs(at_ms))
+    assert "2026-11-20T00:00:00Z" in shown.cell(1_795_132_800_000, "time_ms", UTC, "2026-11-20")
+
+
+def test_a_week_that_was_not_counted_is_a_dash():
+    table = {
+        "key": "topics", "columns": [["topic", "topic"], ["week_before", "messages"], ["change", "permille"]],
+        "rows": [["orders", None, None]], "acts": [], "left_out": 0,
+    }  # fmt: skip
+    found = {"report": "week", "day": "2026-11-20", "zone": "UTC", "t0_ms": 0, "tiles": [], "plots": [], "notes": []}
+    (section,) = shown.document({**found, "tables": [table]}, lambda view: False).sections
+    assert [cell.text for cell in section.table.rows[0].cells][1:] == ["—", "—"]
 
 
 def _without_words(table: words.Words, wanted: set[str], report: str = "") -> set[str]:
@@ -47,4 +65,4 @@ def test_no_words_are_left_of_keys_that_are_gone():
     assert {key.rpartition(".")[2] for key in words.COLUMNS} <= columns
     assert {key.rpartition(".")[2] for key in words.VALUES} <= {*keys.WORDS, *keys.LEGEND_WORDS}
     assert set(sentences.NOTES) == set(keys.NOTES)
-    assert set(keys.NOTES) >= sentences.EXPLAINING
+    assert set(keys.NOTES) >= keys.EXPLAINING

@@ -136,6 +136,25 @@ def test_who_may_not_send_is_not_listened_to_beyond_a_form(monkeypatch, broker_t
     asyncio.run(run())
 
 
+def test_who_loses_the_right_to_send_is_not_listened_to_any_longer(monkeypatch, broker_takes):
+    broker_takes(1 << 20)
+    may = iter([True, True, False])
+    monkeypatch.setattr(request_bodies, "_is_admitted", lambda scope, match: next(may))
+    monkeypatch.setattr(request_bodies, "ASK_EVERY_S", 0)
+
+    async def run() -> None:
+        application = Application()
+        application.go_on.set()
+        bodies = RequestBodies(Turns(application))
+        asked = Asked(bodies, "/messages/send/", [b"x" * 100_000] * 10)
+        await asked.ask()
+        assert application.bodies == [b""], "answered as without a body"
+        assert len(asked._pieces) == 7, "the rest was not asked for"
+        assert not bodies._held
+
+    asyncio.run(run())
+
+
 def test_the_largest_send_follows_the_brokers_own_bound(broker_takes):
     broker_takes(16 << 20)
     assert request_bodies.largest_send() == 3 * (16 << 20) + request_bodies.FORM

@@ -1,14 +1,18 @@
 """Sessions: seen and ended by their owners and by administrators; and what the audit log keeps of coming and going."""
 
+from datetime import timedelta
+
 import pytest
+from django.contrib.sessions.models import Session
 from django.test import Client
+from django.utils import timezone
 
 from appliance.console.audit import refused_sign_ins as entry_log
 from appliance.console.models import AuditEntry, SignIn, User, now_ms
 from appliance.console.sign_in import sessions
 from appliance.console.sign_in.lockout import lockout
 
-from .conftest import PASSWORD, signed_in
+from .conftest import PASSWORD, age_login, signed_in
 
 pytestmark = pytest.mark.django_db
 PHONE = {"REMOTE_ADDR": "192.0.2.9", "HTTP_USER_AGENT": "Phone <b>1"}
@@ -98,6 +102,22 @@ def test_when_it_was_last_seen_is_kept_and_what_ran_out_goes(people, engine):
     assert not SignIn.objects.filter(pk=old.pk).exists()
 
 
+def test_of_very_many_sessions_of_a_user_the_ones_not_used_for_longest_end(people, engine, monkeypatch):
+    monkeypatch.setattr(sessions, "MOST_EACH", 2)
+    other = come_in("the-operator")
+    first, second = come_in(), come_in()
+    SignIn.objects.filter(pk=number_of(second)).update(seen_ms=now_ms() - 50_000)
+    third = come_in()
+    assert [one.get("/").status_code for one in (first, second, third, other)] == [200, 302, 200, 200]
+
+
+def test_djangos_rows_of_expired_sessions_are_deleted(people, engine):
+    come_in()
+    Session.objects.update(expire_date=timezone.now() - timedelta(seconds=1))
+    come_in()
+    assert Session.objects.count() == 1
+
+
 def test_coming_going_and_failing_are_in_the_audit_log(people, engine):
     come_in(password="wrong")
     come_in("hunter2-typed-into-the-name")
@@ -128,3 +148,12 @@ def test_only_so_many_refused_sign_ins_are_written(people, engine, monkeypatch):
         lockout.clear()
         come_in("nobody", REMOTE_ADDR=f"198.51.100.{number}")
     assert AuditEntry.objects.filter(action="user.sign_in").count() <= entry_log.MOST
+
+
+@pytest.mark.parametrize("referrer", ["http://[", "http://[x]/", "//", "http://testserver//evil.example/"])
+def test_an_address_that_is_none_as_referrer_leads_back_to_the_page_itself(client_as, people, referrer):
+    admin, address = client_as("admin"), f"/system/users/{people['viewer'].pk}/active/"
+    age_login(admin)
+    answer = admin.post(address, headers={"referer": referrer})
+    assert answer.status_code == 302
+    assert answer.headers["Location"].startswith("/confirm/?next=%2F")

@@ -116,6 +116,15 @@ def test_an_address_that_tries_many_names_is_shut_out():
     assert lockout.begin("ann", "2001:db8:0:1::1").wait_s == 0
 
 
+def test_all_loopback_addresses_count_as_one():
+    lockout = Lockout(lambda: 0.0)
+    local = ["127.0.0.2", "::1", "::ffff:127.0.0.3", "127.9.9.9", "127.0.0.1"]
+    waits = [lockout.begin("ann", address).wait_s for address in [*local, "127.0.0.77"]]
+    assert waits[:-1] == [0.0] * LIMITS["both"]
+    assert waits[-1] == WINDOW_S
+    assert lockout.begin("ann", "192.0.2.1").wait_s == 0
+
+
 def test_success_forgets_what_was_counted():
     lockout = Lockout(lambda: 0.0)
     for _ in range(30):

@@ -5,6 +5,7 @@ import logging
 import re
 
 import pytest
+from django.urls import reverse
 
 from appliance.console.jobs import runner
 from appliance.console.models import ApiToken, AuditEntry
@@ -12,7 +13,9 @@ from appliance.console.system.option_texts import OPTION_TEXTS
 from appliance.engine import hotpath
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
+from appliance.engine.window.options import HOT
 from appliance.engine.window.process import system
+from tests.console.conftest import age_login
 
 OPTION = "notifyConsumerIdsChangedEnable"
 
@@ -100,6 +103,19 @@ def test_a_wrong_value_and_a_stale_revision_change_nothing(client_as, broker):
     stale = client.post("/system/config/change/", {OPTION: "false", "revision": "0" * 16, "step": "apply"})
     assert stale.status_code == 409
     assert value_of(broker) == "true"
+
+
+def test_access_control_is_switched_by_who_gave_the_password_lately(client_as, broker, monkeypatch):
+    monkeypatch.setattr(broker.options, "_hot", HOT)
+    client = client_as("admin")
+    wanted = {"accessControl": "enforce"}
+    assert "accessControl" in client.post("/system/config/change/", wanted).content.decode()
+    age_login(client)
+    for step in ({}, {"step": "apply"}):
+        response = client.post("/system/config/change/", wanted | step)
+        assert response.headers["Location"].startswith(reverse("confirm_password"))
+        assert client.post("/system/config/change/", {OPTION: "false"}).status_code == 200
+    assert broker.options.config.broker.access_control == "off"
 
 
 def test_an_operator_changes_no_configuration(client_as, broker):

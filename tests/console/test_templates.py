@@ -1,9 +1,13 @@
 """Templates are HTML that a person edits: short lines, and nothing that the content security policy forbids."""
 
+import html
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from django.http import QueryDict
+from django.template import Context, Template
 from django.template.loader import render_to_string
 
 from appliance.engine.window.sentences import say
@@ -33,7 +37,12 @@ def test_no_script_or_style_stands_in_the_page_itself(name):
     ("template", "context", "one", "many"),
     [
         ("setup/_message_count.html", lambda n: {"count": n}, "message has arrived", "messages have arrived"),
-        ("groups/_behind.html", lambda n: {"row": {"lag": n, "lag_ms": None}}, "1 message behind", "2 messages behind"),
+        (
+            "groups/_behind.html",
+            lambda n: {"row": SimpleNamespace(lag=n, lag_why=None, lag_ms=None)},
+            "1 message behind",
+            "2 messages behind",
+        ),
         (
             "message/_why.html",
             lambda n: {"one": {"state": "waiting", "ahead": n, "why": say("not_reached", count=n)}},
@@ -45,3 +54,43 @@ def test_no_script_or_style_stands_in_the_page_itself(name):
 def test_one_message_is_not_called_messages(template, context, one, many):
     assert one in render_to_string(template, context(1))
     assert many in render_to_string(template, context(2))
+
+
+def rendered(text: str, **context: object) -> str:
+    return Template(text).render(Context(context))
+
+
+def cells(text: str) -> list[tuple[str, str]]:
+    """Return (label, content) of each cell."""
+    found = re.findall(r"<td([^>]*)>(.*?)</td>", text, re.DOTALL)
+    return [(html.unescape("".join(re.findall(r'data-label="([^"]*)"', css))), text.strip()) for css, text in found]
+
+
+def test_a_table_names_the_column_in_each_cell_so_that_a_row_can_be_a_card():
+    text = rendered(
+        '{% table "dense" scrolls %}{% th _("Name") num _("A \\"b\\" & c") hidden _("Act") _("Size") %}'
+        '{% rows %}{% for one in two %}<tr>\n<td class="id">{{ one }}</td><td class="num">1</td><td>x</td>'
+        '<td data-label="own">2</td></tr>{% endfor %}<tr><td colspan="4">none</td></tr>{% endtable %}',
+        two=['<td title="a">', "b"],
+    )
+    row = [('A "b" & c', "1"), ("", "x"), ("own", "2")]
+    assert cells(text) == [("", "&lt;td title=&quot;a&quot;&gt;"), *row, ("", "b"), *row, ("", "none")]
+    assert '<div class="table" tabindex="0"><table class="dense cards flow titled">' in text
+    assert text.count("<th") - text.count("<thead") == 4
+
+
+@pytest.mark.parametrize(("words", "css"), [('"log"', "log"), ('"hours" scrolls', "hours"), ('"cards"', "cards")])
+def test_tables_that_are_no_cards_or_place_their_cells_themselves_stay_as_they_are(words, css):
+    text = rendered(f'{{% table {words} %}}{{% th _("A") _("B") %}}{{% rows %}}<tr><td>1<td>2</tr>{{% endtable %}}')
+    assert f'<table class="{css}">' in text
+    assert "data-label" not in text
+
+
+def test_headers_that_sort_stay_above_the_cards():
+    request = SimpleNamespace(GET=QueryDict("q=x"))
+    text = rendered(
+        '{% table %}{% sort_header "name" _("Name") %}{% sort_header "state" _("State") %}'
+        "{% rows %}<tr><td>a</td><td>b</td></tr>{% endtable %}", request=request, sort="name",
+    )  # fmt: skip
+    assert 'class="cards flow"' in text
+    assert cells(text) == [("", "a"), ("State", "b")]

@@ -225,3 +225,10 @@ def test_a_stream_leaves_its_turn_when_it_begins_and_takes_one_for_what_it_rende
         assert len(ended) == 10
 
     asyncio.run(run())
+
+
+def test_what_is_remembered_of_callers_is_short():
+    turns = Turns(None)
+    turns.know(b"Bearer rbx_" + b"a" * 43, 1)
+    turns.know(b"Bearer " + b" " * 8000 + b"rbx_" + b"a" * 43, 1)
+    assert [len(one) for one in turns._known] == [54]

@@ -93,6 +93,8 @@ def create_token(request: HttpRequest, body: TokenIn) -> Any:
             audit(request, "token.create", token.name, None, tokens.rights_of(token))
     except tokens.OwnerChanged:
         raise Refused("forbidden", "Your password or your rights have just changed. Sign in again.") from None
+    except tokens.TooMany:
+        raise Refused("conflict", f"You have {tokens.MOST_EACH} tokens. Revoke some first.") from None
     token.secret = secret
     return Status(201, token)
 

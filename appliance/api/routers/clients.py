@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal
 
 from django.http import HttpRequest
@@ -34,28 +35,31 @@ def list_clients(
     group: Text | None = Query(None, max_length=1024),
     sort: Sort = "client_id",
 ) -> Any:
-    """Connections that have sent heartbeats. A token with a pattern must name a group that matches it."""
+    """Connections that have sent heartbeats. A token with a pattern must name a group that matches it; other groups are
+    left out."""
     if group is None:
         auth.require_all_names(request)
     else:
         auth.require_groups(request, group)
     admin = runtime.window()
-    page = lambda number, size: admin.clients.page(q, role, group, sort, number, size)  # noqa: E731
+    sees = _sees(request)
+    page = lambda number, size: admin.clients.page(q, role, group, sort, number, size, sees)  # noqa: E731
     return table(request, page, cursor, limit, ("clients", q, role, group, sort))
 
 
 @router.get("/clients/{path:client_id}", response=ClientConnections)
 def client(request: HttpRequest, client_id: str) -> Any:
-    """The connections of one client. A token with a pattern must be able to access a group that it names."""
-    names = auth.names(request)
-    rows = [
-        row
-        for row in runtime.window().clients.named(client_id)
-        if names.is_every or any(names.has_group(name) for name in (*row.consumer_groups, *row.producer_groups))
-    ]
+    """The connections of one client. A token with a pattern must be able to access a group that it names; other groups
+    are left out."""
+    rows = runtime.window().clients.named(client_id, _sees(request))
     if not rows:
         raise NotFound("client", client_id)
     return {"items": rows}
+
+
+def _sees(request: HttpRequest) -> Callable[[str], bool] | None:
+    names = auth.names(request)
+    return None if names.is_every else names.has_group
 
 
 @router.post("/groups/{group}/clients/{path:client_id}/running-info", response=RunningInfo)

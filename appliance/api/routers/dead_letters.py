@@ -11,8 +11,8 @@ from ninja import Query, Router, Status
 from ... import runtime
 from ...console.dead_letters.archive_views import start_archive
 from ...console.dead_letters.replay_views import may_send, started
-from ...engine.window.dead_letters.snapshots import DeadLetterSummary, ExpiringLetters
-from ...engine.window.waiting.snapshots import WaitingAct
+from ...engine.window.dead_letters.snapshots import DeadLetterSummary, ExpiringLetters, ReplayJob, ReplayPlan
+from ...engine.window.waiting.snapshots import RetryLadder, WaitingAct
 from .. import auth
 from ..changes import DryRun, audited, by
 from ..dead_letter_schemas import (
@@ -22,12 +22,9 @@ from ..dead_letter_schemas import (
     DeadLetterPageOut,
     ReplayIn,
     ReplayList,
-    ReplayOut,
-    ReplayPlanOut,
     ReplayResultPageOut,
     Result,
     RetryActIn,
-    RetryLadderOut,
 )
 from ..job_answers import IdempotencyKey, accepted
 from ..job_schemas import JobOut
@@ -103,7 +100,7 @@ def archive_dead_letters(
     return accepted(request, idempotency_key, lambda: start_archive(request, group, asked, picked, body.format))
 
 
-@router.get("/groups/{group}/retries", response=RetryLadderOut)
+@router.get("/groups/{group}/retries", response=RetryLadder)
 def retry_ladder(request: HttpRequest, group: str) -> Any:
     """A group's messages that wait for their next try: their number, levels and ages. The messages themselves: `GET
     /delayed?group=`."""
@@ -136,7 +133,7 @@ def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: 
     return audited(request, f"retry.{body.action}", group, act, noted)
 
 
-@router.post("/groups/{group}/replays", response={200: ReplayPlanOut, 202: ReplayPlanOut})
+@router.post("/groups/{group}/replays", response={200: ReplayPlan, 202: ReplayPlan})
 def start_replay(request: HttpRequest, response: HttpResponse, group: str, body: ReplayIn, dry_run: DryRun) -> Any:
     """Send dead letters of a group again, as a job that survives restarts. 202 with its place; the dead letters stay
     where they are. 409 while another replay of the group is not finished."""
@@ -167,7 +164,7 @@ def list_replays(
     return {"items": auth.accessible(request, found.jobs, "group"), "unreadable": unreadable}
 
 
-@router.get("/replays/{job}", response=ReplayOut)
+@router.get("/replays/{job}", response=ReplayJob)
 def replay(request: HttpRequest, job: str) -> Any:
     """One replay as it is now."""
     return _reach(request, job)
@@ -186,7 +183,7 @@ def replay_results(
     return runtime.window().replays.results(job, result=result, cursor=cursor, limit=limit)
 
 
-@router.post("/replays/{job}/{act}", response=ReplayOut)
+@router.post("/replays/{job}/{act}", response=ReplayJob)
 def act_on_replay(request: HttpRequest, job: str, act: Literal["pause", "resume", "cancel"]) -> Any:
     """Pause the replay (once this is answered, nothing more is sent), resume it, or end it for good. 409 when its state
     does not allow that."""

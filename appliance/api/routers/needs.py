@@ -8,8 +8,9 @@ from django.http import HttpRequest
 from ninja import Body, Router, Status
 
 from ...console.health import needs
+from ...console.health.needs import Mute
 from .. import auth
-from ..schemas import MuteIn, MuteOut, NeedKeyOut
+from ..schemas import MuteIn, NeedKeyOut
 
 router = Router(tags=["needs"])
 
@@ -39,13 +40,13 @@ def list_needs(request: HttpRequest) -> Any:
     return shown
 
 
-@router.get("/needs/mutes", response=list[MuteOut])
+@router.get("/needs/mutes", response=list[Mute])
 def list_mutes(request: HttpRequest) -> Any:
     """Muted needs: who muted each, why, and until when."""
     return [one for one in needs.active() if _may_see(request, *one.key.split(":", 2)[1:])]
 
 
-@router.post("/needs/mutes", response={201: MuteOut})
+@router.post("/needs/mutes", response={201: Mute})
 def mute_need(request: HttpRequest, body: Annotated[MuteIn, Body(...)]) -> Any:
     """Hide a need until a time. key: as in GET /needs. Muting it again replaces the mute."""
     need = needs.find(needs.everything(), body.key)
@@ -53,7 +54,7 @@ def mute_need(request: HttpRequest, body: Annotated[MuteIn, Body(...)]) -> Any:
     return Status(201, needs.mute(request, need, body.reason, body.until_ms))
 
 
-@router.delete("/needs/mutes/{int:mute_id}", response=MuteOut)
+@router.delete("/needs/mutes/{int:mute_id}", response=Mute)
 def unmute_need(request: HttpRequest, mute_id: int) -> Any:
     """Show a muted need again."""
     for one in needs.active():

@@ -31,7 +31,9 @@ from ..schemas import MEDIA_TYPE
 
 router = Router(tags=["reports"])
 
-Day = Annotated[str, Path(..., max_length=10, description="YYYY-MM-DD, of GET /reports.")]
+Day = Annotated[
+    str, Path(..., max_length=10, description="YYYY-MM-DD, of GET /reports; or today or yesterday, in their zone.")
+]
 Report = Annotated[str, Path(..., max_length=64, description="One of GET /reports, as digest.")]
 Key = Annotated[str, Path(..., max_length=64, description="Its key in the report.")]
 Run = Annotated[str, Path(..., max_length=64)]
@@ -150,6 +152,7 @@ def change_report_settings(request: HttpRequest, body: ReportSettingsIn) -> Any:
 
 
 def _document(day: str, report: str) -> dict[str, Any]:
+    day = day_of(day)
     found = reports.document(day, report)
     if found is None:
         raise NotFound("report", f"{report} {day}")

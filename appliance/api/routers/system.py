@@ -12,6 +12,7 @@ from ... import runtime
 from ...console.audit.log import health_check
 from ...console.history import series as history
 from ...console.models import now_ms
+from ...console.users.user_acts import require_not_more
 from ...engine.errors import InvalidInput
 from ...engine.figures import KEPT
 from ...engine.window.process.system_snapshots import Configuration, Retention, SystemInfo
@@ -59,6 +60,10 @@ def change_system_config(
 ) -> Any:
     """Change hot options: {"autoCreateTopicEnable": false}; null returns to the configured value. All or none."""
     auth.require_all_names(request)
+    if "accessControl" in values:  # without it every client may read every message
+        require_not_more(request.user, {"may_read_bodies": True})
+        if not dry_run:
+            auth.require_recent_login(request)
     revision = expected_revision(if_match)
     return make_change(
         request, response, "config.change", ", ".join(values),

@@ -10,7 +10,7 @@ from ninja import Query, Router
 
 from ... import runtime
 from ...engine.window.snapshots import fields_of
-from ...engine.window.transactions.snapshots import ResumedTransaction, TransactionAct
+from ...engine.window.transactions.snapshots import ResumedTransaction, TransactionAct, TransactionCounts
 from ...engine.window.waiting.snapshots import PendingByDue, WaitingAct
 from .. import auth
 from ..changes import DryRun, audited, by
@@ -24,7 +24,6 @@ from ..waiting_schemas import (
     OpenTransactionPageOut,
     ResolvedTransactionPageOut,
     ResumeIn,
-    TransactionCountsOut,
     TransactionFilter,
     WaitingActIn,
     WaitingFilter,
@@ -124,7 +123,7 @@ def _require(request: HttpRequest, topic: str | None, group: str | None) -> None
 # --- transactions
 
 
-@router.get("/transactions", response=TransactionCountsOut)
+@router.get("/transactions", response=TransactionCounts)
 def transaction_counts(request: HttpRequest) -> Any:
     """Numbers of open transactions, and of ended ones since the start, by their end."""
     auth.require_all_names(request)

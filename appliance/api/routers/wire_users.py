@@ -110,9 +110,8 @@ def delete_wire_user(
     request: HttpRequest, response: HttpResponse, name: str, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
     """Delete a user of the wire with its secrets and entries. 409 for the last Super user who is enabled."""
-    _may_change(request, gives=False, dry_run=dry_run)
-    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
-    return make_change(request, response, DELETED, name, lambda: runtime.window().users.delete(name, **options))
+    terms = _terms(request, if_match, dry_run, gives=False)
+    return make_change(request, response, DELETED, name, lambda: runtime.window().users.delete(name, **terms))
 
 
 @router.post("/wire-users/{name}/acts/{act}", response=WireUserChange)
@@ -128,10 +127,9 @@ def act_on_wire_user(
     """Enable or disable a user of the wire, change its type, or its secrets. `rotate` makes a second secret, which is
     in this answer and nowhere else, or takes yours; the first one stays good until `end-old-secret`. 409 if it cannot
     be done now."""
-    _may_change(request, gives=act in BUTTONS and BUTTONS[act].gives, dry_run=dry_run)
-    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
-    options["secret"] = None if body is None else body.secret
-    return make_change(request, response, SET, name, lambda: runtime.window().users.act(name, act, **options))
+    terms = _terms(request, if_match, dry_run, gives=act in BUTTONS and BUTTONS[act].gives)
+    terms["secret"] = None if body is None else body.secret
+    return make_change(request, response, SET, name, lambda: runtime.window().users.act(name, act, **terms))
 
 
 @router.patch("/wire-users/{name}/quotas", response=WireUserChange)
@@ -156,11 +154,8 @@ def _set_quotas(
     if_match: str | None,
     dry_run: bool,
 ) -> Any:
-    _may_change(request, gives=False, dry_run=dry_run)
-    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
-    return make_change(
-        request, response, SET, name, lambda: runtime.window().users.set_quotas(name, changes, **options)
-    )
+    terms = _terms(request, if_match, dry_run, gives=False)
+    return make_change(request, response, SET, name, lambda: runtime.window().users.set_quotas(name, changes, **terms))
 
 
 @router.get("/wire-users/{name}/decision", response=Decision)
@@ -195,14 +190,13 @@ def put_entry(
     request: HttpRequest, response: HttpResponse, name: str, body: EntryIn, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
     """Add an entry; it takes the place of the one of the same policy and resource."""
-    _may_change(request, gives=True, dry_run=dry_run)
-    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
+    terms = _terms(request, if_match, dry_run, gives=True)
     return make_change(
         request,
         response,
         ENTRY_SET,
         name,
-        lambda: runtime.window().users.put_entry(name, **body.model_dump(), **options),
+        lambda: runtime.window().users.put_entry(name, **body.model_dump(), **terms),
     )
 
 
@@ -217,15 +211,20 @@ def remove_entry(
     policy: Policy = Query("Custom", description="Of which kind the entry is."),
 ) -> Any:
     """Remove an entry. It may have denied something, so it may give a right."""
-    _may_change(request, gives=True, dry_run=dry_run)
-    options: dict[str, Any] = {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
+    terms = _terms(request, if_match, dry_run, gives=True)
     return make_change(
         request,
         response,
         ENTRY_DELETED,
         name,
-        lambda: runtime.window().users.remove_entry(name, resource, policy, **options),
+        lambda: runtime.window().users.remove_entry(name, resource, policy, **terms),
     )
+
+
+def _terms(request: HttpRequest, if_match: str | None, dry_run: bool, *, gives: bool) -> dict[str, Any]:
+    """Return the terms of a change of a user that exists, for callers who may do it."""
+    _may_change(request, gives=gives, dry_run=dry_run)
+    return {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
 
 
 def _may_change(request: HttpRequest, *, gives: bool, dry_run: bool) -> None:

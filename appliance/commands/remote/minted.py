@@ -29,11 +29,11 @@ def minted(options: Sequence[str], good_for_s: int) -> Iterator[str]:
     name = f"{NAME} of {who()}"[:64]
     try:
         with transaction.atomic():
-            # Tokens that killed commands left.
-            ApiToken.objects.filter(name__startswith=NAME, expires_at_ms__lt=now_ms()).delete()
+            # Tokens that killed commands left. A revoked one stays: what it made ends with it.
+            ApiToken.objects.filter(name__startswith=NAME, expires_at_ms__lt=now_ms(), revoked_at_ms=None).delete()
             token, secret = tokens.create(
                 owner, name, "admin", may_read_bodies=owner.may_read_bodies, may_export=owner.may_export,
-                expires_at_ms=now_ms() + good_for_s * 1000,
+                expires_at_ms=now_ms() + good_for_s * 1000, passing=True,
             )  # fmt: skip
     except DatabaseError as error:
         raise StartError(f"No token can be made in the console's database: {error}.") from None
@@ -43,7 +43,7 @@ def minted(options: Sequence[str], good_for_s: int) -> Iterator[str]:
         yield secret
     finally:
         with suppress(DatabaseError):
-            token.delete()
+            ApiToken.objects.filter(pk=token.pk, revoked_at_ms=None).delete()
         connection.close()
 
 
@@ -69,6 +69,8 @@ def create_for_keeps(options: Sequence[str], name: str, fields: dict[str, object
             token, secret = tokens.create(owner, name, role, expires_at_ms=expires, **fields)  # type: ignore[arg-type]
             after = {"role": role, "owner": owner.username, "expires_at_ms": expires, **fields}
             record("token.create", name, None, after, by=Actor(who(), "command line"))
+    except tokens.TooMany:
+        raise StartError(f"{owner.username} has {tokens.MOST_EACH} tokens. Revoke some first.") from None
     finally:
         connection.close()
     return {

@@ -107,11 +107,12 @@ def parse(noun: str, words: Sequence[str]) -> Command:
     """Parse a command line. Raises StartError, one sentence."""
     plain_words, given, flags, values = _sorted_out(noun, list(words))
     verb = _verb_of(noun, plain_words)
+    options = options_of(verb)
     rest = plain_words[len(verb.name.split()) - 1 :]
     if len(rest) != len(verb.arguments):
-        raise StartError(f"It goes: rocketbox {verb.words} [options]; see rocketbox {noun} --help.")
+        few = [f"[{option}]" for option in options] if 0 < len(options) < 4 else ["[options]"]
+        raise StartError(f"It goes: rocketbox {' '.join((verb.words, *few))}; see rocketbox {noun} --help.")
     command = Command(verb, dict(zip(verb.arguments, rest, strict=True)), given, flags)
-    options = options_of(verb)
     for name, value in values:
         option, negative = name, False
         if option not in options and option.startswith("--no-"):
@@ -298,7 +299,7 @@ def _done(command: Command, found: Server) -> int:
         body = SHAPES[verb.shape](command.arguments, command.body, command.given)
     elif command.method in ("POST", "PATCH", "PUT") and (command.body or verb.body or verb.fixed):
         body = command.body
-    query = {name: _for_address(value) for name, value in command.query.items()}
+    query = {name: str(value).lower() if isinstance(value, bool) else value for name, value in command.query.items()}
     if "--force" in command.flags:
         query["force"] = "true"
     dry = "--dry-run" in command.flags
@@ -313,10 +314,6 @@ def _done(command: Command, found: Server) -> int:
         return _wait(command, found, _place_of(answer, verb.waits))
     _print(command, answer)
     return 0
-
-
-def _for_address(value: Any) -> Any:
-    return {True: "true", False: "false"}[value] if isinstance(value, bool) else value
 
 
 def _rest(command: Command, found: Server, query: dict[str, Any], answer: dict[str, Any]) -> None:
@@ -383,6 +380,10 @@ def _print_people(command: Command, answer: dict[str, Any]) -> None:
         lines = show.diagnosis(answer)
     elif show.is_message(answer):
         lines = show.message(answer)
+    elif {"report", "tiles"} <= answer.keys():
+        from .show_report import report
+
+        lines = report(answer)
     elif show.is_series(answer):
         lines = show.series(answer)
     elif answer.keys() == {"text"}:

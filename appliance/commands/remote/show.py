@@ -17,25 +17,33 @@ LONGEST_CELL, NAME_CELL = 60, 255
 #: Values of a list of numbers that are shown.
 _MOST_NUMBERS = 12
 #: Three years: a longer span is shown as a moment.
-_NO_SPAN_MS = 100_000_000_000
+NO_SPAN_MS = 100_000_000_000
 #: Headings that are clearer than the API's names.
 _HEADS = {"consumers": "groups"}
 _ASKED = re.compile(r"(time) (\d{1,19})")
 
 
 def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
-    """Return lines with the columns side by side, numbers to the right."""
+    """Return lines with the columns side by side, numbers to the right. A number with a reason beside it is the least
+    that it can be: "≥ 7"."""
     if not rows:
         return ["(none)"]
     shown = [name.removesuffix("?") for name in columns if name[-1] != "?" or name[:-1] in rows[0]]
     names = shown or list(dict.fromkeys(name for row in rows for name in row))[:8]
     found = [[_value(row, name) for name in names] for row in rows]
-    cells = [[cell(name, value) for name, value in zip(names, row, strict=True)] for row in found]
-    cells = [[*map(_cut, row[:-1]), row[-1]] for row in cells]
+    cells = [[_least(row, name) + cell(name, _value(row, name)) for name in names] for row in rows]
     heads = [_HEADS.get(head := _label(name.rpartition(".")[2], names), head) for name in names]
-    widths = [max(len(row[at]) for row in [heads, *cells]) for at in range(len(names))]
     right = [all(isinstance(row[at], int | float | None) for row in found) and not _is_time(name)
              for at, name in enumerate(names)]  # fmt: skip
+    return laid_out(heads, cells, right)
+
+
+def laid_out(heads: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
+    """Return lines with the cells below their heads. right: for each column, whether it is flush right."""
+    if not cells:
+        return ["(none)"]
+    cells = [[*map(_cut, row[:-1]), row[-1]] for row in cells]
+    widths = [max(len(row[at]) for row in [heads, *cells]) for at in range(len(heads))]
     return [
         "  ".join(text.rjust(width) if side else text.ljust(width)
                   for text, width, side in zip(row, widths, right, strict=True)).rstrip()
@@ -46,6 +54,10 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
 def _cut(text: str) -> str:
     most = LONGEST_CELL if " " in text else NAME_CELL
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _least(row: dict[str, Any], name: str) -> str:
+    return "≥ " if row.get(f"{name}_why") is not None and row.get(name) is not None else ""
 
 
 def _value(row: dict[str, Any], name: str) -> Any:
@@ -63,6 +75,8 @@ def facts(answer: dict[str, Any], indent: str = "", columns: Sequence[str] = ())
             wire == "states" and isinstance(value, dict) and value.keys() == {""}
         ):  # of a preview, in which no item has a state yet
             continue
+        if value is None and wire.endswith("_why"):  # the reason why a value is not known, and it is
+            continue
         name = _label(wire, answer)
         if isinstance(value, dict) and value and not _is_sentence(value):
             lines += [f"{indent}{name}:", *facts(value, indent + "  ", columns)]
@@ -70,7 +84,7 @@ def facts(answer: dict[str, Any], indent: str = "", columns: Sequence[str] = ())
             wanted = columns if set(columns) <= value[0].keys() else ()
             lines += [f"{indent}{name}:", *(f"{indent}  {line}" for line in table(value, wanted))]
         else:
-            lines.append(f"{indent}{name}: {cell(wire, value)}")
+            lines.append(f"{indent}{name}: {cell(wire, value) or '-'}")
     return lines
 
 
@@ -95,6 +109,14 @@ def is_diagnosis(answer: dict[str, Any]) -> bool:
     return {"group", "findings", "looked"} <= answer.keys()
 
 
+def _given_out(held: dict[str, Any]) -> str:
+    if not held["delivered"]:
+        return "never" if held["delivered_whole"] else "not known"
+    least = "" if held["delivered_whole"] else " or more"
+    at = cell("at_ms", held["last_at_ms"])
+    return f"{held['delivered']}{least}, last to {cell('', held['last_client'])} at {at}"
+
+
 def diagnosis(answer: dict[str, Any]) -> list[str]:
     """Return lines with the problems of a group, and the commands for the next step."""
     lines = []
@@ -102,12 +124,10 @@ def diagnosis(answer: dict[str, Any]) -> list[str]:
         lines.append(f"{one['level']}: {plain(one['sentence']['text'])}")
         held = one["message"]
         if held is not None:
-            least = "" if held["delivered_whole"] else " or more"
             lines += [
                 f"  message: {plain(held['topic'])}/{held['queue_id']}/{held['offset']}, id "
                 f"{cell('', held['unique_id'] or held['offset_id'])}, stored {_time(held['stored_at_ms'])}",
-                f"  given out: {held['delivered']}{least}, last to {cell('', held['last_client'])} "
-                f"at {cell('at_ms', held['last_at_ms'])}; locked by {cell('', held['held_by'])}",
+                f"  given out: {_given_out(held)}; locked by {cell('', held['held_by'])}",
                 f"  look at it: rocketbox message show {held['offset_id']}",
                 f"  skip it: rocketbox group reset {_word(answer['group'])} {_reset_options(held['skip'])}",
             ]
@@ -188,11 +208,13 @@ def cell(name: str, value: Any) -> str:
 
 def _in_units(name: str, value: float) -> str | None:
     """Return a moment, a span, a size, a rate or a share as people read them; None for a plain number."""
-    if _is_time(name) or (name.endswith("_ms") and value >= _NO_SPAN_MS):
+    if _is_time(name) or (name.endswith("_ms") and value >= NO_SPAN_MS):
         return _time(int(value))
-    if name.endswith("_ms"):
+    if name.endswith("_ms") or name == "ms":
         return f"{value:.0f} ms" if value < 1000 else span_text(value)
-    if name == "bytes" or name.endswith("_bytes"):
+    if name.endswith("_mib"):
+        return size_text(value * 2**20)
+    if name in ("bytes", "bytes_read") or name.endswith("_bytes"):
         return size_text(value)
     if name.endswith("_rate"):
         return f"{size_text(value)}/s" if name.endswith("_bytes_rate") else f"{value:.1f}/s"
@@ -201,8 +223,12 @@ def _in_units(name: str, value: float) -> str | None:
 
 def _label(name: str, others: Iterable[str]) -> str:
     """Return a name without its unit, which the value shows."""
-    if name == "at_ms":
-        return "at"
+    if name in ("at_ms", "ms"):
+        return "at" if name == "at_ms" else "time"
+    if name.endswith("_ms_why"):
+        return f"{_label(name.removesuffix('_why'), others)}_why"
+    if name == "peak_mib":
+        return "peak"
     short = name.removesuffix("_at_ms").removesuffix("_ms")
     return f"{short}_time" if short != name and short in others else short
 

@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from django.db import transaction
-from django.db.models import Q
+from django.db.models import Max, Q
 
 from ...engine.errors import AdminError
 from ..health import needs as needs_
@@ -263,6 +263,13 @@ def end_alerts(rule: AlertRule, teller: Teller, now_ms: int) -> int:
     for together in _together(loud):
         put(teller, rule.channels.all(), "resolved", together, now_ms)
     return len(alerts)
+
+
+def newest_ms() -> int:
+    """Return the newest time at which an alert began or ended, or a notice was made; 0 if there are none."""
+    alerts = Alert.objects.aggregate(fired=Max("fired_ms"), ended=Max("ended_ms"))
+    notices = AlertDelivery.objects.aggregate(made=Max("created_at_ms"))
+    return max(one or 0 for one in (*alerts.values(), *notices.values()))
 
 
 def clean(now_ms: int) -> None:

@@ -12,12 +12,15 @@ from django.core.validators import validate_email
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from ..models import now_ms
 from ..sign_in.forms import Form, WithoutCycles
 from .figures import FIGURES
-from .models import AlertChannel, AlertRule
+from .models import AlertChannel, AlertRule, AlertSilence
 from .sending import POSTED
 
 MOST_MINUTES = 7 * 24 * 60
+#: Every look judges each rule, and asks each silence about each alert.
+MOST_RULES, MOST_CHANNELS, MOST_SILENCES = 200, 50, 200
 SECURITIES = (("starttls", "STARTTLS"), ("tls", "TLS"), ("none", gettext_lazy("none: not encrypted")))
 _LONGEST_SILENCE_HOURS = 30 * 24
 #: Digits of a number that SQLite can hold: it cannot be asked for a larger one.
@@ -89,6 +92,12 @@ class RuleForm(WithoutCycles, forms.ModelForm):
         above = self.initial.get("above")
         if above is not None and above == int(above):
             self.initial["above"] = int(above)  # shown without ".0"
+
+    def clean(self) -> dict[str, Any]:
+        cleaned = super().clean() or {}
+        if self.instance.pk is None:
+            _require_fewer(AlertRule.objects.count(), MOST_RULES)
+        return cleaned
 
 
 class ChannelForm(Form):
@@ -172,6 +181,8 @@ class ChannelForm(Form):
 
     def clean(self) -> dict[str, Any]:
         cleaned = super().clean() or {}
+        if self.channel is None:
+            _require_fewer(AlertChannel.objects.count(), MOST_CHANNELS)
         kind = cleaned.get("kind")
         kept = self.channel is not None and self.channel.kind == kind and bool(self.channel.address)
         if kind in POSTED and not cleaned.get("address") and "address" not in self.errors and not kept:
@@ -225,3 +236,12 @@ class SilenceForm(Form):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.fields["rule"].label_from_instance = lambda rule: rule.name
+
+    def clean(self) -> dict[str, Any]:
+        _require_fewer(AlertSilence.objects.filter(until_ms__gt=now_ms()).count(), MOST_SILENCES)
+        return super().clean() or {}
+
+
+def _require_fewer(count: int, most: int) -> None:
+    if count >= most:
+        raise ValidationError(_("There are %(most)d already, and more are not possible."), params={"most": most})

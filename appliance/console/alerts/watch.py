@@ -8,6 +8,7 @@ from collections.abc import Callable
 from django.db import DatabaseError, connection
 from django.db.models import Q
 
+from ...engine.clock import AgeClock
 from ...engine.service_thread import ServiceThread
 from ..models import now_ms
 from ..serving.said_once import SaidOnce
@@ -43,6 +44,7 @@ class AlertWatch(ServiceThread):
         self._judge: Judge | None = None
         self._judged = 0
         self._cleaned_ms = 0
+        self._ages: AgeClock | None = None
         self._failures = SaidOnce()
 
     def run(self) -> None:
@@ -62,6 +64,8 @@ class AlertWatch(ServiceThread):
             if number == self._judged:
                 return
             now = now_ms()
+            if self._ages is None:  # before anything is stored by the present clock
+                self._ages = AgeClock(self.clock, book.newest_ms())
             if self._judge is None:
                 judge = Judge(self._teller())
                 judge.begin(now)
@@ -69,8 +73,9 @@ class AlertWatch(ServiceThread):
             self._judge.look(measured, now)
             self._judged = number
             self._wake()
+            old_as_of = self._ages.now_ms()
             if not 0 <= now - self._cleaned_ms < CLEAN_MS:
-                book.clean(now)
+                book.clean(old_as_of)
                 self._cleaned_ms = now
             self._failures.went_well()
         except (DatabaseError, OSError) as error:

@@ -14,8 +14,10 @@ WINDOW_S = 300.0
 class EntryLog:
     """The count of entries in the present window. Any thread."""
 
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic, most: int | None = None) -> None:
+        """most: entries in each window; None for MOST."""
         self._clock = clock
+        self._most = most
         self._lock = threading.Lock()
         # Guarded by _lock.
         self._began = clock()
@@ -29,7 +31,7 @@ class EntryLog:
             if now - self._began >= WINDOW_S:
                 self._began, self._lines = now, 0
             self._lines += 1
-            if self._lines > MOST:
+            if self._lines > (MOST if self._most is None else self._most):
                 self._left_out += 1
                 return False
             return True

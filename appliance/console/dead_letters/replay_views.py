@@ -7,6 +7,7 @@ import csv
 import io
 import json
 from collections.abc import AsyncIterator
+from dataclasses import asdict
 from typing import Any
 
 from django import forms
@@ -107,7 +108,7 @@ def started(plan: Any) -> dict[str, Any]:
     job = plan.job
     said = {"replay": job.id, "messages": job.total, "target": job.target, "topic": job.topic, "rate": job.rate}
     if job.filter is not None:
-        said["filter"] = dict(job.filter)
+        said["filter"] = {name: value for name, value in asdict(job.filter).items() if value is not None}
     return said | {"max_replays": job.max_replays}
 
 
@@ -173,7 +174,7 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
                 audit(request, "replay.start", name, None, started(plan))
                 return redirect("replay", plan.job.id)
             heading = _("Replay dead letters of %(group)s?") % {"group": name}
-            would = sum(count for _topic, count in plan.by_topic)
+            would = sum(one.count for one in plan.by_topic)
             context |= {"form": form, "plan": plan, "would": would, "heading": heading, "asked": asked}
             context["takes_s"] = (would if plan.truncated is False else plan.total) / asked["rate"]
             return render(request, "dead_letters/preview.html", context)

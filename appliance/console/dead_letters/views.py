@@ -130,7 +130,7 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
     context["origins"] = sorted({cell.topic for cell in summary.cells if cell.topic})[:200]
     context["expiring"] = next((one for one in admin.dead_letters.expiring().groups if one.group == name), None)
     jobs = admin.replays.jobs(name).jobs
-    context |= {"jobs": jobs[:10], "job_times": {job.id: job.created_ms for job in jobs}}
+    context |= {"jobs": jobs[:10], "job_times": {job.id: job.created_at_ms for job in jobs}}
     context["ladder"] = admin.waiting.ladder(name) if not summary.total else None
     return render(request, "dead_letters/group.html", context, status=status)
 

@@ -62,6 +62,7 @@ class ResetForm(Form):
     )
     to = forms.ChoiceField(
         label=gettext_lazy("Move to"),
+        required=False,
         widget=forms.RadioSelect,
         choices=(
             ("time", gettext_lazy("a time: the first message stored then or later")),
@@ -78,6 +79,16 @@ class ResetForm(Form):
 
     def clean_queues(self) -> list[int] | None:
         return queues_of(self.cleaned_data["queues"])
+
+    def clean(self) -> dict[str, Any]:
+        """Take a time, an offset or a number alone for its target."""
+        cleaned: dict[str, Any] = super().clean() or self.cleaned_data
+        if not cleaned.get("to") and "to" not in self.errors:
+            given = [name for name in ("at_ms", "offset", "by") if cleaned.get(name) is not None]
+            cleaned["to"] = runtime.window().offset_target_meant(given)
+            if cleaned["to"] is None and not {"at_ms", "offset", "by"} & self.errors.keys():
+                self.add_error("to", _("Choose where to move them."))
+        return cleaned
 
 
 def queues_of(text: str) -> list[int] | None:
@@ -134,10 +145,10 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
 def _reset(request: HttpRequest, name: str, asked: dict[str, Any], final: bool) -> Any:
     """Preview a reset, or (final) do it and write it to the audit log."""
     admin = runtime.window()
-    queues = asked["queues"]
-    target = admin.offset_target(
-        asked["to"], at_ms=asked["at_ms"], offset=asked["offset"], by=asked["by"], queues=queues
-    )
+    to, queues = asked["to"], asked["queues"]
+    # The form keeps what was typed for another target.
+    used = {field: asked[field] for field in ("at_ms", "offset", "by") if admin.offset_target_uses(to, field)}
+    target = admin.offset_target(to, queues=queues, **used)
     options: dict[str, Any] = {"queue_id": queues, "by": request.user.label}
     topic = asked["topic"] or None
     if not final:

@@ -38,6 +38,8 @@ LONGEST_MS = 90 * DAY_MS
 #: Up to this many similar needs are shown one by one. Of more only the first is, with the others folded below it.
 ALIKE_SHOWN = 3
 
+#: Views that take the need's name.
+_OF_A_NAME = ("group", "group_diagnosis", "dead_letters", "topic_edit", "topic")
 #: For each kind of act: (its needs' part of the key of a mute, what to do, the view that does it), and the codes of the
 #: needs' sentences. The first is also for all codes that are not listed.
 _CHECKS = ("check", _("Open checks"), "system_checks")
@@ -49,13 +51,13 @@ _OF_CODES: tuple[tuple[tuple[str, str | Promise, str], str], ...] = (
         "certificate_ends_soon certificate_refused",
     ),
     (("disk", _("Open checks"), "system_checks"), "disk_full_soon"),
-    (("lag", _("Diagnose"), "group"), "stuck queues_stuck falls_behind"),
+    (("lag", _("Diagnose"), "group_diagnosis"), "stuck queues_stuck falls_behind"),
     (
         ("lag", _("Open group"), "group"),
         "catching_up nobody_consumes nobody_consumes_late consumption_is_off_behind",
     ),
-    (("unread", _("Diagnose"), "group"), "deleted_unread_soon"),
-    (("client_ids", _("Diagnose"), "group"), "client_id_twice"),
+    (("unread", _("Diagnose"), "group_diagnosis"), "deleted_unread_soon"),
+    (("client_ids", _("Diagnose"), "group_diagnosis"), "client_id_twice"),
     (("subscriptions", _("Compare"), "group"), "subscriptions_differ"),
     (("dead_letters", _("Open dead letters"), "dead_letters"), "dead_letters dead_letters_expire"),
     (("queues", _("Change queues"), "topic_edit"), "queues_unread queues_unreadable"),
@@ -83,7 +85,9 @@ _INSTEAD = {"topic_edit": "topic"}
 
 @dataclass(frozen=True, slots=True)
 class Mute:
-    """One need that is not shown until `until_ms`. sentence: its sentence when it was muted, in English."""
+    """A need that is not shown until then. sentence: what it said when it was muted."""
+
+    # sentence: in English.
 
     id: int
     key: str
@@ -176,7 +180,7 @@ def page_of(code: str, name: str) -> str:
 
 def _address(view: str, name: str) -> str:
     try:
-        return reverse(view, args=[name] if view in ("group", "dead_letters", "topic_edit", "topic") else [])
+        return reverse(view, args=[name] if view in _OF_A_NAME else [])
     except NoReverseMatch:
         return ""
 

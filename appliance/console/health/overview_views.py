@@ -49,7 +49,8 @@ def overview(request: HttpRequest) -> HttpResponse:
         shown = admin.overview.snapshot()
     except Unavailable as error:
         health = admin.health()
-        context |= {"why": refusal_text(error), "health": sorted(health.items()), "well": _well(health)}
+        context |= {"why": refusal_text(error), "health": sorted(health.items())}
+        context["well"] = all(check["ok"] for check in health.values())
         return render(request, "overview/no_broker.html", context)
     context |= {
         "shown": shown,
@@ -82,10 +83,6 @@ def history() -> str:
     delivered = dict(zip(went.times_at_ms, went.values, strict=True))
     times = [at // 1000 for at in came.times_at_ms]
     return json.dumps([times, came.values, [delivered.get(at) for at in came.times_at_ms]])
-
-
-def _well(health: dict[str, dict[str, object]]) -> bool:
-    return all(bool(check["ok"]) for check in health.values())
 
 
 @require_safe

@@ -53,6 +53,7 @@ class JobFile(msgspec.Struct, frozen=True):
 
 class Job(msgspec.Struct):
     """kind: the name of its kind. who: the actor who started it, as in the audit log; who_kind: "user", "token", ...
+    token: the token's number, 0 for none.
     names: the topics and groups it is about; empty for the whole broker. done, total: its progress in `unit`; total is
     None if not known. counts: parts of `done`. why: the reason why it failed or was interrupted. kept: the data with
     which it goes on after a restart. changes: goes up with each change that pages should show.
@@ -65,6 +66,7 @@ class Job(msgspec.Struct):
     created_at_ms: int
     parameters: dict[str, Any]
     address: str = ""
+    token: int = 0
     target: str = ""
     names: list[str] = msgspec.field(default_factory=list)
     state: str = "waiting"

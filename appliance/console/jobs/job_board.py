@@ -14,10 +14,12 @@ from django.http import HttpRequest
 from django.utils.translation import gettext_noop
 
 from ... import runtime
+from ...engine.clock import SYSTEM, AgeClock, Clock
 from ...engine.errors import Conflict, NotFound, Unavailable
 from ..audit.log import Actor, audit, record
-from ..models import User, now_ms
+from ..models import ApiToken, User, now_ms
 from ..sign_in.identity import names_for
+from ..users.tokens import chain
 from .job import Job, JobFolder, Told, ids_in, new_id
 from .registry import kind_of
 
@@ -41,13 +43,15 @@ class Board:
     """Jobs in memory, and their directories, which are read once. `_lock` guards the table. While a job runs, the
     thread that runs it changes its fields; before and after, they are changed under the lock."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, clock: Clock = SYSTEM) -> None:
         self.directory = directory
         self._lock = threading.RLock()
         self._jobs: dict[str, Job] = {}
         #: Called when there is something to do.
         self.listeners: list[Any] = []
         self._load()
+        #: Of the thread that sweeps. `_load` has ended jobs by the present clock.
+        self._ages = AgeClock(clock, max((job.created_at_ms for job in self._jobs.values()), default=0))
 
     def _load(self) -> None:
         """Read the jobs of earlier runs and settle those that were running; the package docstring has the rules."""
@@ -165,7 +169,7 @@ class Board:
 
     def sweep(self) -> None:
         """Remove ended jobs that are too old or too many, and old directories that hold no known job."""
-        before = now_ms() - KEPT_DAYS * _DAY_MS
+        before = self._ages.now_ms() - KEPT_DAYS * _DAY_MS
         ended = [job for job in self.jobs() if job.ended]
         for number, job in enumerate(ended):
             if number >= KEPT_AT_MOST or (job.ended_at_ms or 0) < before:
@@ -260,7 +264,8 @@ def start(
     assert kind_of(kind).start.admits(user), "the access table admits no other"
     job = Job(
         id=new_id(), kind=kind, who=user.label, who_kind=user.kind, created_at_ms=now_ms(), parameters=parameters,
-        address=getattr(request, "client_address", ""), target=target, names=list(names),
+        address=getattr(request, "client_address", ""), token=user.token.pk if user.kind == "token" else 0,
+        target=target, names=list(names),
     )  # fmt: skip
     board().add(job, given)
     write_down(job, "job.start", {"parameters": parameters}, request_id=getattr(request, "request_id", ""))
@@ -287,7 +292,12 @@ def may_see(user: Any, job: Job) -> bool:
 
 def may_go_on(job: Job) -> bool:
     """True if the user who started the job may still do so: jobs of a user who was disabled, or lost the role or the
-    names, must not go on. True if this database has no such user: jobs of the schedule, or of another database."""
+    names, must not go on, nor jobs of a token that was revoked. True if this database has no such user: jobs of the
+    schedule, or of another database. The token of one command is deleted at its end, and an expired one has done
+    nothing wrong: their jobs go on."""
+    token = ApiToken.objects.filter(pk=job.token).first() if job.token else None
+    if token is not None and any(one.revoked_at_ms is not None for one in chain(token)):
+        return False
     user = User.objects.named(_owner(job)) if job.who_kind in ("user", "token") else None
     if user is None:
         return True

@@ -137,17 +137,19 @@ def file_answer(request: HttpRequest, found: jobs_.Job, name: str) -> HttpRespon
     path = jobs_.board().folder(found.id).file(name) if listed else None
     if listed is None or path is None or not path.is_file():
         raise NotFound("file", name)
-    return stream(request, path, name, listed.bytes)
+    of = {"job": found.id, "kind": found.kind, "file": name}
+    return stream(request, path, name, listed.bytes, "job.download", found.target or found.id, of)
 
 
-def stream(request: HttpRequest, path: Path, name: str, size: int, action: str = "") -> HttpResponseBase:
-    """Return a file as a download, piece by piece; a browser never shows or runs it. action: what the audit log says of
-    a download that begins; "" for no entry."""
+def stream(
+    request: HttpRequest, path: Path, name: str, size: int, action: str, target: str = "", of: Any = None
+) -> HttpResponseBase:
+    """Return a file as a download, piece by piece; a browser never shows or runs it. action, target, of: what the audit
+    log says of a download that begins; its target is the file if none is given."""
     place = streams.begin(request)
     if place is None:
         return errors.too_many_streams(request)
-    if action:
-        audit(request, action, name)
+    audit(request, action, target or name, after=of)
     response = StreamingHttpResponse(_pieces(place, path), content_type="application/octet-stream")
     response.headers["Content-Disposition"] = content_disposition_header(True, name)
     response.headers["Content-Length"] = str(size)

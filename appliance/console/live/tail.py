@@ -14,7 +14,6 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
@@ -25,7 +24,7 @@ from ... import runtime
 from ...engine.errors import AdminError, InvalidInput, NotFound
 
 if TYPE_CHECKING:
-    from ...engine.window.messages.tail import Tail, TailLook
+    from ...engine.window.messages.tail import Tail, TailLook, Wanted
 
 logger = logging.getLogger(__name__)
 
@@ -43,22 +42,9 @@ WAITING_FRAMES, WAITING_BYTES = 32, 256 * 1024
 BODY_CHARS = 240
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """The messages that a viewer wants to see: the arguments of `Tails.begin`."""
-
-    topic: str
-    tags: str
-    key: str
-    expression: str
-    one_in: int
-    per_second: int
-    body_chars: int
-
-
-def wish_of(query: Mapping[str, str], bodies: bool) -> Wish:
+def wish_of(query: Mapping[str, str], bodies: bool) -> Wanted:
     """Read a wish from an address: ?topic= with tags, key, expression, one_in and per_second. Raises InvalidInput."""
-    return Wish(
+    return runtime.window().tails.wanted(
         topic=query.get("topic", "").strip(),
         tags=query.get("tags", "").strip(),
         key=query.get("key", "").strip(),
@@ -69,9 +55,9 @@ def wish_of(query: Mapping[str, str], bodies: bool) -> Wish:
     )
 
 
-def begin(wish: Wish, dry_run: bool = False) -> Tail | None:
+def begin(wish: Wanted, dry_run: bool = False) -> Tail | None:
     """Open the engine's tail of a wish; None for a dry run. Raises NotFound and InvalidInput."""
-    return runtime.window().tails.begin(**asdict(wish), dry_run=dry_run)
+    return runtime.window().tails.begin(wish, dry_run=dry_run)
 
 
 def _number(query: Mapping[str, str], name: str, otherwise: int) -> int:
@@ -171,7 +157,7 @@ class LiveTail:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._watches: dict[Wish, _Watch] = {}
+        self._watches: dict[Wanted, _Watch] = {}
         # Guards `_watches` against the thread that ends, and `_thread`.
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
@@ -189,7 +175,7 @@ class LiveTail:
         if len(present) >= STREAMS:
             raise TooMany("all")
 
-    def add(self, wish: Wish, viewer: Viewer) -> None:
+    def add(self, wish: Wanted, viewer: Viewer) -> None:
         """Add a viewer; the first one of a wish opens its tail. Raises TooMany, and what `Tails.begin` raises."""
         self.admit(viewer.user)
         with self._lock:
@@ -204,7 +190,7 @@ class LiveTail:
                 self._thread = threading.Thread(target=self._run, name="live-tail")
                 self._thread.start()
 
-    def remove(self, wish: Wish, viewer: Viewer) -> None:
+    def remove(self, wish: Wanted, viewer: Viewer) -> None:
         watch = self._watches.get(wish)
         if watch is not None:
             watch.viewers = tuple(one for one in watch.viewers if one is not viewer)
@@ -244,7 +230,7 @@ class LiveTail:
                 self._thread = None
             return bool(self._watches)
 
-    def _look(self, wish: Wish, watch: _Watch) -> None:
+    def _look(self, wish: Wanted, watch: _Watch) -> None:
         try:
             runtime.running()  # raises if the engine has stopped: its tail would find nothing for ever
             look = watch.tail.look()
@@ -256,7 +242,7 @@ class LiveTail:
             if look is not None and look.passed:
                 self._say(_hand_out, watch, frame_of(look), look)
 
-    def _drop(self, wish: Wish, watch: _Watch, why: str) -> None:
+    def _drop(self, wish: Wanted, watch: _Watch, why: str) -> None:
         with self._lock:
             self._watches.pop(wish, None)
         watch.tail.close()
@@ -269,7 +255,7 @@ class LiveTail:
             pass
 
     @staticmethod
-    def _end(watches: dict[Wish, _Watch], why: str) -> None:
+    def _end(watches: dict[Wanted, _Watch], why: str) -> None:
         for watch in watches.values():
             for viewer in watch.viewers:
                 viewer.end(why)

@@ -1,7 +1,8 @@
 """The console's WebSockets: addresses, and the live tail's consumer. Imported when the first browser opens one.
 
 A browser sends its cookies no matter which page opens a socket, so the Origin must be this console's, as with a form.
-The caller is checked at the beginning. If the session ends or a right is taken away, the socket ends (`rights`).
+The caller is checked at the beginning, in a turn as for a page, since strangers may knock as often as they like. If the
+session ends or a right is taken away, the socket ends (`rights`).
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ import asyncio
 import contextlib
 import json
 import time
+from collections.abc import Awaitable, Callable
 from io import BytesIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from channels.db import database_sync_to_async
 from channels.generic.websocket import AsyncWebsocketConsumer
 from channels.routing import URLRouter
 from django.conf import settings
 from django.core.exceptions import DisallowedHost
 from django.core.handlers.asgi import ASGIRequest
+from django.db import connection
 from django.urls import path, re_path
 
 from ... import runtime
@@ -29,7 +31,10 @@ from ..middleware import client_address, comes_first
 from ..sign_in.identity import names_for
 from ..users import rights
 from ..users.access import ACCESS
-from .tail import TooMany, Viewer, Wish, live_tail, wish_of
+from .tail import TooMany, Viewer, live_tail, wish_of
+
+if TYPE_CHECKING:
+    from ...engine.window.messages.tail import Wanted
 
 #: Seconds between two heartbeats; a browser that sends nothing for SILENCE_S counts as gone.
 HEARTBEAT_S = 15.0
@@ -38,6 +43,8 @@ SILENCE_S = 50.0
 MOST_SAID = 60
 #: Close code of sockets that got the reason in a message before.
 ENDED = 4000
+#: Key in the scope of a socket for `Turns.run`.
+_RUN = "rocketbox.run"
 
 
 class TailSocket(AsyncWebsocketConsumer):
@@ -48,7 +55,7 @@ class TailSocket(AsyncWebsocketConsumer):
         # Owned by the event loop's thread. None until the tail has begun.
         self._viewer: Viewer | None = None
         self._sender: asyncio.Task[None] | None = None
-        self._wish: Wish | None = None
+        self._wish: Wanted | None = None
         # (user, label, True if bodies may be read).
         self._caller: tuple[int, str, bool] | None = None
         # Ends the socket when its user loses the right to it.
@@ -69,7 +76,7 @@ class TailSocket(AsyncWebsocketConsumer):
                 rights.watch().remove(self._open)
 
     async def connect(self) -> None:
-        caller = await database_sync_to_async(_caller)(self.scope)
+        caller = await self._in_turn(_caller, self.scope)
         if caller is None:
             await self.close()
             return
@@ -90,11 +97,22 @@ class TailSocket(AsyncWebsocketConsumer):
         else:
             self._viewer = viewer
             if bodies:
-                await database_sync_to_async(_note)(self.scope, self._wish, label)
+                await self._in_turn(_note, self.scope, self._wish, label)
             scope = self.scope
             self._open = rights.Open(lambda: _caller(scope) == caller, lambda: viewer.end("signed-out"))
             rights.watch().add(self._open)
             self._sender = asyncio.create_task(self._go_on(viewer))
+
+    async def _in_turn(self, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Call a function that uses the database."""
+
+        def called() -> Any:
+            try:
+                return call(*arguments)
+            finally:
+                connection.close()
+
+        return await self.scope[_RUN](_as_http(self.scope), called)
 
     async def receive(self, text_data: str | None = None, bytes_data: bytes | None = None) -> None:
         self._heard_at = time.monotonic()
@@ -157,13 +175,13 @@ def _is_ours(request: ASGIRequest) -> bool:
         return True
     try:
         host = request.get_host()
-    except DisallowedHost:
+        found = urlsplit(origin)
+    except (DisallowedHost, ValueError):  # ValueError: brackets that do not match, an address that is none
         return False
-    found = urlsplit(origin)
     return found.scheme in ("http", "https") and found.netloc.lower() == host.lower()
 
 
-def _note(scope: dict[str, Any], wish: Wish, label: str) -> None:
+def _note(scope: dict[str, Any], wish: Wanted, label: str) -> None:
     """Write the audit log's entry about reading bodies: one for the whole tail, with its filters."""
     filters = {name: getattr(wish, name) for name in ("tags", "key", "expression") if getattr(wish, name)}
     record(
@@ -182,7 +200,7 @@ async def _nobody(scope: dict[str, Any], receive: Any, send: Any) -> None:
 _router = URLRouter([path("messages/tail/", TailSocket.as_asgi()), re_path(r"", _nobody)])
 
 
-async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
-    """Handle a WebSocket, also below a proxy's path."""
-    base = runtime.place().base_path
-    await _router({**scope, "root_path": "", "path": scope["path"].removeprefix(base) or "/"}, receive, send)
+async def application(scope: dict[str, Any], receive: Any, send: Any, run: Callable[..., Awaitable[Any]]) -> None:
+    """Handle a WebSocket, also below a proxy's path. run: calls a function for a request, in a turn (`Turns.run`)."""
+    path = scope["path"].removeprefix(runtime.place().base_path) or "/"
+    await _router({**scope, "root_path": "", "path": path, _RUN: run}, receive, send)

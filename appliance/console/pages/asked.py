@@ -12,6 +12,8 @@ from typing import Any
 
 from django.http import HttpRequest, QueryDict
 
+from ..serving.utf8 import CHARSET
+
 
 class Asked(QueryDict):
     """Parameters that record in `read` which of them were read."""
@@ -37,7 +39,7 @@ class Asked(QueryDict):
 def watch(request: HttpRequest) -> None:
     """Record from now on which parameters of the request are read."""
     if request.META.get("QUERY_STRING"):
-        request.GET = Asked(request.META["QUERY_STRING"], encoding=request.encoding)
+        request.GET = Asked(request.META["QUERY_STRING"], encoding=CHARSET)
 
 
 def unread(request: HttpRequest) -> list[str]:

@@ -278,6 +278,7 @@ EVIDENCE: dict[str, str | Promise] = {
     "in_flight": _("given out, not committed"),
     "rate": _("committed"),
     "oldest": _("the oldest of them waits for"),
+    "held": _("longest with a client"),
     "work_left": _("work left at this rate"),
     "retry_rate": _("come back"),
     "retries_ready": _("retries ready"),

@@ -19,18 +19,19 @@ _FONT = "font-family: sans-serif; font-size: 14px; line-height: 1.5"
 _CELL = "padding: 2px 14px 2px 0; text-align: left; vertical-align: top"
 
 
-def page(found: Shown, title: str, first: Sequence[str], notes: Iterable[str], link: str) -> str:
-    """Return the page. first: notes before the figures; notes: the others. link: of the report, "" for none."""
+def page(found: Shown, title: str, link: str) -> str:
+    """Return the page. link: of the report, "" for none."""
     rows = ((tile.title, tile.value, _bars(tile), behind(tile.where, tile.before)) for tile in found.tiles)
     tables = [one.table for one in found.sections if one.table is not None and one.table.rows]
     # The worst comes first: what was lost, what happened, and then which groups were bad and got worse.
     tables.sort(key=lambda table: table.key in ("worst", "worsened"))
     body = [
         format_html('<h2 style="font-size: 18px">{}</h2>', title),
-        format_html_join("", '<p style="color: #a00000"><b>{}</b></p>', ((one,) for one in first)),
+        format_html('<p style="color: #166534"><b>{}</b></p>', found.well) if found.well else "",
+        format_html_join("", '<p style="color: #a00000"><b>{}</b></p>', ((one,) for one in found.first)),
         _table([], rows),
         *(_section(table) for table in tables),
-        format_html_join("", "<p>{}</p>", ((one,) for one in notes)),
+        format_html_join("", "<p>{}</p>", ((one,) for one in found.notes)),
         format_html('<p><a href="{0}">{0}</a></p>', link) if link else "",
     ]
     return format_html(

@@ -85,10 +85,14 @@ def publish(record: RunRecord, run_folder: Path, facts: Made) -> None:
     make_directory(_days_dir())
     fresh = _days_dir() / f".{record.day}.{record.id}"
     shutil.rmtree(fresh, ignore_errors=True)
-    make_directory(fresh)
-    for path in (run_folder / files.REPORTS).iterdir():
-        replace_file(fresh / path.name, path.read_bytes())
-    files.write(fresh / _MADE, facts, durable=True)
+    try:
+        make_directory(fresh)
+        for path in (run_folder / files.REPORTS).iterdir():
+            replace_file(fresh / path.name, path.read_bytes())
+        files.write(fresh / _MADE, facts, durable=True)
+    except OSError:  # gives the room back to a full disk
+        shutil.rmtree(fresh, ignore_errors=True)
+        raise
     place, old = _days_dir() / record.day, _days_dir() / f".{record.day}.old"
     shutil.rmtree(old, ignore_errors=True)
     with suppress(FileNotFoundError):

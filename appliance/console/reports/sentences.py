@@ -30,6 +30,36 @@ NOTES: dict[str, str | Plural] = {
         "in topic %(topic)s with %(most)s, of %(pairs)s pairs of group and topic.",
         "messages",
     ),
+    "deleted_unread_by_one": ngettext_lazy(
+        "Retention deleted %(messages)s message of topic %(topic)s before group %(group)s had read it.",
+        "Retention deleted %(messages)s messages of topic %(topic)s before group %(group)s had read them.",
+        "messages",
+    ),
+    "refused_sends": ngettext_lazy("%(count)s send was refused.", "%(count)s sends were refused."),
+    "forced_deletions": ngettext_lazy(
+        "The disk was too full: %(count)s log file was deleted before its retention was over.",
+        "The disk was too full: %(count)s log files were deleted before their retention was over.",
+    ),
+    "starts": ngettext_lazy("The broker was started %(count)s time.", "The broker was started %(count)s times."),
+    "down": gettext_noop("The broker did not run for %(count)s."),
+    "worst_dead_letters": ngettext_lazy(
+        "%(count)s message of group %(group)s became a dead letter.",
+        "%(count)s messages of group %(group)s became dead letters.",
+    ),
+    "worst_retries": ngettext_lazy(
+        "Group %(group)s needed %(count)s retry.", "Group %(group)s needed %(count)s retries."
+    ),
+    "worst_over_limit": gettext_noop("Group %(group)s was further behind than its limit for %(count)s."),
+    "worst_behind": gettext_noop("Group %(group)s was up to %(count)s behind."),
+    "fewer_messages": ngettext_lazy(
+        "Topic %(topic)s got %(count)s message, and %(before)s the day before.",
+        "Topic %(topic)s got %(count)s messages, and %(before)s the day before.",
+    ),
+    "nothing_wrong": gettext_noop(
+        "No message was deleted unread, no send was refused, no log file was deleted before its time, and the broker "
+        "ran the whole time."
+    ),
+    # Of days that older versions counted.
     "incidents": gettext_noop(
         "Sends that were refused: %(refused_sends)s. Log files deleted before their retention was over: "
         "%(forced_deletions)s. Starts of the broker: %(starts)s. Time that it did not run: %(down)s."
@@ -173,18 +203,15 @@ NOTES: dict[str, str | Plural] = {
         "How often a key occurred is estimated: the keys of one of %(one_in)s messages were looked at."
     ),
 }
-#: Notes that explain figures. The other notes report that something is missing in them, or has to be done.
-EXPLAINING = frozenset(
+#: Note that answers the digest's question with no.
+WELL = "nothing_wrong"
+#: Notes that answer it with yes: they come before the figures.
+FIRST = frozenset(
     (
-        *("groups_left_out", "replayed_to_groups_only", "no_dead_letters", "no_retries", "percentiles_interpolated"),
-        *("never_full", "not_full_within", "forecast_needs_days", "topics_not_known_yet", "groups_not_known_yet"),
-        *("no_day_before", "no_week_before", "days_missing", "no_clients", "nothing_stored"),
-        *("producers_left_out", "skew_meaning", "skew_of_few", "ids_sampled", "keys_sampled"),
-        *("objective", "longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
+        *("corrupt", "deleted_unread", "deleted_unread_by_one", "refused_sends", "forced_deletions", "starts", "down"),
+        *("incidents", "worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind", "fewer_messages"),
     )
 )
-#: Name of a note's value -> its unit.
-UNITS = {"until": "time_ms", "ms": "ms", "bytes": "bytes", "down": "ms"}
 
 
 def note(key: str, values: Mapping[str, str], numbers: Mapping[str, int] | None = None) -> str:

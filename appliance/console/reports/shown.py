@@ -19,6 +19,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext as _
 
+from spark_reports.reports import keys
+
 from ..pages import time_zones
 from ..pages.template_tags import as_bytes, as_duration, thousands
 from . import sentences, words
@@ -115,7 +117,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """notes: sentences about what is missing in the figures, or has to be done. explained: sentences that explain them.
+    """well: the sentence that nothing went wrong, "" if something did or it is not known. first: sentences about what
+    went wrong. notes: about what is missing in the figures, or has to be done. explained: sentences that explain them.
     shown, left_out: numbers of rows of the first table that are here, and that were left out."""
 
     report: str
@@ -126,6 +129,8 @@ class Shown:
     t0_ms: int
     tiles: tuple[Tile, ...]
     sections: tuple[Section, ...]
+    well: str
+    first: tuple[str, ...]
     notes: tuple[str, ...]
     explained: tuple[str, ...]
     shown: int
@@ -143,7 +148,8 @@ def document(found: dict[str, Any], allows: Callable[[str], bool], with_plots: b
         zone = time_zones.zone(str(found["zone"])) or UTC
         day = str(found["day"])
         report = str(found["report"])
-        notes = [(one["key"] in sentences.EXPLAINING, _note(one, zone, day)) for one in found["notes"]]
+        notes = [(one["key"], _note(one, zone, day)) for one in found["notes"]]
+        told = {sentences.WELL, *sentences.FIRST, *keys.EXPLAINING}
         tables = {one["key"]: _table(one, report, zone, day, allows) for one in found["tables"]}
         plots = [(_plot(one, report, found if with_plots else None), one["table"]) for one in found["plots"]]
         first = next(iter(tables.values()), None)
@@ -156,8 +162,10 @@ def document(found: dict[str, Any], allows: Callable[[str], bool], with_plots: b
             t0_ms=int(found["t0_ms"]),
             tiles=tuple(_tile(one, report, zone, day) for one in found["tiles"]),
             sections=tuple(_sections(plots, tables)),
-            notes=tuple(text for explains, text in notes if not explains),
-            explained=tuple(text for explains, text in notes if explains),
+            well="".join(text for key, text in notes if key == sentences.WELL),
+            first=tuple(text for key, text in notes if key in sentences.FIRST),
+            notes=tuple(text for key, text in notes if key not in told),
+            explained=tuple(text for key, text in notes if key in keys.EXPLAINING),
             shown=0 if first is None else len(first.rows),
             left_out=0 if first is None else first.left_out,
         )
@@ -352,15 +360,28 @@ def span(ms: int) -> str:
 
 def _clock(at_ms: int, zone: tzinfo, day: str) -> str:
     """Format a moment of `day` as hour and minute, one of another day with its date; the begin of another day as its
-    date only."""
-    moment = datetime.fromtimestamp(at_ms / 1000, zone)
+    date only. A moment that no calendar has, as a foreign store may say, is its number."""
+    moment = _moment(at_ms, zone)
+    if moment is None:
+        return thousands(at_ms)
     if f"{moment:%H:%M}" == "00:00" and f"{moment:%Y-%m-%d}" != day:
         return f"{moment:%Y-%m-%d}"
     return f"{moment:%H:%M}" if f"{moment:%Y-%m-%d}" == day else f"{moment:%Y-%m-%d %H:%M}"
 
 
-def _time(at_ms: int, zone: tzinfo, day: str) -> SafeString:
-    moment = datetime.fromtimestamp(at_ms / 1000, zone)
+def _moment(at_ms: int, zone: tzinfo) -> datetime | None:
+    try:
+        moment = datetime.fromtimestamp(at_ms / 1000, zone)
+        moment.astimezone(UTC)
+        return moment
+    except (OverflowError, ValueError, OSError):
+        return None
+
+
+def _time(at_ms: int, zone: tzinfo, day: str) -> SafeString | str:
+    moment = _moment(at_ms, zone)
+    if moment is None:
+        return _clock(at_ms, zone, day)
     return format_html(
         '<time datetime="{}" title="{}">{}</time>',
         f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", f"{moment:%Y-%m-%d %H:%M:%S %Z}", _clock(at_ms, zone, day),
@@ -398,7 +419,7 @@ def _note(one: dict[str, Any], zone: tzinfo, day: str) -> str:
     values = {}
     for name, found in one["values"]:
         if isinstance(found, int):
-            values[name] = value(found, sentences.UNITS.get(name, "count"), zone, day)
+            values[name] = value(found, keys.unit_in_note(one["key"], name), zone, day)
         else:
             values[name] = "—" if found is None else str(found)
     numbers = {name: found for name, found in one["values"] if isinstance(found, int)}

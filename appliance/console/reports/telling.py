@@ -6,7 +6,6 @@ import logging
 from collections.abc import Iterable
 from dataclasses import asdict
 from datetime import UTC, datetime
-from itertools import takewhile
 from typing import Any
 
 from django.db import transaction
@@ -28,8 +27,6 @@ from .report_settings import settings
 logger = logging.getLogger(__name__)
 
 EVENT = "digest"
-#: Notes that come before the figures.
-FIRST = ("deleted_unread", "incidents")
 #: Most rows of each of the tables "worst" and "worsened" in a notice.
 NAMED = 5
 
@@ -85,18 +82,16 @@ def notice_of(document: dict[str, Any], language: str, *, as_page: bool = False)
     with override(language):
         found = shown.document(document, lambda view: False, with_plots=False)
         title = f"[{told.installation}] {words.title('digest')}: {found.day_words}"
-        notes = list(found.notes)
-        count = sum(1 for _one in takewhile(lambda one: one["key"] in FIRST, document["notes"]))
-        first, notes = notes[:count], notes[count:]
+        first = [found.well] if found.well else found.first
         lines = [*first, *[""] * bool(first), *(_line(tile) for tile in found.tiles)]
         for table in (one.table for one in found.sections if one.table and one.table.key in ("worst", "worsened")):
             if table.rows:
                 lines += ["", f"{table.title}:"]
                 lines += [_row(row, compared=table.key == "worsened") for row in table.rows[:NAMED]]
-        if notes:
-            lines += ["", *notes]
+        if found.notes:
+            lines += ["", *found.notes]
         link = told.base + reverse("report", args=[found.day, "digest"]) if told.base else ""
-        html = mail.page(found, title, first, notes, link) if as_page else ""
+        html = mail.page(found, title, link) if as_page else ""
     begin = datetime.fromtimestamp(found.t0_ms / 1000, UTC).isoformat(timespec="milliseconds")
     return Notice(
         event=EVENT, alert=None, rule="", figure="", subject=found.day, value=None, above=0, severity="watch",

@@ -235,6 +235,7 @@ MAY_BE_EMPTY = frozenset(
         *("worst_at", "used", "low", "expected", "high", "own_retention", "log", "total"),
         *("p50", "p95", "p99", "last_p95", "p95_week_ago", "change"),
         *("skew", "copies", "repeated", "share", "refused_sends", "down", "deleted_unread"),
+        "week_before",
     )
 )
 VALUES: Words = {

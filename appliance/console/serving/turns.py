@@ -44,8 +44,8 @@ DOORS_AT_ONCE = 2
 PROVIDERS_AT_ONCE = 4
 # Health checks and files.
 QUICK_AT_ONCE = 4
-# Most cookies and tokens whose user is remembered.
-KNOWN = 4096
+# Most cookies and tokens whose user is remembered, and most bytes of one: ours are shorter, but blanks make one long.
+KNOWN, KNOWN_BYTES = 4096, 128
 
 # Key in the scope of a request for its `Turn`.
 TURN = "rocketbox.turn"
@@ -303,7 +303,7 @@ class Turns:
 
     def know(self, shown: bytes, user: int | None) -> None:
         """Remember the user of a cookie or token; None forgets it. Any thread."""
-        if user is None:
+        if user is None or len(shown) > KNOWN_BYTES:
             self._known.pop(shown, None)
         elif self._known.get(shown) != user:
             self._known[shown] = user

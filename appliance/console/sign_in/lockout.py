@@ -23,6 +23,8 @@ WINDOW_S = 300.0
 LIMITS = {"both": 5, "address": 20, "name": 100, "known": 5}
 # If there are more counters, the oldest are dropped, so that a flood of names cannot fill the memory.
 MAX_COUNTERS = 20_000
+# Stands for all loopback addresses.
+_LOCAL = "127.0.0.0/8"
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,17 +108,21 @@ def _keys(username: str, address: str, known: str) -> tuple[tuple[str, str], ...
     name = username.casefold()[:64]
     if known:
         return (("known", f"{name} {known}"),)
-    network = network_of(address)
+    network = network_of(address, of_loopback=_LOCAL)
     return (("both", f"{name} {network}"), ("address", network), ("name", name))
 
 
-def network_of(address: str) -> str:
-    """Return the network that an address counts for: a customer with IPv6 owns a /64, whose addresses count as one."""
+def network_of(address: str, of_loopback: str = "") -> str:
+    """Return the network that an address counts for: a customer with IPv6 owns a /64, whose addresses count as one.
+    of_loopback: returned for every loopback address, as a program on this machine has all of them; "": no such rule."""
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:
         return address
-    if parsed.version == 6 and parsed.ipv4_mapped is None:
+    mapped = getattr(parsed, "ipv4_mapped", None)
+    if of_loopback and (mapped or parsed).is_loopback:
+        return of_loopback
+    if parsed.version == 6 and mapped is None:
         return str(ipaddress.ip_network((parsed, 64), strict=False))
     return str(parsed)
 

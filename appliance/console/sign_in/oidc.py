@@ -36,7 +36,7 @@ FLOW_S = 600
 #: When RocketBox demands a new sign-in, the provider must have asked for the password within this time.
 AGAIN_S = 300
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
-# Longer answers of the provider are refused; of the file with the client's secret so much is read.
+# Longer answers of the provider are refused; of the file with the client's secret, the second number of bytes is read.
 _MOST_BYTES, _SECRET_BYTES = 1 << 20, 4096
 # Limits the threads that wait for answers: a provider that sends its headers byte by byte keeps its thread.
 _answers = threading.BoundedSemaphore(8)

@@ -29,20 +29,26 @@ def recent_login_required(view: Callable[..., HttpResponse]) -> Callable[..., Ht
 
     @wraps(view)
     def asking(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
-        if is_recent(request):
-            return view(request, *args, **kwargs)
-        address = reverse("confirm_password") + "?" + urlencode({"next": _return_address(request)})
-        if "HX-Request" in request.headers:
-            return HttpResponse(status=204, headers={"HX-Redirect": address})
-        return HttpResponseRedirect(address)
+        return view(request, *args, **kwargs) if is_recent(request) else to_password(request)
 
     return asking
+
+
+def to_password(request: HttpRequest) -> HttpResponse:
+    """Return the redirection to the password page, which leads back to the page of the form."""
+    address = reverse("confirm_password") + "?" + urlencode({"next": _return_address(request)})
+    if "HX-Request" in request.headers:
+        return HttpResponse(status=204, headers={"HX-Redirect": address})
+    return HttpResponseRedirect(address)
 
 
 def _return_address(request: HttpRequest) -> str:
     if request.method in ("GET", "HEAD"):
         return request.get_full_path()
-    referrer = urlsplit(request.headers.get("referer", ""))
+    try:
+        referrer = urlsplit(request.headers.get("referer", ""))
+    except ValueError:  # brackets that do not match, an address that is none
+        return request.path
     if referrer.netloc != request.get_host():
         return request.path
     return referrer.path + (f"?{referrer.query}" if referrer.query else "")

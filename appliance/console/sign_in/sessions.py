@@ -9,21 +9,29 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from django.conf import settings
+from django.contrib.sessions.models import Session
 from django.db import DatabaseError
+from django.utils import timezone
 
 from ..models import SignIn, User, now_ms
 
 if TYPE_CHECKING:
     from django.http import HttpRequest
 
+# Most sessions of one user; then the ones that were not used for longest end.
+MOST_EACH = 100
 # The time at which a session was last seen is written at most this often.
 _SEEN_STEP_MS = 60_000
 
 
 def begin(request: HttpRequest, user: User, way: str) -> int:
-    """Insert the row of a new session and return its number. Rows of expired sessions are deleted."""
+    """Insert the row of a new session and return its number. Rows of expired sessions are deleted, and Django's, which
+    deletes none itself."""
     SignIn.objects.filter(seen_ms__lt=_oldest_ms()).delete()
+    Session.objects.filter(expire_date__lt=timezone.now()).delete()
     row = SignIn.objects.create(user=user, address=_address(request), agent=_agent(request), way=way)
+    over = SignIn.objects.filter(user=user).order_by("-seen_ms", "-pk").values_list("pk", flat=True)[MOST_EACH:]
+    SignIn.objects.filter(pk__in=list(over)).delete()
     return int(row.pk)
 
 

@@ -24,6 +24,7 @@ from django.utils.translation import gettext as _
 
 from ... import runtime
 from ...engine.admin_settings import GROUP_SETTINGS, TOPIC_SETTINGS
+from ...engine.cursors import whole
 from ...engine.errors import AdminError, InvalidInput, NotFound, StartError, Unavailable
 from ...engine.plain_text import plain
 from ..alerts.acts import save_rule
@@ -112,7 +113,7 @@ def _escaped(found: re.Match[str]) -> str:
 
 def _topics() -> Iterator[tuple[str, dict[str, Any]]]:
     admin = runtime.window()
-    for row in _rows(lambda page: admin.topics.page(page=page, page_size=500)):
+    for row in whole(lambda page, size: admin.topics.page(page=page, page_size=size)).rows:
         try:
             yield row.name, dict(admin.topics.settings(row.name).values)
         except NotFound:  # deleted meanwhile
@@ -154,23 +155,13 @@ def _schemas(topics: list[str]) -> tuple[dict[str, dict[str, Any]], list[str]]:
 
 def _groups() -> Iterator[tuple[str, dict[str, Any]]]:
     admin = runtime.window()
-    for row in _rows(lambda page: admin.groups.page(page=page, page_size=500)):
+    for row in whole(lambda page, size: admin.groups.page(page=page, page_size=size)).rows:
         try:
             settings = admin.groups.detail(row.name, queues=False).settings
         except NotFound:
             continue
         if settings is not None:
             yield row.name, dict(settings.values)
-
-
-def _rows(fetch: Callable[[int], Any]) -> Iterator[Any]:
-    number = 1
-    while True:
-        page = fetch(number)
-        yield from page.rows
-        if page.page >= page.pages:
-            return
-        number += 1
 
 
 def _user_facts(user: User) -> dict[str, Any]:
@@ -232,11 +223,11 @@ def _planned(request: HttpRequest, found: dict[str, dict[str, dict[str, Any]]]) 
         for name in sorted(found.get(section, {})):
             try:
                 items.append(planner(request, name, found[section][name]))
-            except AdminError as error:
+            except (
+                *(AdminError, user_acts.Refused, user_acts.ExceedsCaller),
+                *(ValidationError, TypeError, ValueError),
+            ) as error:
                 items.append(Item(section, name, "refused", why=_why(error)))
-            except (user_acts.Refused, user_acts.ExceedsCaller, ValidationError, TypeError, ValueError) as error:
-                text_of = "; ".join(error.messages) if isinstance(error, ValidationError) else str(error)
-                items.append(Item(section, name, "refused", why=text_of))
     return items
 
 
@@ -305,6 +296,8 @@ def take_at_start(path: Path) -> None:
 def _why(error: Exception) -> str:
     from ..pages.engine_pages import refusal_text
 
+    if isinstance(error, ValidationError):
+        return "; ".join(error.messages)
     return refusal_text(error) if isinstance(error, AdminError) else str(error)
 
 
@@ -429,7 +422,7 @@ def _plan_user(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
     trial = User.objects.get(pk=present.pk)
     for key, value in rights.items():
         setattr(trial, key, value)
-    trial.full_clean(exclude=["password"])
+    trial.full_clean(exclude=["password", "username"])  # it may be one that is not given any more
     key = present.pk
 
     def change() -> None:
@@ -466,6 +459,7 @@ def _plan_rule(request: HttpRequest, name: str, fields: dict[str, Any]) -> Item:
 
 
 def _save(request: HttpRequest, form: RuleForm) -> None:
+    form.clean()  # earlier entries have made rules since it was planned, and there are so many at most
     save_rule(request, form)
 
 

@@ -17,7 +17,7 @@ from ...engine.errors import Conflict, InvalidInput, Unavailable
 from ..audit.log import audit, health_check
 from ..pages.changes import before_and_after, failure_audited, is_final, is_submitted
 from ..pages.engine_pages import asks_the_engine, refusal_text
-from ..sign_in.recent_login import recent_login_required
+from ..sign_in.recent_login import is_recent, recent_login_required, to_password
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_LINES = 200
@@ -91,6 +91,8 @@ def system_config_change(request: HttpRequest) -> HttpResponse:
     status = 200
     if is_submitted(request):
         wanted = {option.name: values[option.name] for option in hot if values[option.name] != option.value}
+        if "accessControl" in wanted and not is_recent(request):
+            return to_password(request)
         try:
             with failure_audited(request, "config.change", ", ".join(wanted)):
                 change = admin.option_commands.change(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from django import template
@@ -25,37 +26,74 @@ _HEADERS = {
     "num": ('<th class="num">', "</th>"),
     "hidden": ('<th><span class="visually-hidden">', "</span></th>"),
 }
+#: A header with its attributes and content; tags in it, of which a hidden one is read out only.
+_HEADER = re.compile(r"<th\b[^>]*>(.*?)</th>", re.DOTALL)
+_HIDDEN = re.compile(r'<span class="visually-hidden">.*?</span>', re.DOTALL)
+_TAG = re.compile(r"<[^>]*>")
+#: The begin of a row, or of a cell with its attributes.
+_CELL = re.compile(r"<(tr|td|th)\b([^>]*)>")
+#: Classes of tables that are no cards on a phone: lines of a log, counts whose columns are hours.
+_NO_CARDS = {"log", "hours"}
+
+
+def _labelled(heads: str, rows: str) -> str:
+    """Return the rows, whose cells name their columns in `data-label`: not those of the first column, whose header
+    stands above the cards, and of columns that have no name to see."""
+    labels = [_TAG.sub("", _HIDDEN.sub("", head)).strip().replace('"', "&quot;") for head in _HEADER.findall(heads)]
+    column: Iterator[str] = iter(())
+
+    def cell(found: re.Match[str]) -> str:
+        nonlocal column
+        kind, attributes = found.groups()
+        if kind == "tr":
+            column = iter(("", *labels[1:]))
+            return found[0]
+        label = "" if "colspan=" in attributes else next(column, "")
+        return f'<{kind}{attributes} data-label="{label}">' if label and "data-label=" not in attributes else found[0]
+
+    return _CELL.sub(cell, rows)
 
 
 class TableNode(template.Node):
-    """A table in a frame that scrolls sideways. Its cells find the labels of its columns in `labels`."""
+    """A table in a frame that scrolls sideways; on a phone each row is a card. Its cells find the labels of its columns
+    in `labels`. A table that does not use them gets the class `flow`, and its cells are given their labels."""
 
     child_nodelists = ("heads", "rows")
 
-    def __init__(self, opening: str, heads: template.NodeList, rows: template.NodeList) -> None:
-        self.opening = opening
+    def __init__(self, classes: list[str], focus: str, heads: template.NodeList, rows: template.NodeList) -> None:
+        self.classes = classes
+        self.focus = focus
         self.heads = heads
         self.rows = rows
 
     def render(self, context: template.Context) -> SafeString:
+        classes = self.classes
         with context.push(labels={}):
             heads = self.heads.render(context)
             rows = self.rows.render(context)
-        return mark_safe(f"{self.opening}<thead><tr>{heads}</tr></thead>\n<tbody>{rows}</tbody></table></div>")
+        if not {"cards", *_NO_CARDS} & set(classes):
+            # Headers by which a reader sorts stay above the cards.
+            classes = [*classes, "cards", "flow", *([] if "<a " in heads else ["titled"])]
+            rows = _labelled(heads, rows)
+        return mark_safe(
+            f'<div class="table"{self.focus}><table class="{" ".join(classes)}"><thead><tr>{heads}</tr></thead>\n'
+            f"<tbody>{rows}</tbody></table></div>"
+        )
 
 
 @register.tag
 def table(parser: Parser, token: Token) -> TableNode:
     """`{% table "classes" scrolls %}` headers `{% rows %}` rows `{% endtable %}`. scrolls: by keys, too, for a table
-    that has nothing else to focus."""
+    that has nothing else to focus. On a phone it becomes cards. The class `cards` is for a table that labels and places
+    its cells itself; `log` and `hours` are for tables that stay as they are."""
     _name, *words = token.split_contents()
-    css = "".join(f' class="{word[1:-1]}"' for word in words if word != "scrolls")
+    classes = [one for word in words if word != "scrolls" for one in word[1:-1].split()]
     focus = ' tabindex="0"' if "scrolls" in words else ""
     heads = parser.parse(("rows",))
     parser.delete_first_token()
     rows = parser.parse(("endtable",))
     parser.delete_first_token()
-    return TableNode(f'<div class="table"{focus}><table{css}>', heads, rows)
+    return TableNode(classes, focus, heads, rows)
 
 
 class HeaderNode(template.Node):

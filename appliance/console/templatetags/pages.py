@@ -194,6 +194,16 @@ def unknown(why: Any) -> SafeString:
     )
 
 
+@register.simple_tag
+def lag_of(row: Any) -> SafeString | str:
+    """Show a row's lag in messages; with "≥" and the reason in its tooltip where some of its queues are not counted."""
+    if row.lag is None:
+        return unknown(row.lag_why)
+    if row.lag_why:
+        return format_html('<span title="{}">≥ {}</span>', translated(row.lag_why), thousands(row.lag))
+    return thousands(row.lag)
+
+
 @register.filter
 def per_second(rate: float | None) -> str:
     """Format a rate: `8 412 /s`, with one digit after the point if it is below ten."""

@@ -56,14 +56,13 @@ def cut(request: HttpRequest, kind: str, fetch: Fetch) -> Fetch:
     may = names.has_topic if kind == "topic" else names.has_group
 
     def fetch_cut(number: int, size: int) -> Any:
-        part = fetch(1, 500)
-        found = list(part.rows)
-        for at in range(2, part.pages + 1):
-            found += fetch(at, 500).rows
-        rows = [row for row in found if may(row.name if hasattr(row, "name") else row.group)]
+        from ...engine.cursors import whole
+
+        table = whole(fetch)
+        rows = [row for row in table.rows if may(row.name if hasattr(row, "name") else row.group)]
         pages = max(1, -(-len(rows) // size))
         number = min(max(1, number), pages)
         shown = tuple(rows[(number - 1) * size : number * size])
-        return replace(part, rows=shown, total=len(rows), page=number, pages=pages, page_size=size)
+        return replace(table, rows=shown, total=len(rows), page=number, pages=pages, page_size=size)
 
     return fetch_cut

@@ -19,6 +19,8 @@ from ..audit.log import audit
 from ..models import ApiToken, Role, User, now_ms
 from ..pages import errors
 from ..pages.changes import form_status
+from ..pages.engine_pages import page_number
+from ..pages.rows import page_of
 from ..sign_in.forms import Form
 from ..sign_in.recent_login import recent_login_required
 from . import once
@@ -67,9 +69,9 @@ class TokenForm(Form):
 
 @require_safe
 def tokens(request: HttpRequest) -> HttpResponse:
-    """Show the user's tokens, or all tokens to an administrator."""
-    rows = _visible(request.user).select_related("owner")
-    return render(request, "tokens/list.html", {"tokens": rows, "now_ms": now_ms(), "yes_no": _("yes,no")})
+    """Show the user's tokens, or all tokens to an administrator, in pages."""
+    page = page_of(_visible(request.user).select_related("owner"), page_number(request))
+    return render(request, "tokens/list.html", {"page": page, "now_ms": now_ms(), "yes_no": _("yes,no")})
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -95,8 +97,11 @@ def token_create(request: HttpRequest) -> HttpResponse:
                 audit(request, "token.create", token.name, None, token_store.rights_of(token))
         except token_store.OwnerChanged:
             return errors.forbidden(request)
-        ticket = once.keep(request.user.pk, secret)
-        return HttpResponseRedirect(reverse("token_created", args=[token.pk, ticket]))
+        except token_store.TooMany:
+            form.add_error(None, _("You have %(count)d tokens. Revoke some first.") % {"count": token_store.MOST_EACH})
+        else:
+            ticket = once.keep(request.user.pk, secret)
+            return HttpResponseRedirect(reverse("token_created", args=[token.pk, ticket]))
     status = form_status(form)
     return render(request, "tokens/create.html", {"form": form}, status=status)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from django.db import DatabaseError, transaction
+from django.db.models import Q
 
 from ..models import ApiToken, Role, User, now_ms
 
@@ -24,10 +25,21 @@ PREFIX = "rbx_"
 _SHOWN_CHARACTERS = 12
 # Longest chain of tokens that were made by tokens.
 LONGEST_CHAIN = 4
+# Most tokens of one user that work. An act that ends them all takes a moment for each and holds the database meanwhile.
+MOST_EACH = 100
+# Most tokens of one user that stay in the list long after they were revoked or have expired, the newest ones.
+ENDED_EACH = 20
+# An ended one stays at least so long: with a revoked one end the jobs and links to set a password that it made, and
+# without it their origin would be lost. Links are good for two days.
+ENDED_MS = 3 * 86_400_000
 # The time of last use is written at most this often.
 _LAST_USED_STEP_MS = 60_000
 # The owner's fields that limit or end a token.
 _OWNERS = ("password", "is_active", "role", "may_read_bodies", "may_export", "topic_pattern", "group_pattern")
+
+
+class TooMany(Exception):
+    """The owner has MOST_EACH tokens that work."""
 
 
 class OwnerChanged(Exception):
@@ -46,13 +58,14 @@ def create(
     group_pattern: str | None = None,
     expires_at_ms: int | None = None,
     made_by: ApiToken | None = None,
+    passing: bool = False,
 ) -> tuple[ApiToken, str]:
     """Create a token; return it and its secret, which is not stored. The caller audits it, in the same transaction.
 
     pattern: for topics and for groups, unless `topic_pattern` or `group_pattern` is given.
-    made_by: the token with which it is made; it ends with that one.
+    made_by: the token with which it is made; it ends with that one. passing: it is for one command, which deletes it.
     owner: as the request loaded them. Raises OwnerChanged if they have changed since: otherwise a token that is made
-    during a reset of the password would outlive it.
+    during a reset of the password would outlive it. Raises TooMany, unless it is passing.
     """
     secret = PREFIX + secrets.token_urlsafe(32)
     with transaction.atomic():  # IMMEDIATE: the owner's row cannot change before the token is inserted
@@ -60,6 +73,8 @@ def create(
             getattr(owner, field) for field in _OWNERS
         ):
             raise OwnerChanged
+        if not passing:
+            _make_room(owner)
         token = ApiToken.objects.create(
             owner=owner, made_by=made_by, name=name, role=role, may_read_bodies=may_read_bodies, may_export=may_export,
             topic_pattern=pattern if topic_pattern is None else topic_pattern,
@@ -67,6 +82,18 @@ def create(
             prefix=secret[:_SHOWN_CHARACTERS], digest=_digest(secret),
         )  # fmt: skip
     return token, secret
+
+
+def _make_room(owner: User) -> None:
+    """Delete the owner's oldest tokens that ended long ago. Raises TooMany if too many others work."""
+    now = now_ms()
+    theirs = ApiToken.objects.filter(owner=owner)
+    then = now - ENDED_MS
+    ended = theirs.filter(Q(revoked_at_ms__lte=then) | Q(expires_at_ms__lte=then)).order_by("-pk")
+    if (last := ended.values_list("pk", flat=True)[ENDED_EACH:].first()) is not None:
+        ended.filter(pk__lte=last).delete()
+    if theirs.filter(revoked_at_ms=None).exclude(expires_at_ms__lte=now).count() >= MOST_EACH:
+        raise TooMany
 
 
 def authenticate(secret: str) -> ApiToken | None:
@@ -95,7 +122,7 @@ def _is_over(token: ApiToken, now: int) -> bool:
 
 
 def revoke(token: ApiToken) -> None:
-    """Revoke a token, which is rejected from now on. Its row stays for the record."""
+    """Revoke a token, which is rejected from now on. Its row stays for a while."""
     if token.revoked_at_ms is None:
         token.revoked_at_ms = now_ms()
         token.save(update_fields=["revoked_at_ms"])

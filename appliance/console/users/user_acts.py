@@ -15,7 +15,7 @@ from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
 from ..audit.log import audit
-from ..models import Role, User
+from ..models import ApiToken, Role, User
 from ..sign_in import password_links, second_factor, sessions
 from ..sign_in.password_rules import generate_password, password_problem
 from . import tokens
@@ -49,6 +49,22 @@ def require_below(caller: Any, person: User) -> None:
     require_not_more(caller, rights_of(person))
 
 
+def require_present(caller: Any) -> None:
+    """Raise Refused if the caller lost the password, the role or the token since the request began, by an act that was
+    under way at the same time. Call in the transaction: what the caller makes would outlive that act."""
+    fields = ("password", "is_active", "role")
+    if caller.kind == "token":
+        *links, owner = caller.holders
+        is_present = ApiToken.objects.filter(pk__in=[one.pk for one in links], revoked_at_ms=None).count() == len(links)
+    elif caller.kind == "user":
+        owner, is_present = caller, True
+    else:
+        return
+    now = User.objects.filter(pk=owner.pk).values_list(*fields).first()
+    if not is_present or now != tuple(getattr(owner, field) for field in fields):
+        raise Refused(_("Your role or your rights do not include this. An administrator can change that."))
+
+
 def rights_of(person: User) -> dict[str, object]:
     """Return the rights of a user for the audit log; patterns only if they are not "*"."""
     kept = {name: getattr(person, name) for name in RIGHTS}
@@ -65,6 +81,7 @@ def create(request: HttpRequest, person: User, *, password: str | None = None, g
         raise Refused(problem, "password")
     made: Any = None
     with transaction.atomic():
+        require_present(request.user)
         if User.objects.named(person.username) is not None:
             raise Refused(_("There is already a user with this name."), "username")
         if generate:
@@ -74,7 +91,7 @@ def create(request: HttpRequest, person: User, *, password: str | None = None, g
         person.save()
         audit(request, "user.create", person.username, None, rights_of(person))
         if password is None:
-            made = password_links.make(person)
+            made = password_links.make(person, request.user)
     return made
 
 
@@ -82,6 +99,7 @@ def change(request: HttpRequest, pk: int, values: dict[str, Any]) -> User:
     """Set rights (RIGHTS). Raises Refused, ValidationError, User.DoesNotExist."""
     # IMMEDIATE: of the last two administrators, two requests at once cannot demote both.
     with transaction.atomic():
+        require_present(request.user)
         person = User.objects.get(pk=pk)
         require_below(request.user, person)
         require_not_more(request.user, values)
@@ -91,7 +109,7 @@ def change(request: HttpRequest, pk: int, values: dict[str, Any]) -> User:
         for name in RIGHTS:
             if name in values:
                 setattr(person, name, values[name])
-        person.full_clean(exclude=["password"])
+        person.full_clean(exclude=["password", "username"])  # it may be one that is not given any more
         person.save()
         if rights_of(person) != before:
             audit(request, "user.change", person.username, before, rights_of(person))
@@ -104,6 +122,8 @@ def set_active(request: HttpRequest, pk: int, active: bool) -> User:
     with transaction.atomic():
         person = User.objects.get(pk=pk)
         require_below(request.user, person)
+        if active:
+            require_present(request.user)
         if not active and is_last_admin(person):
             raise Refused(_last_admin_sentence())
         before = {"active": person.is_active}
@@ -124,6 +144,7 @@ def reset_password(
     if password is not None and (problem := password_problem(password, User.objects.get(pk=pk))):
         raise Refused(problem, "password")
     with transaction.atomic():
+        require_present(request.user)
         person = User.objects.get(pk=pk)
         require_below(request.user, person)
         if person.pk == request.user.pk and request.user.kind == "user":
@@ -135,7 +156,7 @@ def reset_password(
         person.save(update_fields=["password", "must_change_password"])
         audit(request, "user.reset_password", person.username)
         if made is None and password is None:
-            made = password_links.make(person)
+            made = password_links.make(person, request.user)
         ended = tokens.revoke_all(person, partial(audit, request))
         sessions.end_all(person)
     return person, made, ended

@@ -444,16 +444,8 @@ def wire_user_entry(request: HttpRequest, name: str) -> HttpResponse:
     if form.is_valid():
         given = form.cleaned_data | {"sources": re.split(r"[\s,]+", form.cleaned_data["sources"].strip(", \t"))}
         given["sources"] = [source for source in given["sources"] if source]
-        try:
-            _done(
-                request, ENTRY_SET, name, lambda: runtime.window().users.put_entry(name, **given, **_of_page(request))
-            )
-        except InvalidInput as error:
-            add_refusal(form, error)
-        except Conflict as error:
-            form.add_error(None, refusal_text(error))
-        else:
-            messages.success(request, _("Saved."))
+        terms = given | _of_page(request)
+        if _is_saved(request, form, ENTRY_SET, name, lambda: runtime.window().users.put_entry(name, **terms)):
             return redirect("wire_user", name)
     return _page(request, name, form)
 
@@ -491,19 +483,8 @@ def wire_user_quotas(request: HttpRequest, name: str) -> HttpResponse:
     """Give a user quotas; an empty field lets the default count."""
     form = QuotaForm(request.POST)
     if form.is_valid():
-        try:
-            _done(
-                request,
-                SET,
-                name,
-                lambda: runtime.window().users.set_quotas(name, form.cleaned_data, **_of_page(request)),
-            )
-        except InvalidInput as error:
-            add_refusal(form, error)
-        except Conflict as error:
-            form.add_error(None, refusal_text(error))
-        else:
-            messages.success(request, _("Saved."))
+        quotas, terms = form.cleaned_data, _of_page(request)
+        if _is_saved(request, form, SET, name, lambda: runtime.window().users.set_quotas(name, quotas, **terms)):
             return redirect("wire_user", name)
     return _page(request, name, EntryForm(), form)
 
@@ -526,6 +507,20 @@ def _done(request: HttpRequest, action: str, name: str, act: Callable[[], WireUs
     )
     audit(request, action, name, before, after)
     return change
+
+
+def _is_saved(request: HttpRequest, form: Form, action: str, name: str, act: Callable[[], WireUserChange]) -> bool:
+    """Make the change of a form on a user's page. False if it is refused: the form then shows why."""
+    try:
+        _done(request, action, name, act)
+    except InvalidInput as error:
+        add_refusal(form, error)
+    except Conflict as error:
+        form.add_error(None, refusal_text(error))
+    else:
+        messages.success(request, _("Saved."))
+        return True
+    return False
 
 
 def _show_once(request: HttpRequest, name: str, change: WireUserChange) -> HttpResponse:

@@ -12,6 +12,7 @@ from appliance.console.alerts.watch import AlertSender
 from appliance.console.health import needs as needs_
 from appliance.console.health.needs import Mute
 from appliance.console.templatetags.pages import translated
+from appliance.engine.clock import FakeClock
 from appliance.engine.errors import Unavailable
 from appliance.engine.window.sentences import say
 from appliance.engine.window.snapshots import Need
@@ -332,6 +333,32 @@ def test_old_alerts_go_and_those_that_are_on_stay(rule, monkeypatch):
     book.clean(T0)
     assert Alert.objects.exclude(ended_ms=None).count() == 3
     assert Alert.objects.filter(ended_ms=None).count() == 1
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_clock_that_is_set_forward_for_a_while_deletes_no_alert(rule, monkeypatch, is_restarted):
+    clock = FakeClock(T0)
+    monkeypatch.setattr(watch, "now_ms", clock.wall_ms)
+    samples = iter([lags(a=11), lags(a=1), lags(b=11), lags(b=1), lags(b=11)])
+
+    def process():
+        made = watch.AlertWatch(lambda: (clock.wall_ms(), next(samples)), lambda: TELLER, lambda: None)
+        made.clock = clock
+        return made
+
+    watching = process()
+    for _ in range(2):
+        watching._look()
+        clock.advance(MINUTE)
+    clock.jump(2 * book.KEPT_MS)
+    watching = process() if is_restarted else watching
+    watching._look()
+    assert {alert.subject for alert in Alert.objects.all()} == {"orders-a", "orders-b"}
+    clock.advance(59 * MINUTE)
+    watching._look()
+    clock.advance(61 * MINUTE)
+    watching._look()
+    assert "orders-a" not in {alert.subject for alert in Alert.objects.all()}, "it has stayed so"
 
 
 def test_what_is_over_at_the_first_look_after_a_restart_is_told(rule):

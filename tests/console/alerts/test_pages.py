@@ -6,6 +6,7 @@ import re
 import pytest
 from django.utils.html import escape
 
+from appliance.console.alerts import forms
 from appliance.console.alerts.book import Judge, Teller
 from appliance.console.alerts.models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from appliance.console.models import AuditEntry, now_ms
@@ -234,3 +235,18 @@ def test_the_digest_follows_a_channel_to_its_new_name_and_no_further_than_its_en
     assert admin.post(f"/alerts/channels/{AlertChannel.objects.get(name='night').pk}/delete/").status_code == 302
     assert admin.get(settings).json()["digest_channels"] == ["day"]
     assert change(keep_days=9).status_code == 200, "what is gone hinders no other setting"
+
+
+def test_there_are_so_many_rules_channels_and_silences_and_no_more(admin, monkeypatch):
+    for name in ("MOST_RULES", "MOST_CHANNELS", "MOST_SILENCES"):
+        monkeypatch.setattr(forms, name, 1)
+    silence = {"pattern": "*", "hours": "2", "reason": "r"}
+    channel = {"name": "ops", "kind": "webhook", "address": "http://127.0.0.1:1/", "language": "en", "secret": ""}
+    for address, values in (("rules", RULE), ("channels", channel), ("silences", silence)):
+        assert admin.post(f"/alerts/{address}/new/", values).status_code == 302
+        more = admin.post(f"/alerts/{address}/new/", values | {"name": "another"})
+        assert more.status_code == 422
+        assert "There are 1 already" in html(more)
+    assert admin.post(f"/alerts/rules/{AlertRule.objects.get().pk}/", RULE | {"above": "20"}).status_code == 302
+    AlertSilence.objects.update(until_ms=1)
+    assert admin.post("/alerts/silences/new/", silence).status_code == 302

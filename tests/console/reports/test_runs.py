@@ -510,6 +510,21 @@ def test_a_kill_between_the_two_renames_of_a_day(asked, runner):
     assert [path.name for path in days.iterdir()] == [found.day]
 
 
+def test_a_disk_that_is_full_when_reports_are_published_keeps_the_old_ones_alone(asked, runner, monkeypatch):
+    found = done(asked, runner)
+    days = records.directory() / "days"
+    before = {path.name: path.read_bytes() for path in (days / found.day).iterdir()}
+
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device", str(path))
+
+    monkeypatch.setattr(published, "replace_file", full)
+    again = made(asked, runner)
+    assert (again.state, again.why) == ("failed", "no_space")
+    assert [path.name for path in days.iterdir()] == [found.day], "what was begun takes no room"
+    assert {path.name: path.read_bytes() for path in (days / found.day).iterdir()} == before
+
+
 def test_old_days_go_and_those_of_a_wrong_clock(asked, runner):
     for n in range(1, 6):
         (records.directory() / "days" / f"2026-01-0{n}").mkdir(parents=True)

@@ -146,17 +146,48 @@ def test_names_that_look_like_markup_arrive_as_they_are(broker, people, request_
 
 def test_what_was_lost_and_what_happened_come_before_the_figures(broker, people):
     document = documents()[0]
-    lost = Note("deleted_unread", (("messages", 9), ("pairs", 1), ("group", "g"), ("topic", "t"), ("most", 9)))
+    lost = Note("deleted_unread", (("messages", 9), ("pairs", 2), ("group", "g"), ("topic", "t"), ("most", 8)))
+    of_one = Note("deleted_unread_by_one", (("messages", 1), ("group", "g"), ("topic", "t")))
     values = (("refused_sends", 1200), ("forced_deletions", 2), ("starts", 1), ("down", 600_000))
-    document = dataclasses.replace(document, notes=(lost, Note("incidents", values), *document.notes))
-    lines = notice_of(json.loads(document.to_json()), "en").text.splitlines()
-    assert lines[0].startswith("Retention deleted 9 messages before they were read.")
-    assert lines[1] == (
-        "Sends that were refused: 1\u202f200. Log files deleted before their retention was "
-        "over: 2. Starts of the broker: 1. Time that it did not run: 10 min."
+    happened = [Note(key, (("count", count),)) for key, count in values]
+    # The note "incidents" is in the documents of older versions.
+    document = dataclasses.replace(
+        document, notes=(lost, of_one, *happened, Note("incidents", values), *document.notes)
     )
-    assert lines[2] == ""
-    assert lines[3].startswith("Messages received: ")
+    found = json.loads(document.to_json())
+    lines = notice_of(found, "en").text.splitlines()
+    assert lines[:9] == [
+        "Retention deleted 9 messages before they were read. The most affected is group g in topic t with 8, of 2 "
+        "pairs of group and topic.",
+        "Retention deleted 1 message of topic t before group g had read it.",
+        "1\u202f200 sends were refused.",
+        "The disk was too full: 2 log files were deleted before their retention was over.",
+        "The broker was started 1 time.",
+        "The broker did not run for 10 min.",
+        "Sends that were refused: 1\u202f200. Log files deleted before their retention was "
+        "over: 2. Starts of the broker: 1. Time that it did not run: 10 min.",
+        "",
+        "Messages received: 41\u202f200\u202f000 (the day before: 40\u202f000\u202f000)",
+    ]
+    chinese = notice_of(found, "zh-hans").text.splitlines()
+    assert chinese[1:6] == [
+        "保留策略在消费组 g 读取主题 t 的 1 条消息之前就将其删除。",
+        "1\u202f200 次发送被拒绝。",
+        "磁盘过满：2 个日志文件在保留期结束之前就被删除。",
+        "Broker 启动了 1 次。",
+        "Broker 有 10 分钟未运行。",
+    ]
+
+
+def test_a_day_without_anything_wrong_says_so_first(broker, people):
+    notes = (Note("no_day_before", (("day", DAY),)), Note("nothing_wrong"))
+    document = dataclasses.replace(documents()[0], notes=notes)
+    notice = notice_of(json.loads(document.to_json()), "en", as_page=True)
+    said = "No message was deleted unread, no send was refused, no log file was deleted before its time, and the broker"
+    assert notice.text.startswith(f"{said} ran the whole time.\n\nMessages received: ")
+    assert notice.html.count(said) == 1
+    assert notice.html.index(said) < notice.html.index("Messages received")
+    assert "#a00000" not in notice.html
 
 
 def test_the_page_draws_the_trends_without_pictures(broker, people):

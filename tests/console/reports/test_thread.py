@@ -12,7 +12,7 @@ from appliance.console.reports.thread import BEGIN_S, LOOK_S, ReportThread
 
 @pytest.fixture
 def threads(monkeypatch):
-    """Returns a thread that is not started, and what its runner was told: the test's own thread calls `run`."""
+    """Returns a thread that is not started, and the calls of its runner: the test's own thread calls `run`."""
     made, ran = ReportThread(), []
     monkeypatch.setattr(ReportRunner, "run", lambda self: ran.append(self))
     thread.use(made)
