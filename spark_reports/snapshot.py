@@ -63,8 +63,9 @@ class GroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class UnreadFacts:
-    """Messages that were deleted before a group had consumed them, all within one hour. messages: their number, of the
-    queue offsets [begin, end). at_ms: when the last of them was deleted."""
+    """Messages that were deleted before a group had consumed them, all within a quarter of an hour. messages: their
+    number, of the queue offsets [begin, end). at_ms: when the last of them was deleted. queue_id: -1 for a sum over
+    several. group, topic: "*" for a sum over several of both."""
 
     group: str
     topic: str

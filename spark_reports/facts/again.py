@@ -42,7 +42,7 @@ def best_of(before: DayFacts | None, now: Mapping[str, list[Row]], to_ms: int) -
     earlier = []
     if _sum(before, TRAFFIC, "messages") > _sum(now, TRAFFIC, "messages"):
         for table in (TRAFFIC, RETRIES, DEAD_LETTERS, LATENCY, *CONTENTS):
-            found[table.name] = before[table.name]
+            found[table.name] = before.get(table.name, [])
         findings = before[FINDINGS.name]
         earlier.append("messages")
     elif _delivered(before) > _delivered(now):

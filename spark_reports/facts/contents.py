@@ -12,7 +12,7 @@ apart, and merged: the result is the same in whatever order that is done.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 from heapq import nsmallest
 from ipaddress import ip_address, ip_network
@@ -34,7 +34,7 @@ from .tables import FREQUENT, LARGEST, PRODUCERS, REPEATS, SIZES, Row
 
 #: Pairs of topic and address; sampled ids; keys of sampled messages, which have up to 17 each.
 MOST_PRODUCERS, MOST_IDS, MOST_KEYED = 1 << 14, 1 << 17, 1 << 16
-#: Rows of the table PRODUCERS that name one; of FREQUENT, for ids, keys and sharding keys each.
+#: Rows of the table PRODUCERS with a topic, and without one; of FREQUENT, for ids, keys and sharding keys each.
 MOST_NAMED, MOST_FREQUENT = 1000, 20
 #: Longer texts are cut, and told apart by a hash; of one message so many keys count.
 LONGEST, MOST_WORDS = 64, 16
@@ -172,11 +172,11 @@ class Contents:
         if found is None:
             return
         if born_ms is None:
-            self._add_producer(found, host, 1, size, 0, 0, 0, 0)
+            self._add_producer(found, host, [1, size, 0, 0, 0, 0])
         else:
             after = store_ms - born_ms
             bounded = after if -MOST_MS < after < MOST_MS else MOST_MS if after > 0 else -MOST_MS
-            self._add_producer(found, host, 1, size, 1, bounded, after, after)
+            self._add_producer(found, host, [1, size, 1, bounded, after, after])
         shift = max(0, body_size.bit_length() - 4)
         bucket = (shift << 3) + (body_size >> shift)  # `bucket_of`, of each message
         known = found.sizes.get(bucket)
@@ -223,8 +223,7 @@ class Contents:
             self._add_keyed(numbers[0], text)
         elif (found := self._topics.get(topic) or self._of(topic)) is not None:
             if kind == "producer":
-                messages, size, timed, after, least, most = numbers
-                self._add_producer(found, text, messages, size, timed, after, least, most)
+                self._add_producer(found, text, [*numbers])
             elif kind == "size":
                 known = found.sizes.setdefault(numbers[0], [0, 0])
                 known[:] = known[0] + numbers[1], known[1] + numbers[2]
@@ -253,19 +252,18 @@ class Contents:
         found = self._topics[topic] = None if is_system(topic) else _Topic()
         return found
 
-    def _add_producer(
-        self, topic: _Topic, host: str, messages: int, size: int, timed: int, after: int, least: int, most: int
-    ) -> None:
+    def _add_producer(self, topic: _Topic, host: str, numbers: list[int]) -> None:
+        """numbers: those of the table, which the topic keeps if the host is new to it."""
         if self._step:
             host = self._network(host)
         known = topic.producers.get(host)
         if known is None:
-            topic.producers[host] = [messages, size, timed, after, least, most]
+            topic.producers[host] = numbers
             self._producers += 1
             if self._producers > self._most_producers:
                 self._widen(self._step + 1)
         else:
-            _sum_up(known, messages, size, timed, after, least, most)
+            _sum_up(known, *numbers)
 
     def _widen(self, step: int) -> None:
         """Count by networks of this step, or larger ones if there are still too many."""
@@ -309,20 +307,17 @@ class Contents:
     # --- rows
 
     def _producer_rows(self) -> list[Row]:
-        """Return the pairs with the most messages, and one row without names for all others together."""
+        """Return the pairs with the most messages; then, without a topic, the hosts with the most messages of all other
+        pairs; and one row without names for the rest."""
         pairs = [
-            (topic, host, numbers)
+            ((topic, host), numbers)
             for topic, found in self._topics.items() if found is not None
             for host, numbers in found.producers.items()
         ]  # fmt: skip
-        pairs.sort(key=lambda pair: (-pair[2][0], pair[:2]))
-        rest = [0] * 6
-        for _, _, numbers in pairs[MOST_NAMED:]:
-            _sum_up(rest, *numbers)
-        named: list[Row] = [(topic, host, *numbers) for topic, host, numbers in pairs[:MOST_NAMED]]
-        if rest[0]:
-            named.append(("", "", *rest))
-        return sorted(named)
+        named, others = _named(pairs)
+        hosts, rest = _named(_summed((("", host), numbers) for (_, host), numbers in others))
+        both = [*named, *hosts, *_summed((("", ""), numbers) for _, numbers in rest)]
+        return sorted((topic, host, *numbers) for (topic, host), numbers in both)
 
     def _repeat_rows(self) -> list[Row]:
         found: dict[str, list[int]] = {}
@@ -348,6 +343,23 @@ class Contents:
         for what, found in counts.items():
             for messages, (topic, text) in nsmallest(MOST_FREQUENT, ((-count, key) for key, count in found.items())):
                 yield WHATS[what], topic, text, -messages, 1 << self._keyed.level
+
+
+_Pair = tuple[tuple[str, str], list[int]]
+
+
+def _named(pairs: list[_Pair]) -> tuple[list[_Pair], list[_Pair]]:
+    """Return the pairs with the most messages, MOST_NAMED at most, and the others."""
+    pairs.sort(key=lambda pair: (-pair[1][0], pair[0]))
+    return pairs[:MOST_NAMED], pairs[MOST_NAMED:]
+
+
+def _summed(pairs: Iterable[_Pair]) -> list[_Pair]:
+    """Return the sums of pairs that have the same names."""
+    found: dict[tuple[str, str], list[int]] = {}
+    for names, numbers in pairs:
+        _sum_up(found.setdefault(names, [0] * 6), *numbers)
+    return list(found.items())
 
 
 def _flat(sizes: dict[int, list[int]]) -> list[tuple[int, ...]]:

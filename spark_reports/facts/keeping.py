@@ -18,14 +18,17 @@ import os
 import re
 import shutil
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from gzip import BadGzipFile
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from appliance.engine.file_sync import replace_file, sync_data, sync_directory
+from appliance.engine.protocol.names import DLQ_PREFIX
 
-from .tables import ADDED, CONTENTS, TABLES, TRAFFIC, DayFacts, Row, Table
+from .tables import ADDED, CONTENTS, LATENCY, QUEUES, TABLES, TRAFFIC, DayFacts, Row, Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,6 +40,8 @@ PLAIN, FILE = "plain", "facts.parquet"
 _WRITING, _READY, _SUFFIX = ".writing", ".ready-", ".jsonl.gz"
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}\Z", re.ASCII)
 _CONTENTS = frozenset(table.name for table in CONTENTS)
+#: Days of which delivery times are read: this one, and a week before it.
+TIMED_DAYS = 8
 
 
 def has_parquet() -> bool:
@@ -59,7 +64,6 @@ def to_parquet(facts_dir: Path) -> None:
                     _write_parquet(facts_dir, day, facts)
             except (EOFError, ValueError, KeyError, TypeError, BadGzipFile) as error:
                 logger.warning("the facts of %s in %s cannot be read: %s", day, facts_dir, error)
-                shutil.rmtree(facts_dir / _WRITING, ignore_errors=True)
 
 
 def write(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | list[Row]], as_parquet: bool = False) -> None:
@@ -78,31 +82,77 @@ def write(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | list[Row]],
 
 def read(facts_dir: Path, days: Iterable[str]) -> dict[str, DayFacts]:
     """Return all tables of those days that exist and can be read. Days in Parquet need pyarrow: without it they are
-    left out.
+    left out. A day of an older version has no key for the tables that it did not count.
 
-    TRAFFIC is whole for the last of the days only. For the others it has one row a topic, with queue and hour -1: a
-    broker with a thousand topics has 200,000 rows a day, and trends need none of them. CONTENTS are empty before the
-    last two days, since their reports compare a day with the one before: of a month they would take 200 MB."""
+    Only the last of the days is whole, so that a month of a broker with ten thousand topics fits into memory. Trends
+    need less of the others: TRAFFIC has one row a topic, with queue and hour -1; QUEUES has the queues of dead letters,
+    and of topics whose ends are those of the last day; CONTENTS are empty before the last two days, and LATENCY has one
+    row, with bucket 0, for each group, topic and kind before the last TIMED_DAYS."""
     settle(facts_dir)
-    wanted = sorted(days)
-    found = {}
-    for day in wanted:
-        left_out = frozenset() if day in wanted[-2:] else _CONTENTS
+    wanted = sorted(days, reverse=True)
+    found: dict[str, DayFacts] = {}
+    ends: _Ends | None = None
+    for ago, day in enumerate(wanted):
+        left_out = frozenset() if ago < 2 else _CONTENTS
         try:
             facts = _read_plain(facts_dir, day, left_out) or _read_parquet(facts_dir, day, left_out)
-        except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+        # NotImplementedError: a column of a kind that pyarrow converts to no number or text.
+        except (OSError, EOFError, ValueError, KeyError, TypeError, NotImplementedError) as error:
             logger.warning("the facts of %s in %s cannot be read: %s", day, facts_dir, error)
             continue
-        if facts is not None:
-            found[day] = facts if day == wanted[-1] else {**facts, TRAFFIC.name: _by_topic(facts[TRAFFIC.name])}
-    return found
+        if facts is None:
+            continue
+        if not ago:
+            ends = _Ends(facts[QUEUES.name])
+        else:
+            facts[TRAFFIC.name] = _summed_up(facts[TRAFFIC.name], 1, (-1, -1))
+            if ends is not None:
+                facts[QUEUES.name] = ends.same(facts[QUEUES.name])
+            if ago >= TIMED_DAYS:
+                facts[LATENCY.name] = _summed_up(facts[LATENCY.name], 3, (0,))
+        found[day] = facts
+    return dict(sorted(found.items()))
 
 
-def _by_topic(traffic: list[Row]) -> list[Row]:
-    sums: dict[str | int, list[int]] = {}
-    for topic, _, _, *values in traffic:
-        sums[topic] = [int(a) + int(b) for a, b in zip(sums.get(topic, [0] * len(values)), values, strict=True)]
-    return [(topic, -1, -1, *values) for topic, values in sorted(sums.items())]
+class _Ends:
+    """The ends of a day's queues, with which those of earlier days are compared. Equal rows become one object."""
+
+    def __init__(self, rows: list[Row]) -> None:
+        self._rows = {row: row for row in rows}
+        self._of = {topic: _ends_of(queues) for topic, queues in _by_topic(rows)}
+
+    def same(self, rows: list[Row]) -> list[Row]:
+        """Return the rows of topics whose ends are the same, and of dead letters."""
+        return [
+            self._rows.get(row, row)
+            for topic, queues in _by_topic(rows)
+            if topic.startswith(DLQ_PREFIX) or _ends_of(queues) == self._of.get(topic)
+            for row in queues
+        ]
+
+
+def _by_topic(rows: list[Row]) -> Iterator[tuple[str, list[Row]]]:
+    """Yield the rows of each topic. rows: of QUEUES, sorted."""
+    return ((str(topic), list(queues)) for topic, queues in groupby(rows, itemgetter(0)))
+
+
+def _ends_of(queues: list[Row]) -> list[tuple[str | int, str | int]]:
+    return [(queue_id, max_offset) for _, queue_id, _, max_offset in queues]
+
+
+def _summed_up(rows: list[Row], kept: int, others: Row) -> list[Row]:
+    """Return the sums of the values by the first `kept` columns. others: in place of the other key columns."""
+    sums: dict[Row, list[int]] = {}
+    behind = kept + len(others)
+    values = range(behind, len(rows[0]) if rows else behind)
+    for row in rows:
+        key = row[:kept]
+        known = sums.get(key)
+        if known is None:
+            known = sums[key] = [0] * len(values)
+        for at, column in enumerate(values):
+            known[at] += row[column]  # type: ignore[operator]
+    return [(*key, *others, *values) for key, values in sorted(sums.items())]
 
 
 def days(facts_dir: Path) -> list[str]:
@@ -146,12 +196,15 @@ def _write_parquet(facts_dir: Path, day: str, facts: Mapping[str, DataFrame | li
 
     writing = facts_dir / _WRITING
     writing.mkdir()
-    for table in TABLES:
-        path = writing / table.name
-        pq.write_table(_arrow_table(table, facts[table.name]), path)
-        _sync_file(path)
-    sync_directory(writing)
-    os.rename(writing, facts_dir / f"{_READY}{day}")
+    try:
+        for table in _tables_of(facts):
+            path = writing / table.name
+            pq.write_table(_arrow_table(table, facts[table.name]), path)
+            _sync_file(path)
+        sync_directory(writing)
+        os.rename(writing, facts_dir / f"{_READY}{day}")
+    finally:  # gives the room back if the disk is full
+        shutil.rmtree(writing, ignore_errors=True)
     sync_directory(facts_dir)
     _take_in(facts_dir, day)
 
@@ -184,10 +237,11 @@ def _read_parquet(facts_dir: Path, day: str, left_out: frozenset[str] = frozense
         if not path.exists():
             if table.name not in ADDED or not found:
                 return None
-            found[table.name] = []
             continue
         names = [name for name, _ in table.columns]
-        columns = pq.ParquetFile(path).read(columns=names).select(names)
+        columns = pq.ParquetFile(path).read(columns=names).select(names).cast(_schema(table))
+        if any(column.null_count for column in columns.columns):
+            raise ValueError(f"{path} has rows without values")
         found[table.name] = list(zip(*map(_values, columns.columns), strict=True))
     return found
 
@@ -212,12 +266,18 @@ def _arrow_table(table: Table, facts: DataFrame | list[Row]) -> pa.Table:
     """Return the rows as an Arrow table, sorted by the keys."""
     import pyarrow as pa
 
-    schema = pa.schema([(name, pa.string() if kind == "string" else pa.int64()) for name, kind in table.columns])
+    schema = _schema(table)
     if isinstance(facts, list):
         columns = list(zip(*facts, strict=True)) or [()] * len(schema)
         return pa.Table.from_arrays([pa.array(*one) for one in zip(columns, schema.types, strict=True)], schema=schema)
     found = facts.toArrow().cast(schema)
     return found.sort_by([(name, "ascending") for name in table.keys]) if table.keys else found
+
+
+def _schema(table: Table) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.string() if kind == "string" else pa.int64()) for name, kind in table.columns])
 
 
 def _parquet(facts_dir: Path, table: str, day: str) -> Path:
@@ -230,7 +290,7 @@ def _parquet(facts_dir: Path, table: str, day: str) -> Path:
 def _write_plain(facts_dir: Path, day: str, facts: DayFacts) -> None:
     lines = [
         json.dumps([table.name, row], ensure_ascii=False, separators=(",", ":"))
-        for table in TABLES
+        for table in _tables_of(facts)
         for row in facts[table.name]
     ]
     data = gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
@@ -244,18 +304,30 @@ def _read_plain(facts_dir: Path, day: str, left_out: frozenset[str] = frozenset(
     if not path.exists():
         return None
     found: dict[str, list[Row]] = {table.name: [] for table in TABLES}
-    widths = {table.name: len(table.columns) for table in TABLES}
+    is_older = True
+    kinds = {table.name: [str if kind == "string" else int for _, kind in table.columns] for table in TABLES}
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
             for line in file:
                 name, row = json.loads(line)
-                if len(row) != widths[name]:
-                    raise ValueError(f"a row of {name} has {len(row)} values and not {widths[name]}")
+                if list(map(type, row)) != kinds[name] or any(
+                    type(one) is int and one >> 63 not in (0, -1) for one in row
+                ):
+                    raise ValueError(f"a row of {name} does not fit its columns")
+                is_older = is_older and name not in ADDED
                 if name not in left_out:
                     found[name].append(tuple(row))
     except zlib.error as error:
         raise ValueError(f"{error}") from None
+    if is_older:
+        # A table without rows leaves no line. A day that was counted now has lines of some of them: the broker ran.
+        return {name: rows for name, rows in found.items() if name not in ADDED}
     return found
+
+
+def _tables_of(facts: Mapping[str, object]) -> list[Table]:
+    """Return the tables to write: all, except for those that an older version did not count."""
+    return [table for table in TABLES if table.name not in ADDED or table.name in facts]
 
 
 def _plain(facts_dir: Path, day: str) -> Path:

@@ -76,9 +76,9 @@ DISK = _table("disk", "", "total free store_bytes log_bytes retention_ms t0_ms")
 #: queue offset, and the one behind the last; at_ms: when the last of them was deleted.
 DELETED_UNREAD = _table("deleted_unread", "'group 'topic queue_id hour_ms", "messages begin end at_ms")
 #: Messages by the address that sent them, of topics that people send to. host: an address or, of very many, a network;
-#: both names "" in the row of all further pairs. timed: messages with a birth time that is a time at all; after_ms: sum
-#: of their times from birth to store, of which each counts as a day at most; least_ms, most_ms: the extremes, negative
-#: if the producer's clock was ahead.
+#: topic "" in the row of all further pairs of a host, and both names in that of all further hosts. timed: messages with
+#: a birth time that is a time at all; after_ms: sum of their times from birth to store, of which each counts as a day
+#: at most; least_ms, most_ms: the extremes, negative if the producer's clock was ahead.
 PRODUCERS = _table("producers", "'topic 'host", "messages bytes timed after_ms least_ms most_ms")
 #: Bodies by size, as stored. bucket: `contents.bucket_of`. bytes: of the bodies.
 SIZES = _table("sizes", "'topic bucket", "messages bytes")

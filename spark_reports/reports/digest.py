@@ -16,15 +16,20 @@ from ..facts.tables import DEAD_LETTERS, DELETED_UNREAD, FINDINGS, INCIDENTS, RE
 from . import group_health
 from .days import MOST_ROWS, View, for_people, select
 from .document import Document, Note, Table, Value
-from .trends import trend_tile
+from .trends import DAYS, trend_tile
 
 #: Smallest growth that is worth a line; it is also added to both values, so that growth from nothing counts less.
 FLOORS = {"behind": 60_000, "over_limit": 60_000, "dead_letters": 10, "retries": 100, "fewer_messages": 1000}
 UNITS = {"behind": "ms", "over_limit": "ms"}
+#: A topic is named if its messages fell to one in so many.
+FALLEN = 4
 #: Rows of the tables of the worst, and of what got worse.
 MOST_WORSENED = 5
 #: Findings by which messages of the day may be missing: then it is unknown whether fewer were sent.
 FEWER_BY_THEM = {"gap", "corrupt", "log begins"}
+#: Retries, and the lag of a group without a client, are named first only if they are so many times those of the day
+#: before: some groups always need retries, and one that was abandoned is ever further behind.
+NEWS_TIMES = 2
 COLUMNS = (
     ("group", "group"), ("topic", "topic"), ("what", "word"), ("before", "in_unit"), ("now", "in_unit"),
     ("unit", "unit"),
@@ -33,6 +38,8 @@ WORST_COLUMNS = (("group", "group"), ("what", "word"), ("now", "in_unit"), ("uni
 UNREAD_COLUMNS = (
     ("group", "group"), ("topic", "topic"), ("messages", "messages"), ("queues", "text"), ("at", "time_ms"),
 )  # fmt: skip
+#: Group and topic of what the broker summed up over all.
+REST = ("*", "*")
 #: Incidents in the order in which they are listed, with their units.
 INCIDENT_UNITS = {"refused_sends": "messages", "forced_deletions": "count", "starts": "count", "down": "ms"}
 INCIDENT_COLUMNS = (
@@ -89,7 +96,8 @@ def _dead_letters(facts: DayFacts | None) -> Counter[str]:
 
 def make(view: View) -> Document:
     now = figures(view)
-    where = {"worst_behind_ms": group_health.where_worst(group_health.health_of(view.today))}
+    health = group_health.health_of(view.today)
+    where = {"worst_behind_ms": group_health.where_worst(health)}
     tiles = tuple(trend_tile(view, key, unit, now[key], where.get(key, ())) for key, unit in TILES)
     notes: list[Note] = []
     yesterday = view.before(1)
@@ -101,28 +109,62 @@ def make(view: View) -> Document:
     table = Table(
         "worsened",
         COLUMNS,
-        tuple(_row(*found) for found in rows),
-        tuple(_acts(kind, what) for kind, _, what, _, _ in rows),
+        tuple(_row(*found) for found in rows[:MOST_WORSENED]),
+        tuple(_acts(kind, what) for kind, _, what, _, _ in rows[:MOST_WORSENED]),
     )
-    worst = _worst(view)
+    worst = _worst(view.today, health)
+    of_groups = {one[0]: one for one in reversed(worst)}  # the worst of each group
+    listed = [one for one in worst if of_groups[one[0]] is one][:MOST_WORSENED]
     worst_table = Table(
         "worst",
         WORST_COLUMNS,
-        tuple((group, what, now, UNITS.get(what, "messages")) for group, what, now in worst),
-        tuple(_acts("group", what) for _, what, _ in worst),
+        tuple((group, what, now, UNITS.get(what, "messages")) for group, what, now in listed),
+        tuple(_acts("group", what) for _, what, _ in listed),
     )
     unread = deleted_unread(view.today)
     happened = incidents(view.today)
-    tables, first = [worst_table, table], []
+    tables = [worst_table, table]
+    # Damage, lost messages, and what happened to the broker come before all other notes.
+    document = view.document("digest", tiles, (), tables, notes, now)
+    first = [note for note in document.notes if note.key == "corrupt"]
     if unread:
         tables.append(_unread_table(unread))
-        first.append(_unread_note(unread))
+        first.append(_unread_note(view.today, unread))
     if happened.keys() & INCIDENT_UNITS.keys():
         tables.append(_incident_table(happened))
-        first.append(_incident_note(happened))
-    document = view.document("digest", tiles, (), tables, notes, now)
-    # Lost messages, and what happened to the broker, come before all other notes.
-    return replace(document, notes=(*first, *document.notes))
+        first += [Note(what, (("count", happened[what].count),)) for what in INCIDENT_UNITS if what in happened]
+    first += _worst_note(health, worst, yesterday)
+    first += _fallen_note(view, rows)
+    if not first and _is_known(view, happened):
+        first.append(Note("nothing_wrong"))
+    others = (note for note in document.notes if note not in first)
+    return replace(document, tables=tuple(tables), notes=(*first, *others))
+
+
+def _worst_note(
+    health: dict[str, group_health.Health], worst: list[tuple[str, str, int]], yesterday: DayFacts | None
+) -> list[Note]:
+    """Return a note of the worst group; without those that stayed within their limit or are as they were the day
+    before."""
+    before, retries = group_health.health_of(yesterday), _retries(yesterday)
+    none = group_health.Health()
+    for group, what, value in worst:
+        now, then = health.get(group, none), before.get(group, none)
+        was = {"retries": retries[group], "behind": then.worst_ms or 0, "over_limit": then.over_ms}.get(what, 0)
+        is_lag = what in ("behind", "over_limit")
+        if (not is_lag or now.over_ms) and ((is_lag and now.clients) or value >= NEWS_TIMES * was):
+            return [Note(f"worst_{what}", (("count", value), ("group", group)))]
+    return []
+
+
+def _fallen_note(view: View, worsened: list[Worse]) -> list[Note]:
+    """Return a note of the topic that fell most, unless it had as few messages on that day of the week before."""
+    week_before = view.before(DAYS)
+    then = user_traffic(view, week_before)
+    for _, topic, what, before, now in worsened:
+        if what == "fewer_messages" and (week_before is None or now * FALLEN <= then.get(topic, (0, 0))[0]):
+            return [Note("fewer_messages", (("count", now), ("topic", topic), ("before", before)))]
+    return []
 
 
 @dataclass
@@ -141,24 +183,52 @@ def deleted_unread(facts: DayFacts | None) -> dict[tuple[str, str], Unread]:
     for group, topic, queue_id, messages, at_ms in select(facts, DELETED_UNREAD, columns):
         one = found.setdefault((group, topic), Unread())
         one.messages += messages
-        one.queues = tuple(sorted({*one.queues, queue_id}))
+        if queue_id >= 0:  # else it is a sum of several
+            one.queues = tuple(sorted({*one.queues, queue_id}))
         one.at_ms = max(one.at_ms, at_ms)
     return dict(sorted(found.items(), key=lambda pair: (-pair[1].messages, pair[0])))
 
 
-def _unread_note(unread: dict[tuple[str, str], Unread]) -> Note:
-    (group, topic), worst = next(iter(unread.items()))
-    messages = sum(one.messages for one in unread.values())
-    values = (("messages", messages), ("pairs", len(unread)), ("group", group), ("topic", topic))
+def _unread_note(facts: DayFacts, unread: dict[tuple[str, str], Unread]) -> Note:
+    (group, topic), worst = next((one for one in unread.items() if one[0] != REST), next(iter(unread.items())))
+    if len(unread) == 1:
+        return Note("deleted_unread_by_one", (("messages", worst.messages), ("group", group), ("topic", topic)))
+    values = (("messages", lost(facts)), ("pairs", len(unread)), ("group", group), ("topic", topic))
     return Note("deleted_unread", (*values, ("most", worst.messages)))
+
+
+def lost(facts: DayFacts) -> int:
+    """Return the number of messages that were deleted unread, each once, however many groups had not read it."""
+    ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    sums: Counter[tuple[str, int]] = Counter()
+    # Of sums over queues the offsets are not known: as many as the group lost that lost the most.
+    whole: dict[str, Counter[str]] = {}
+    columns = "group topic queue_id messages begin end"
+    for group, topic, queue_id, messages, begin, end in select(facts, DELETED_UNREAD, columns):
+        if queue_id < 0:
+            whole.setdefault(topic, Counter())[group] += messages
+            continue
+        ranges.setdefault((topic, queue_id), []).append((begin, end))
+        sums[topic, queue_id] += messages
+    found = sum(min(sums[queue], _covered(places)) for queue, places in ranges.items())
+    return found + sum(max(groups.values()) for groups in whole.values())
+
+
+def _covered(ranges: list[tuple[int, int]]) -> int:
+    """Return the number of offsets that are in at least one of the ranges [begin, end)."""
+    count, done = 0, -1
+    for begin, end in sorted(ranges):
+        count += max(0, end - max(begin, done))
+        done = max(done, end)
+    return count
 
 
 def _unread_table(unread: dict[tuple[str, str], Unread]) -> Table:
     rows = tuple(
-        (group, topic, one.messages, ", ".join(map(str, one.queues)), one.at_ms)
-        for (group, topic), one in unread.items()
+        (*((None, None) if pair == REST else pair), one.messages, ", ".join(map(str, one.queues)), one.at_ms)
+        for pair, one in unread.items()
     )[:MOST_ROWS]
-    acts = tuple(("open-group", "retention") for _ in rows)
+    acts = tuple(("open-group", "retention") if row[0] is not None else ("retention",) for row in rows)
     return Table("deleted_unread", UNREAD_COLUMNS, rows, acts, len(unread) - len(rows))
 
 
@@ -186,8 +256,10 @@ def _incident_figures(found: dict[str, Incident]) -> dict[str, int | None]:
     return {what: (found[what].count if what in found else 0) if found else None for what in INCIDENT_UNITS}
 
 
-def _incident_note(found: dict[str, Incident]) -> Note:
-    return Note("incidents", tuple(_incident_figures(found).items()))
+def _is_known(view: View, found: dict[str, Incident]) -> bool:
+    """True if there are samples of nearly all of the day: a busy machine may leave single ones out."""
+    day_ms = view.snapshot.to_ms - view.snapshot.from_ms
+    return "measured" in found and found["measured"].count * 20 >= day_ms * 19
 
 
 def _incident_table(found: dict[str, Incident]) -> Table:
@@ -198,21 +270,20 @@ def _incident_table(found: dict[str, Incident]) -> Table:
     return Table("incidents", INCIDENT_COLUMNS, rows)
 
 
-def _worst(view: View) -> list[tuple[str, str, int]]:
-    """Return (group, what, value) of the day alone: for each group the value that is the most times its floor. Groups
-    with a client come first, then those whose value is the most times its floor."""
-    health, letters, retries = group_health.health_of(view.today), _dead_letters(view.today), _retries(view.today)
+def _worst(today: DayFacts, health: dict[str, group_health.Health]) -> list[tuple[str, str, int]]:
+    """Return (group, what, value) of the day alone, of values that reach their floors: a group's dead letters, retries,
+    and the worse value of its lag. Groups with a client come first, then values that are the most times their floor."""
+    letters, retries = _dead_letters(today), _retries(today)
     found = []
     for group in {*health, *letters, *retries}:
         one = health.get(group) or group_health.Health()
-        values = {
-            "dead_letters": letters[group], "over_limit": one.over_ms, "behind": one.worst_ms or 0,
-            "retries": retries[group],
-        }  # fmt: skip
-        times, what = max(((Fraction(value, FLOORS[what]), what) for what, value in values.items()), key=lambda x: x[0])
-        if times >= 1:
-            found.append((not one.clients, -times, group, what, values[what]))
-    return [(group, what, value) for _, _, group, what, value in sorted(found)[:MOST_WORSENED]]
+        lag = {"over_limit": one.over_ms, "behind": one.worst_ms or 0}
+        worse = max(lag, key=lambda what: Fraction(lag[what], FLOORS[what]))
+        values = {"dead_letters": letters[group], worse: lag[worse], "retries": retries[group]}
+        for place, (what, value) in enumerate(values.items()):
+            if value >= FLOORS[what]:
+                found.append((not one.clients, -Fraction(value, FLOORS[what]), group, place, what, value))
+    return [(group, what, value) for _, _, group, _, what, value in sorted(found)]
 
 
 Worse = tuple[str, str, str, int, int]
@@ -251,10 +322,10 @@ def _worsened(view: View, yesterday: DayFacts) -> list[Worse]:
         traffic, traffic_before = user_traffic(view, view.today), user_traffic(view, yesterday)
         for topic in sorted(traffic_before):
             before_count, count = traffic_before[topic][0], traffic.get(topic, (0, 0))[0]
-            if count * 4 <= before_count:
+            if count * FALLEN <= before_count:
                 consider("topic", topic, "fewer_messages", before_count, count)
     order = sorted(best.values(), key=lambda found: (-found[0], found[1]))
-    return [row for _, row in order[:MOST_WORSENED]]
+    return [row for _, row in order]
 
 
 def _row(kind: str, name: str, what: str, before: int, now: int) -> tuple[Value, ...]:

@@ -71,7 +71,7 @@ def figures(facts: DayFacts | None) -> dict[str, int | None]:
 
 def _in_use(health: Collection[Health]) -> Collection[Health]:
     """Return those with a client; all of them if none has one. A group that was abandoned is ever further behind, and
-    would hide those that somebody waits for."""
+    would hide those that are in use."""
     return [one for one in health if one.clients] or health
 
 

@@ -76,21 +76,22 @@ def _idle_topics(view: View) -> tuple[list[tuple[Value, ...]], int]:
     """Return (topic, since, "last_message" or "at_least", messages), the longest idle first; and the number of topics
     without a message for which it is unknown whether they are idle as long."""
     now, held = _ends(view.today)
-    earlier = [
-        (at_ms, _ends(facts)[0])
-        for day, facts in view.facts.items()
-        if day < view.snapshot.day and (at_ms := t0_of(facts)) is not None
-    ]
+    topics = [topic for topic in view.snapshot.topics if topic.kind == "user"]
+    same: dict[str, int] = {}
+    for day, facts in view.facts.items():
+        at_ms = t0_of(facts)
+        if day < view.snapshot.day and at_ms is not None:
+            ends = _ends(facts)[0]
+            for topic in topics:
+                if topic.newest_store_ms is None and topic.name in now and ends.get(topic.name) == now[topic.name]:
+                    same[topic.name] = min(at_ms, same.get(topic.name, at_ms))
     oldest = view.snapshot.t0_ms - IDLE_DAYS * DAY_MS
     found: list[tuple[Value, ...]] = []
     unknown = 0
-    for topic in view.snapshot.topics:
-        if topic.kind != "user":
-            continue
+    for topic in topics:
         since, sure = topic.newest_store_ms, "last_message"
         if since is None:
-            same = [at_ms for at_ms, ends in earlier if topic.name in now and ends.get(topic.name) == now[topic.name]]
-            since, sure = min(same, default=None), "at_least"
+            since, sure = same.get(topic.name), "at_least"
         if since is not None and since <= oldest:
             found.append((topic.name, since, sure, held[topic.name]))
         elif sure == "at_least":

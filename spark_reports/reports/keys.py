@@ -122,7 +122,12 @@ LEGEND_WORDS = (
 _FOUND = ("places", "first", "count", "bytes")
 NOTES = {
     "deleted_unread": ("messages", "pairs", "group", "topic", "most"),
-    "incidents": ("refused_sends", "forced_deletions", "starts", "down"),
+    "deleted_unread_by_one": ("messages", "group", "topic"),
+    "incidents": ("refused_sends", "forced_deletions", "starts", "down"),  # of older versions
+    **dict.fromkeys(("refused_sends", "forced_deletions", "starts", "down"), ("count",)),
+    **dict.fromkeys(("worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind"), ("count", "group")),
+    "fewer_messages": ("count", "topic", "before"),
+    "nothing_wrong": (),
     "not_delivered": ("messages", "group", "most"),
     "unfinished_day": ("until",),
     "made_late": ("until",),
@@ -170,8 +175,28 @@ NOTES = {
     "ids_sampled": ("one_in", "few"),
     "keys_sampled": ("one_in",),
 }
+#: Notes that explain figures. The other notes report that something is missing in them, or has to be done.
+EXPLAINING = frozenset(
+    (
+        *("groups_left_out", "replayed_to_groups_only", "no_dead_letters", "no_retries", "percentiles_interpolated"),
+        *("never_full", "not_full_within", "forecast_needs_days", "topics_not_known_yet", "groups_not_known_yet"),
+        *("no_day_before", "no_week_before", "days_missing", "no_clients", "nothing_stored"),
+        *("producers_left_out", "skew_meaning", "skew_of_few", "ids_sampled", "keys_sampled"),
+        *("objective", "longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
+    )
+)
+#: Name of a note's value, or note and name -> its unit. All others are counts.
+NOTE_UNITS = {
+    "until": "time_ms", "ms": "ms", "bytes": "bytes", "down": "ms", "down.count": "ms", "worst_behind.count": "ms",
+    "worst_over_limit.count": "ms",
+}  # fmt: skip
 #: Actions that a row offers for its group or topic.
 ACTS = (
     "open-group", "open-topic", "set-alert", "dead-letters", "replay", "archive", "retries", "retention",
     "delete-topic", "delete-group", "subscriptions", "clients",
 )  # fmt: skip
+
+
+def unit_in_note(note: str, name: str) -> str:
+    """Return the unit of a note's value."""
+    return NOTE_UNITS.get(f"{note}.{name}", NOTE_UNITS.get(name, "count"))

@@ -16,7 +16,8 @@ AHEAD_MS = 1000
 @dataclass
 class Producer:
     """Messages of an address. after_ms: sum of the times from birth to store of `timed` messages; ahead_ms: how far its
-    clock was ahead of the broker's at most; most_ms: the longest of these times."""
+    clock was ahead of the broker's at most; most_ms: the longest of these times. topics: its topics; "" among them if
+    it has more that have no row."""
 
     messages: int = 0
     size: int = 0
@@ -54,13 +55,14 @@ def make(view: View) -> Document:
     before = None if yesterday is None else producers_of(view, yesterday)[0]
     total = sum(one.messages for one in found.values()) + others
     rows: list[tuple[Value, ...]] = [
-        (host, one.messages, share_of(one.messages, total), one.size, len(one.topics),
+        (host, one.messages, share_of(one.messages, total), one.size,
+         None if "" in one.topics else len(one.topics),
          one.after_ms // one.timed if one.timed else None, one.most_ms if one.timed else None,
          one.ahead_ms if one.timed else None)
         for host, one in found.items()
     ]  # fmt: skip
     kinds = view.kind_of()
-    pairs = [row for row in select(view.today, PRODUCERS, "topic host messages bytes") if row[1]]
+    pairs = [row for row in select(view.today, PRODUCERS, "topic host messages bytes") if all(row[:2])]
     pairs = sorted((row for row in pairs if for_people(row[0], kinds)), key=lambda row: (-row[2], row[:2]))
     tables = [
         listed("producers", _COLUMNS, rows),

@@ -78,8 +78,9 @@ def _of_week(found: dict[str, dict[str, int | None]], days: list[str], key: str)
 
 
 def _unread(view: View, day: str) -> int | None:
+    """Return the number of messages that were deleted unread; None of a day for which that was not counted."""
     facts = view.whole(day)
-    return None if facts is None else sum(one for _, one in select(facts, DELETED_UNREAD, "group messages"))
+    return None if facts is None or DELETED_UNREAD.name not in facts else digest.lost(facts)
 
 
 def _groups(view: View, days: list[str]) -> list[tuple[Value, ...]]:
@@ -87,7 +88,9 @@ def _groups(view: View, days: list[str]) -> list[tuple[Value, ...]]:
     over: Counter[str] = Counter()
     worst: Counter[str] = Counter()
     letters, tries, unread = Counter[str](), Counter[str](), Counter[str]()
+    is_counted = False
     for facts in filter(None, map(view.whole, days)):
+        is_counted = is_counted or DELETED_UNREAD.name in facts
         for group, max_ms, over_ms in select(facts, LAG, "group max_ms over_ms"):
             over[group] += max(0, over_ms)
             worst[group] = max(worst[group], max_ms)
@@ -99,8 +102,8 @@ def _groups(view: View, days: list[str]) -> list[tuple[Value, ...]]:
             unread[group] += messages
     names = {*(+over), *(+letters), *(+tries), *(+unread)}
     rows: list[tuple[Value, ...]] = [
-        (group, over[group], worst[group], letters[group], tries[group], unread[group])
-        for group in names if not own_group(group)
+        (group, over[group], worst[group], letters[group], tries[group], unread[group] if is_counted else None)
+        for group in names if not own_group(group) and group != digest.REST[0]
     ]  # fmt: skip
     return sorted(
         rows, key=lambda row: (*(-int(value or 0) for value in (row[1], row[3], row[5], row[4])), str(row[0]))
@@ -114,9 +117,12 @@ def _topics(view: View, now: list[str], before: list[str]) -> list[tuple[Value, 
         sums.append(Counter[str]())
         for facts in filter(None, map(view.whole, days)):
             sums[-1].update({topic: messages for topic, (messages, _) in digest.user_traffic(view, facts).items()})
+    is_counted = any(view.whole(day) is not None for day in before)
     whole = all(view.whole(day) is not None for day in (*now, *before)) and not view.unfinished
     rows: list[tuple[Value, ...]] = []
     for topic in sorted({*sums[0], *sums[1]}, key=lambda topic: (-sums[0][topic], topic)):
         count, then = sums[0][topic], sums[1][topic]
-        rows.append((topic, count, then, (count - then) * 1000 // then if whole and then else None))
+        rows.append(
+            (topic, count, then if is_counted else None, (count - then) * 1000 // then if whole and then else None)
+        )
     return rows

@@ -39,6 +39,7 @@ SENTENCES = {
     "not_started": _("The run could not be started: %(text)s"),
     "data_gone": _("The log holds no messages of %(day)s."),
     "no_broker": _("No broker runs here."),
+    "busy": _("Another run is making reports of the same data directory. Try again when it has ended."),
     "stopped": _("RocketBox was stopped while the run went on."),
 }
 

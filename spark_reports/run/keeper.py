@@ -7,6 +7,7 @@ the JVM ends with its standard input. Processes that outlive even that are ended
 
 from __future__ import annotations
 
+import fcntl
 import os
 import select
 import shutil
@@ -170,6 +171,14 @@ def main(directory: Path, parent: int | None, command: Sequence[str]) -> int:
     if plan is None:
         print(f"{directory / files.PLAN} is missing or cannot be understood", file=sys.stderr)
         return 2
+    if not _lock(directory):
+        print(f"another process makes the reports of {directory}", file=sys.stderr)
+        return 2
+    if plan.facts_dir and not _lock(Path(plan.facts_dir)):
+        why = RunFailed("busy")
+        files.write(directory / files.OUTCOME, Outcome(False, str(why), why=why.why, values=why.values))
+        print(why, flush=True)
+        return 1
     if os.getsid(0) != os.getpid():
         os.setsid()
     take_little()
@@ -181,6 +190,19 @@ def main(directory: Path, parent: int | None, command: Sequence[str]) -> int:
     found = Keeper(directory, plan, command, parent).run()
     print(found.error or "done", flush=True)
     return 0 if found.ok else 1
+
+
+def _lock(directory: Path) -> bool:
+    """Lock a directory against other keepers until this process ends; return False if another one has it. Two runs that
+    write the facts at once would mix their days."""
+    try:
+        directory.mkdir(0o700, parents=True, exist_ok=True)
+        fcntl.flock(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:  # no locks on this file system; if it cannot be written, the work says so
+        print(f"{directory} cannot be locked: {error}", file=sys.stderr)
+    return True
 
 
 def sweep(directory: Path, run_id: str) -> int:

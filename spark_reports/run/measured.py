@@ -67,13 +67,10 @@ def _write(target: Path, table: Table, history_dir: Path, make: Callable[[Histor
 
 
 def rows_of(file: HistoryFile, snapshot: Snapshot) -> Iterator[Row]:
-    """Yield the rows of the groups that existed at T0, in the order of the table's keys. Raises sqlite3.Error."""
+    """Yield the rows of all groups that were measured, in the order of the table's keys. One that did not exist at T0
+    has no known limit, so it was never above it. Raises sqlite3.Error."""
     limits = {group.name: group.limit_ms for group in snapshot.groups}
-    series = {
-        number: (name, label)
-        for number, name, label in file.all_series()
-        if name in (_BEHIND, _REBALANCES) and label in limits
-    }
+    series = {number: (name, label) for number, name, label in file.all_series() if name in (_BEHIND, _REBALANCES)}
     parts = stretches(snapshot.from_ms, snapshot.to_ms, snapshot.zone)
     begins = [part.from_ms for part in parts]
     behind: dict[tuple[str, int], list[int]] = defaultdict(list)
@@ -91,7 +88,7 @@ def rows_of(file: HistoryFile, snapshot: Snapshot) -> Iterator[Row]:
                 rebalances[place] += value
     for group, hour_ms in sorted(behind.keys() | {place for place, count in rebalances.items() if count}):
         found = sorted(behind.get((group, hour_ms), []))
-        over = sum(value > limits[group] for value in found) * FINE_MS
+        over = sum(value > limits.get(group, value) for value in found) * FINE_MS
         count = round(rebalances.get((group, hour_ms), 0.0))
         yield group, hour_ms, len(found), _p95(found), found[-1] if found else -1, over, count
 
@@ -107,12 +104,8 @@ def incidents_of(file: HistoryFile, snapshot: Snapshot) -> Iterator[Row]:
             counts[what, parts[bisect_right(begins, at_ms) - 1].hour(at_ms)] += value
 
     first, last = snapshot.from_ms // HOUR_MS, (snapshot.to_ms - 1) // HOUR_MS
-    series = {number: (name, label) for number, name, label in file.all_series() if name in _COUNTS}
-    for hour, name, _, values in _figures(file, series, first, last):
-        for slot, value in enumerate(values):
-            if value:
-                count(name, hour * HOUR_MS + slot * FINE_MS, value)
     before: int | None = None
+    begin: int | None = None
     for hour, span in file.spans("fine", first - _LONGEST_HOURS, last + _LONGEST_HOURS).items():
         for slot, taken in enumerate(span.taken):
             if not taken:
@@ -123,6 +116,14 @@ def incidents_of(file: HistoryFile, snapshot: Snapshot) -> Iterator[Row]:
                 for missed in range(max(before + FINE_MS, snapshot.from_ms), min(at_ms, snapshot.to_ms), FINE_MS):
                     count("down", missed, FINE_MS)
             before = at_ms
+            begin = at_ms if begin is None else begin
+    series = {number: (name, label) for number, name, label in file.all_series() if name in _COUNTS}
+    for hour, name, _, values in _figures(file, series, first, last):
+        for slot, value in enumerate(values):
+            at_ms = hour * HOUR_MS + slot * FINE_MS
+            # The start with which a history begins is that of a new installation.
+            if value and (name != "starts" or at_ms != begin):
+                count(name, at_ms, value)
     for (what, hour_ms), value in sorted(counts.items()):
         yield what, hour_ms, round(value)
 

@@ -30,6 +30,11 @@ _ALIASES = {"path": "store"}
 #: Options of a written stream that Spark itself reads, and gives to the data source, too.
 _SPARKS = frozenset(("checkpointlocation",))
 _MAX_MS = 253_402_300_799_999  # the end of the year 9999
+#: Numbers below this, except 0, are refused as times: they would be in April 1970 or before, but are seconds or a date.
+_LEAST_MS = 10_000_000_000
+#: Options that only one of the two sources has.
+_OF_STORE = ("timesAscend", "until", "maxBytesPerTrigger")
+_OF_BROKERS = ("accessKey", "secretKey", "useTls", "tlsCaFile", "maxBytesPerSecond")
 _MAX_ROWS = 1 << 40
 
 
@@ -102,6 +107,10 @@ def parse(given: Mapping[str, str]) -> Options:
             "One of the options store (a directory) and brokers (host:port of name servers) must be given, "
             + ("not both." if store else "for example .option('store', '/var/lib/rocketbox').")
         )
+    for name in _OF_STORE if brokers else _OF_BROKERS:
+        if values.get(name, "false").strip().lower() != "false":
+            which = "a store, and brokers have other ones" if brokers else "brokers, and a store is read from its files"
+            raise OptionError(f"The option {name} is for {which}.")
     if ("accessKey" in values) != ("secretKey" in values):
         raise OptionError("The options accessKey and secretKey belong together.")
     topics = tuple(dict.fromkeys(_words(values.get("topic", ""))))
@@ -124,11 +133,8 @@ def parse(given: Mapping[str, str]) -> Options:
             raise OptionError(f"The option {name} is the offset of a stream of files, and brokers have other ones.")
     if ending.position is not None and "until" in values:
         raise OptionError("Of the options until and endingOffsets one can be given, as both are an end of the log.")
-    if "maxBytesPerTrigger" in values:
-        if brokers:
-            raise OptionError("The option maxBytesPerTrigger is for a store; brokers tell no sizes beforehand.")
-        if "maxRowsPerTrigger" in values:
-            raise OptionError("Of the options maxRowsPerTrigger and maxBytesPerTrigger one can be given, not both.")
+    if "maxBytesPerTrigger" in values and "maxRowsPerTrigger" in values:
+        raise OptionError("Of the options maxRowsPerTrigger and maxBytesPerTrigger one can be given, not both.")
     return Options(
         store=store,
         brokers=brokers,
@@ -225,13 +231,19 @@ def _time(name: str, values: Mapping[str, str]) -> int | None:
     found = -1
     if text.isascii() and text.isdigit():
         found = int(text) if len(text) <= 15 else -1
+        if 0 < found < _LEAST_MS:
+            seconds = f" If these are seconds, write {found}000." if len(text) == 10 else ""
+            raise OptionError(
+                f"The option {name} is a time like 2026-01-31T12:00:00Z, or ms since 1970, and {found} ms are "
+                f"{datetime.fromtimestamp(found / 1000, UTC):%Y-%m-%d}.{seconds}"
+            )
     else:
         try:
             moment = datetime.fromisoformat(text)
             moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
             # Whole ms, rounded up: a message of the ms before was stored before that moment.
-            seconds = moment - datetime(1970, 1, 1, tzinfo=UTC)
-            found = -((-(seconds.days * 86_400 + seconds.seconds) * 1_000_000 - seconds.microseconds) // 1000)
+            since = moment - datetime(1970, 1, 1, tzinfo=UTC)
+            found = -((-(since.days * 86_400 + since.seconds) * 1_000_000 - since.microseconds) // 1000)
         except (ValueError, OverflowError):
             pass
     if not 0 <= found <= _MAX_MS:

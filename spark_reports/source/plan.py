@@ -35,8 +35,9 @@ SMALL_SHARE = 4
 PAGE_BYTES = 4096
 #: Most messages of a partition that is a list of them.
 MOST_PLACES = 100_000
-#: Number of queues in which a message near a place is looked up: the largest ones that have messages there.
-_ASKED = 8
+#: Number of queues in which a message near a place is looked up: the largest ones that begin before it and end behind
+#: it; and at most, where none of these has a message near it.
+_ASKED, _MOST_ASKED = 8, 256
 
 
 @dataclass(frozen=True)
@@ -316,9 +317,11 @@ class Plan:
         return [FilePartition(file, low, high) for low, high in pairwise(cuts)]
 
     def _cuts(self, file: LogFile, begin: int, end: int, wanted: Wanted, step: int) -> list[int]:
-        """Return begins of records, ascending, within (begin, end): about `step` bytes apart, and with no more wanted
-        messages between two of them than one partition may have."""
-        cuts = {self._next_start(target, end) or end for target in range(begin + step, end - step // 2, step)}
+        """Return begins of records, ascending, within (begin, end): about `step` bytes apart, and between
+        two of them lie at most as many wanted messages as one partition may have."""
+        cuts = {
+            self._next_start(target, end, step // 2) or end for target in range(begin + step, end - step // 2, step)
+        }
         most = self._options.max_rows_per_partition
         if most is not None:
             cuts |= set(self._cuts_by_rows(begin, end, wanted, most, cuts))
@@ -332,12 +335,20 @@ class Plan:
         finally:
             reader.close()
 
-    def _next_start(self, low: int, high: int) -> int | None:
-        """Return the begin of the first message in [low, high), by entries of the largest queues there, or None."""
+    def _next_start(self, low: int, high: int, near: int | None = None) -> int | None:
+        """Return the begin of a message in [low, high), the first one that entries of the largest queues there name, or
+        None. near: bytes; more queues are asked while the message is farther from `low`, since the large ones may have
+        no messages there."""
         entries = self._view.entries
-        there = (queue for queue in self._by_size if low < queue.ends and queue.begins < high)
-        near = (entries.physical_of(queue, entries.offset_at(queue, low)) for queue in islice(there, _ASKED))
-        return min((one for one in near if low <= one < high), default=None)
+        found = min((queue.begins for queue in self._by_size if low <= queue.begins < high), default=None)
+        there = (queue for queue in self._by_size if queue.begins < low < queue.ends)
+        for asked, queue in enumerate(islice(there, _MOST_ASKED)):
+            if asked >= _ASKED and (near is None or (found is not None and found - low <= near)):
+                break
+            one = entries.physical_of(queue, entries.offset_at(queue, low))
+            if low <= one < high:
+                found = one if found is None else min(found, one)
+        return found
 
     def _cuts_by_rows(self, begin: int, end: int, wanted: Wanted, most: int, cuts: Iterable[int]) -> list[int]:
         places = self.message_places(begin, end, wanted)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-#: A bisection ends when the two places are at most this far apart: reading that is no more work than the next step.
+#: A bisection ends when the two places are at most this far apart: reading that costs at most as much as the next step.
 NEAR_BYTES = 64 << 10
 
 #: Physical offsets, the second not included.

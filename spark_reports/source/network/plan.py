@@ -24,11 +24,10 @@ def between(
     end: NamedOffsets,
     from_ms: int | None,
     to_ms: int | None,
-    from_offset: int | None = None,
-    to_offset: int | None = None,
+    offsets: tuple[int | None, int | None] = (None, None),
 ) -> dict[Queue, tuple[int, int]]:
-    """Return for each queue with anything to read the offsets [start, end). from_offset, to_offset: bounds for every
-    queue."""
+    """Return for each queue with anything to read the offsets [start, end). offsets: such bounds for every queue, None
+    for no bound."""
     queues = list(queues)
     first, behind = reader.first(queues), reader.end(queues)
     starts = _resolved(queues, start, first, behind, first)
@@ -39,6 +38,7 @@ def between(
     if to_ms is not None:
         later = reader.not_after(queues, to_ms)
         ends = {queue: min(offset, later[queue]) for queue, offset in ends.items()}
+    from_offset, to_offset = offsets
     if from_offset is not None:
         starts = {queue: max(offset, from_offset) for queue, offset in starts.items()}
     if to_offset is not None:

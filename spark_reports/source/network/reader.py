@@ -49,7 +49,7 @@ class NetworkReader(PushesFilters, DataSourceReader):
         offsets = OffsetReader(access, route.brokers)
         found = between(
             offsets, queues, options.starting_offsets, options.ending_offsets, wanted.from_ms, wanted.to_ms,
-            wanted.from_offset, wanted.to_offset,
+            (wanted.from_offset, wanted.to_offset),
         )  # fmt: skip
         rows = rows_of(options, wanted.from_ms, wanted.to_ms)
         ranges = tasks(found, route.brokers, options.max_rows_per_partition)

@@ -6,6 +6,7 @@ by Spark, so messages of its first try come twice.
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from .asked import access_of
 from .connection import tls_context
 
 if TYPE_CHECKING:
-    from appliance.client import Message
+    from appliance.client import Message, Pending, Producer
 
 #: Columns that are written: name -> types that they may have. Of `topic`, the column or the option is needed.
 COLUMNS = {
@@ -37,8 +38,64 @@ COLUMNS = {
 GROUP = "SPARK_PRODUCER"
 #: Seconds for one message with all its attempts.
 SEND_S = 30.0
-#: Unconfirmed messages of a task.
-_MOST_WAITING = 2_000
+#: Unconfirmed messages of a task, and bytes of the bodies that it keeps to send them again.
+_MOST_WAITING, _MOST_BYTES = 2_000, 64 << 20
+#: Seconds without any confirmation after which a task fails, as brokers are away; pause before it sends again.
+AWAY_S, _PAUSE_S = 30.0, 0.5
+
+
+class _Sending:
+    """Sends messages, and those again that did not get to a broker, as it was away. Belongs to one task."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        #: Messages that were not waited for, in their order, and the bytes of their bodies.
+        self._waiting: deque[tuple[Message, Pending[Any]]] = deque()
+        self._bytes = 0
+        #: Since when (monotonic) nothing was confirmed, None while all is well.
+        self._away_since: float | None = None
+
+    def send(self, message: Message) -> None:
+        self._waiting.append((message, self._producer.submit(message)))
+        self._bytes += len(message.body)
+
+    def wait(self, most: int) -> None:
+        """Wait until at most `most` messages are not confirmed, and none is sent again. Raises ClientError if brokers
+        refuse one, or were away for AWAY_S."""
+        # Rows may come slowly: the time until they are looked at again would count as one without brokers.
+        while self._waiting and (
+            len(self._waiting) > most or self._bytes > _MOST_BYTES or self._away_since is not None
+        ):
+            message, promised = self._waiting[0]
+            try:
+                promised.result()
+            except ConnectionError as error:
+                self._send_again(error)
+            else:
+                self._waiting.popleft()
+                self._bytes -= len(message.body)
+                self._away_since = None
+
+    def _send_again(self, error: ConnectionError) -> None:
+        """Send what was not confirmed again, and of a shard of such messages all later ones, so that the last copies
+        are in order."""
+        now = time.monotonic()
+        self._away_since = now if self._away_since is None else self._away_since
+        if now - self._away_since > AWAY_S:
+            raise error
+        time.sleep(_PAUSE_S)
+        old, self._waiting, self._bytes = self._waiting, deque(), 0
+        shards = set[str]()
+        for message, promised in old:
+            try:
+                promised.result()
+            except ConnectionError:
+                if message.shard is not None:
+                    shards.add(str(message.shard))
+            else:
+                if message.shard is None or str(message.shard) not in shards:
+                    continue
+            self.send(message)
 
 
 @dataclass
@@ -69,29 +126,22 @@ class Sender:
         from appliance.client import Client, Credentials
 
         access, keys = self._access, self._access.credentials
-        count, waiting = 0, deque[Any]()
-        topics = set[str]()
+        count, topics = 0, set[str]()
         with Client(
             access.name_servers,
             timeout=SEND_S,
             credentials=None if keys is None else Credentials(keys.access_key, keys.secret_key),
             tls=tls_context(access.tls_ca) if access.tls else False,
         ) as client:
-            producer = client.producer(GROUP, max_in_flight=_MOST_WAITING)
+            sending = _Sending(client.producer(GROUP, max_in_flight=_MOST_WAITING))
             for row in iterator:
                 message = self._message(row.asDict())
-                one = producer.submit(message)
+                sending.send(message)
                 count += 1
-                if message.topic not in topics:
-                    # While a topic's route is looked up, later sends would overtake the first.
-                    topics.add(message.topic)
-                    one.result()
-                else:
-                    waiting.append(one)
-                if len(waiting) > _MOST_WAITING:
-                    waiting.popleft().result()
-            for one in waiting:
-                one.result()
+                # While a topic's route is looked up, later sends would overtake the first.
+                sending.wait(0 if message.topic not in topics else _MOST_WAITING)
+                topics.add(message.topic)
+            sending.wait(0)
         return Written(count)
 
     def _message(self, row: dict[str, Any]) -> Message:

@@ -198,8 +198,26 @@ def test_only_so_many_producers_have_a_row() -> None:
         for m in range(1 + (n < MOST_NAMED)):
             found.take("t", f"10.0.{n // 250}.{n % 250}", None, 3, 10, 5, 0, n, n * 10 + m, None, None, None)
     rows = found.rows()["producers"]
-    assert len(rows) == MOST_NAMED + 1
-    assert rows[0] == ("", "", 20, 200, 0, 0, 0, 0)
+    assert len(rows) == MOST_NAMED + 20
+    assert rows[0] == ("", "10.0.4.0", 1, 10, 0, 0, 0, 0)
+
+
+def test_messages_of_hosts_with_very_many_topics_stay_those_of_the_hosts() -> None:
+    found, place = Contents(), 0
+    sent = [("10.0.0.1", 2 * MOST_NAMED), ("10.0.0.2", MOST_NAMED), *((f"10.1.{n}", 1) for n in range(3 * MOST_NAMED))]
+    for host, topics in sent:
+        for n in range(topics):
+            found.take(f"t{n}", host, 7, 9, 10, 5, 0, 0, place := place + 1, None, None, None)
+    rows = found.rows()["producers"]
+    by_host: Counter[str] = Counter()
+    for _, host, messages, *_ in rows:
+        by_host[host] += messages
+    assert len(rows) <= 2 * MOST_NAMED + 1
+    assert (by_host["10.0.0.1"], by_host["10.0.0.2"]) == (2 * MOST_NAMED, MOST_NAMED)
+    assert by_host[""] == by_host.total() - sum(by_host[host] for host in by_host if host) > 0
+    assert by_host.total() == place
+    assert {(row[5], *row[6:]) for row in rows if row[0]} == {(2, 2, 2)}
+    assert {(row[5] - 2 * row[4], *row[6:]) for row in rows} == {(0, 2, 2)}, "times are summed up, too"
 
 
 @given(st.integers(0, 1 << 40))

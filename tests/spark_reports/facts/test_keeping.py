@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -93,6 +94,21 @@ class Killed(BaseException):
     pass
 
 
+def test_a_disk_that_becomes_full_leaves_the_old_day_and_gets_its_room_back(tmp_path, monkeypatch) -> None:
+    keeping.write(tmp_path, DAY, facts_of(1), as_parquet=True)
+    written = count()
+
+    def full(path: object) -> None:
+        if next(written) == 3:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(keeping, "_sync_file", full)
+    with pytest.raises(OSError, match="No space"):
+        keeping.write(tmp_path, DAY, facts_of(2), as_parquet=True)
+    assert not [name for name in os.listdir(tmp_path) if name.startswith(".")]
+    assert keeping.read(tmp_path, [DAY]) == {DAY: facts_of(1)}
+
+
 def dying_at(stop: int, patch: pytest.MonkeyPatch):
     """Let every call that changes a directory fail from call number `stop` on."""
     number = count()
@@ -145,8 +161,11 @@ def test_a_day_of_an_older_version_lacks_the_tables_that_came_later(make, tmp_pa
     for name in ADDED:
         for path in tmp_path.glob(f"{name}/day=*/*"):
             path.unlink()
-    wanted = {**facts_of(1), **{name: [] for name in ADDED}}
+    wanted = {name: rows for name, rows in facts_of(1).items() if name not in ADDED}
     assert keeping.read(tmp_path, [DAY]) == {DAY: wanted}
+    keeping.to_parquet(tmp_path)
+    assert keeping.read(tmp_path, [DAY]) == {DAY: wanted}
+    assert not list(tmp_path.glob("plain/*"))
 
 
 def test_the_newest_days_are_kept(tmp_path):
@@ -214,5 +233,68 @@ def test_counts_of_contents_are_read_for_the_last_two_days_alone(tmp_path, as_pa
     found = keeping.read(tmp_path, days)
     for table in CONTENTS:
         assert [len(found[day][table.name]) for day in days] == [0, 2, 2]
-    assert all(found[day]["queues"] for day in days)
+    assert all(found[day]["groups"] for day in days)
     assert keeping.read(tmp_path, [days[0]])[days[0]] == facts_of(0)
+
+
+@pytest.mark.parametrize("as_parquet", [False, True])
+def test_of_earlier_days_the_queues_are_read_that_trends_compare(tmp_path, as_parquet: bool) -> None:
+    """Ten thousand topics of a month would take half a gigabyte."""
+    idle = [("idle", 0, 0, 7), ("idle", 1, 0, 9)]
+    shrunk = [("shrunk", 0, 0, 5)]
+    before = [("%DLQ%g", 0, 0, 3), ("busy", 0, 0, 5), ("gone", 0, 0, 5), *idle, *shrunk, ("shrunk", 1, 0, 5)]
+    now = [("%DLQ%g", 0, 2, 8), ("busy", 0, 0, 6), ("idle", 0, 3, 7), ("idle", 1, 0, 9), *shrunk]
+    for day, queues in (("2026-01-29", before), ("2026-01-30", now)):
+        keeping.write(tmp_path, day, {**facts_of(1), "queues": queues}, as_parquet)
+    found = keeping.read(tmp_path, ["2026-01-29", "2026-01-30"])
+    assert found["2026-01-30"]["queues"] == now
+    assert found["2026-01-29"]["queues"] == [("%DLQ%g", 0, 0, 3), *idle]
+    assert found["2026-01-29"]["queues"][-1] is found["2026-01-30"]["queues"][3], "one object for both days"
+    assert keeping.read(tmp_path, ["2026-01-29", DAY])["2026-01-29"]["queues"] == before, "nothing to compare with"
+
+
+def test_delivery_times_are_read_of_a_week_and_their_sums_before(tmp_path) -> None:
+    rows = [
+        ("g", "t", "first", 101, 4),
+        ("g", "t", "first", 150, 3),
+        ("g", "t", "late", 0, 2),
+        ("h", "t", "last", 7, 1),
+    ]
+    days = [f"2026-01-{day:02}" for day in range(1, keeping.TIMED_DAYS + 2)]
+    for day in days:
+        keeping.write(tmp_path, day, {**facts_of(1), "latency": rows})
+    found = keeping.read(tmp_path, days)
+    assert all(found[day]["latency"] == rows for day in days[1:])
+    assert found[days[0]]["latency"] == [("g", "t", "first", 0, 7), ("g", "t", "late", 0, 2), ("h", "t", "last", 0, 1)]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["T", 0, 0, "x", 1, 1],
+        ["T", 0, 0, None, 1, 1],
+        ["T", 0, 0, 1.5, 1, 1],
+        [5, 0, 0, 1, 1, 1],
+        ["T", 0, 0, 1 << 63, 1, 1],
+    ],
+)
+def test_an_earlier_day_with_values_of_another_kind_ends_no_run(tmp_path, row) -> None:
+    for day in ("2026-01-29", "2026-01-30"):
+        keeping.write(tmp_path, day, facts_of(1))
+    path = tmp_path / "plain" / "2026-01-29.jsonl.gz"
+    path.write_bytes(gzip.compress(json.dumps(["traffic", row]).encode()))
+    assert list(keeping.read(tmp_path, ["2026-01-29", "2026-01-30"])) == ["2026-01-30"]
+    keeping.to_parquet(tmp_path)
+    assert path.exists()
+
+
+@pytest.mark.parametrize("values", [pa.array([None] * 2, pa.int64()), pa.array([[1]] * 2), pa.array([1.5] * 2)])
+def test_an_earlier_day_in_parquet_with_other_values_ends_no_run(tmp_path, values) -> None:
+    import pyarrow.parquet as pq
+
+    for day in ("2026-01-29", "2026-01-30"):
+        keeping.write(tmp_path, day, facts_of(1), as_parquet=True)
+    path = tmp_path / "traffic" / "day=2026-01-29" / keeping.FILE
+    table = pq.read_table(path, partitioning=None)
+    pq.write_table(table.set_column(3, table.schema.names[3], values), path)
+    assert list(keeping.read(tmp_path, ["2026-01-29", "2026-01-30"])) == ["2026-01-30"]

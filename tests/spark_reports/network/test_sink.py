@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import pickle
 import time
+from collections.abc import Iterator
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
 from pyspark.sql.types import StringType, StructType
 
-from appliance.client import ClientError
+from appliance.client import ClientError, Message, NotConnected, Pending
 from appliance.engine.config import Secret
 from spark_reports import RocketBoxDataSource
+from spark_reports.source.network import sink
 from spark_reports.source.network.sink import Sender
 from spark_reports.source.options import parse
+from tests.spark_reports.source.stores import read as read_files
 from tests.support.engine import RunningEngine
 from tests.support.ports import reserve_port
+from tests.support.server import Server
 from tests.support.tls import make_pair
 from tests.support.waiting import wait_for
 
@@ -160,6 +164,87 @@ def test_a_user_writes_by_tls(tmp_path):
         engine.stop()
 
 
+def test_each_row_is_a_message_though_the_broker_is_killed_meanwhile(tmp_path):
+    """As a task does it, without Spark. What was confirmed before stays, and what was under way is sent again."""
+    schema = StructType().add("body", StringType())
+    with Server(tmp_path / "data") as server:
+        sender = Sender(parse({"brokers": server.namesrv, "topic": "Orders"}), schema, False)
+
+        def rows() -> Iterator[Row]:
+            for number in range(6000):
+                if number == 3000:
+                    server.kill()
+                    server.restart()
+                yield Row(body=str(number))
+
+        assert pickle.loads(pickle.dumps(sender)).write(rows()).messages == 6000
+        server.stop()
+        found = [int(row["body"]) for row in read_files(tmp_path / "data", topic="Orders", columns="body").rows]
+    assert set(found) == set(range(6000))
+
+
+class Flaky:
+    """Stands in for a producer: the sends with these numbers do not reach a broker. stored: confirmed bodies."""
+
+    def __init__(self, *lost: int) -> None:
+        self.stored: list[str] = []
+        self._lost = lost
+        self._count = 0
+
+    def submit(self, message: Message) -> Pending:
+        self._count += 1
+        promised: Pending = Pending()
+        if self._count in self._lost or self._lost == ():
+            promised.complete(None, NotConnected("away"))
+        else:
+            self.stored.append(message.body)
+            promised.complete(None, None)
+        return promised
+
+
+def test_of_a_shard_the_last_copies_are_in_order(monkeypatch):
+    monkeypatch.setattr(sink, "_PAUSE_S", 0)
+    producer = Flaky(3, 7, 10)
+    sending = sink._Sending(producer)
+    rows = [("x", None), ("a1", "a"), ("a2", "a"), ("b1", "b"), ("a3", "a"), ("y", None), ("b2", "b"), ("a4", "a")]
+    for body, shard in rows:
+        sending.send(Message("T", body, shard=shard))
+    sending.wait(0)
+    last = [body for at, body in enumerate(producer.stored) if body not in producer.stored[at + 1 :]]
+    assert sorted(last) == sorted(body for body, _ in rows)
+    for shard in "ab":
+        assert [body for body in last if body[0] == shard] == [body for body, of in rows if of == shard]
+    assert producer.stored.count("x") == producer.stored.count("y") == 1
+
+
+def test_a_broker_that_stays_away_fails_the_task(monkeypatch):
+    passed = [0.0]
+    monkeypatch.setattr(sink.time, "monotonic", lambda: passed[0])
+    monkeypatch.setattr(sink.time, "sleep", lambda seconds: passed.__setitem__(0, passed[0] + seconds))
+    for producer in (Flaky(), Flaky(*range(2, 1000))):
+        passed[0] = 0.0
+        sending = sink._Sending(producer)
+        for body in ("one", "two"):
+            sending.send(Message("T", body))
+        with pytest.raises(NotConnected):
+            sending.wait(0)
+        assert passed[0] == sink.AWAY_S + sink._PAUSE_S
+
+
+def test_time_without_rows_is_none_without_brokers(monkeypatch):
+    passed = [0.0]
+    monkeypatch.setattr(sink.time, "monotonic", lambda: passed[0])
+    monkeypatch.setattr(sink.time, "sleep", lambda seconds: passed.__setitem__(0, passed[0] + seconds))
+    producer = Flaky(1, 3)  # the broker is away when the first is sent, and when it is sent again
+    sending = sink._Sending(producer)
+    for body in ("one", "two", "three"):
+        sending.send(Message("T", body))
+        sending.wait(1)
+        passed[0] += 2 * sink.AWAY_S
+    sending.wait(0)
+    assert sorted(producer.stored) == ["one", "three", "two"]
+
+
 def test_a_row_without_a_body_fails_the_job(session, brokers):
     frame = session.createDataFrame([(None,)], "body string")
     out = frame.write.format("rocketbox").options(brokers=brokers, topic="Orders").mode("append")
@@ -167,8 +252,10 @@ def test_a_row_without_a_body_fails_the_job(session, brokers):
         out.save()
 
 
-def test_a_server_that_is_not_there_is_named(session):
+def test_a_server_that_is_not_there_is_named(monkeypatch):
+    """As a task does it, without Spark, and with less patience."""
+    monkeypatch.setattr(sink, "AWAY_S", 0.5)
     address = f"127.0.0.1:{reserve_port()}"
-    out = session.createDataFrame([("x",)], "body string").write.format("rocketbox")
-    with pytest.raises(PySparkException, match=address):
-        out.options(brokers=address, topic="Orders").mode("append").save()
+    sender = Sender(parse({"brokers": address, "topic": "Orders"}), StructType().add("body", StringType()), False)
+    with pytest.raises(ClientError, match=address):
+        sender.write(iter([Row(body="x")]))

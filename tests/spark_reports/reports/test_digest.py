@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spark_reports import reports
 from spark_reports.reports.days import HOUR_MS, day_bounds
@@ -63,6 +65,7 @@ def test_the_whole_document():
             "down": None,
         },
         "notes": [
+            {"key": "worst_behind", "values": [["count", 540_000], ["group", "g"]]},
             {
                 "key": "gap",
                 "values": [["places", 2], ["first", "00000000000000000000"], ["count", 3], ["bytes", 128]],
@@ -140,6 +143,21 @@ def test_what_was_deleted_unread_is_said_first():
     )  # fmt: skip
 
 
+def test_what_the_broker_summed_up_is_in_the_number_and_has_no_name():
+    unread = [
+        ("*", "*", -1, BEGIN, 900, 0, 900, BEGIN), ("a", "t", -1, BEGIN, 30, 0, 30, BEGIN),
+        ("a", "t", -1, BEGIN + HOUR_MS, 20, 0, 20, BEGIN + HOUR_MS), ("b", "t", -1, BEGIN, 30, 0, 30, BEGIN),
+        ("b", "t", 3, BEGIN, 7, 0, 7, BEGIN),
+    ]  # fmt: skip
+    document = digest({"deleted_unread": unread}, {})
+    check(document)
+    assert document.notes[0] == Note(
+        "deleted_unread", (("messages", 957), ("pairs", 3), ("group", "a"), ("topic", "t"), ("most", 50))
+    )
+    assert document.tables[2].rows[:2] == ((None, None, 900, "", BEGIN), ("a", "t", 50, "", BEGIN + HOUR_MS))
+    assert document.tables[2].acts[:2] == (("retention",), ("open-group", "retention"))
+
+
 def test_what_happened_to_the_broker_comes_next():
     rows = [
         ("measured", BEGIN, 3_600_000), ("measured", BEGIN + HOUR_MS, 3_000_000), ("down", BEGIN + HOUR_MS, 600_000),
@@ -148,10 +166,13 @@ def test_what_happened_to_the_broker_comes_next():
     unread = [("clicks", "events", 1, BEGIN, 40, 0, 40, BEGIN + 1)]
     document = digest({"incidents": rows, "deleted_unread": unread}, {})
     check(document)
-    values = (("refused_sends", 12), ("forced_deletions", 0), ("starts", 1), ("down", 600_000))
-    assert [note.key for note in document.notes] == ["deleted_unread", "incidents", "lag_not_measured"]
-    assert document.notes[1] == Note("incidents", values)
-    assert document.figures.items() >= dict(values).items()
+    assert document.notes == (
+        Note("deleted_unread_by_one", (("messages", 40), ("group", "clicks"), ("topic", "events"))),
+        Note("refused_sends", (("count", 12),)), Note("starts", (("count", 1),)), Note("down", (("count", 600_000),)),
+        Note("lag_not_measured"),
+    )  # fmt: skip
+    figures = {"refused_sends": 12, "forced_deletions": 0, "starts": 1, "down": 600_000}
+    assert document.figures.items() >= figures.items()
     assert document.tables[3].rows == (
         ("refused_sends", 12, BEGIN, BEGIN + 2 * HOUR_MS, "messages"),
         ("starts", 1, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "count"),
@@ -159,11 +180,46 @@ def test_what_happened_to_the_broker_comes_next():
     )  # fmt: skip
 
 
-def test_a_day_on_which_nothing_happened_to_the_broker_says_nothing_of_it():
-    document = digest({"incidents": [("measured", BEGIN, 3_600_000)]}, {})
-    assert "incidents" not in {note.key for note in document.notes}
-    assert len(document.tables) == 2
-    assert (document.figures["refused_sends"], document.figures["down"]) == (0, 0)
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 1), st.integers(0, 90), st.integers(1, 40)), min_size=2)
+)
+def test_a_message_that_several_groups_had_not_read_is_lost_once(deletions):
+    """Each group loses some ranges of a queue, one in each hour, from where it had read to."""
+    rows, gone, read_to = [], set(), {}
+    for hour, (group, queue, skipped, count) in enumerate(deletions):
+        begin = read_to.get((group, queue), 0) + skipped
+        read_to[group, queue] = begin + count
+        rows.append((group, "t", queue, BEGIN + hour * HOUR_MS, count, begin, begin + count, BEGIN + hour * HOUR_MS))
+        gone |= {(queue, offset) for offset in range(begin, begin + count)}
+    document = digest({"deleted_unread": rows}, {})
+    check(document)
+    assert dict(document.notes[0].values)["messages"] == len(gone)
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_well"),
+    [
+        ({"incidents": [("measured", BEGIN, 23 * HOUR_MS)]}, True),
+        ({"incidents": [("measured", BEGIN, 12 * HOUR_MS)]}, False),  # of half of the day nothing is known
+        ({}, False),
+        ({"incidents": [("measured", BEGIN, 23 * HOUR_MS), ("starts", BEGIN, 1)]}, False),
+        (
+            {
+                "incidents": [("measured", BEGIN, 24 * HOUR_MS)],
+                "deleted_unread": [("clicks", "events", 1, BEGIN, 40, 0, 40, BEGIN + 1)],
+            },
+            False,
+        ),
+    ],
+)
+def test_a_day_on_which_nothing_happened_to_the_broker_says_so(facts, is_well):
+    document = digest(facts, {})
+    check(document)
+    assert ("nothing_wrong" in {note.key for note in document.notes}) is is_well
+    assert len(document.tables) == 2 + (not is_well and len(facts) > 1) + (not is_well and "starts" in str(facts))
+    if is_well:
+        assert (document.figures["refused_sends"], document.figures["down"]) == (0, 0)
 
 
 def test_nobody_behind_has_no_where():
@@ -243,3 +299,76 @@ def test_each_row_has_what_can_be_done_about_it():
         "g": ("open-group", "dead-letters"), "r": ("open-group", "retries"), "b": ("open-group", "set-alert"),
         "t": ("open-topic",),
     }  # fmt: skip
+
+
+#: A day on which the broker had no fault.
+WELL = {"incidents": [("measured", BEGIN, 24 * HOUR_MS)]}
+ONE_CLIENT, NO_CLIENT = {"groups": [("g", 1, 7, BEGIN, 300_000)]}, {"groups": [("g", 0, 7, BEGIN, 300_000)]}
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "first"),
+    [
+        ({"dead_letters": [("g", "t", BEGIN, 10, 1)]}, {}, "worst_dead_letters count=10 group=g"),
+        ({"retries": [("g", "t", 1, BEGIN, 200, 0)]}, {}, "worst_retries count=200 group=g"),
+        ({"retries": [("g", "t", 1, BEGIN, 200, 0)]}, {"retries": [("g", "t", 1, 0, 101, 0)]}, "nothing_wrong"),
+        ({"lag": [lag("g", 9 * MINUTE, 1)], **ONE_CLIENT}, {}, "worst_behind count=540000 group=g"),
+        (
+            {"lag": [lag("g", 9 * MINUTE, 12 * MINUTE)], **ONE_CLIENT},
+            {"lag": [lag("g", 9 * MINUTE, 12 * MINUTE)]},
+            "worst_over_limit count=720000 group=g",
+        ),
+        ({"lag": [lag("g", 9 * MINUTE)], **ONE_CLIENT}, {}, "nothing_wrong"),  # within its limit
+        # One whose consumers ended on this day, and one that was abandoned long ago.
+        ({"lag": [lag("g", 9 * MINUTE, 1)], **NO_CLIENT}, {"lag": [lag("g", 4 * MINUTE)]}, "worst_behind count=540000 "
+         "group=g"),
+        ({"lag": [lag("g", 9 * MINUTE, 1)], **NO_CLIENT}, {"lag": [lag("g", 5 * MINUTE)]}, "nothing_wrong"),
+        ({"traffic": [("t", 0, BEGIN, 9, 9, 9)]}, {"traffic": [("t", 0, 0, 5000, 9, 9)]},
+         "fewer_messages count=9 topic=t before=5000"),
+        ({"findings": [("corrupt", "f", 1, 9)]}, {}, "corrupt places=1 first=f count=1 bytes=9"),
+        (
+            {"findings": [("corrupt", "f", 1, 9)], "deleted_unread": [("g", "t", 1, BEGIN, 40, 0, 40, BEGIN + 1)]},
+            {}, "corrupt places=1 first=f count=1 bytes=9",
+        ),
+        ({}, {}, "nothing_wrong"),
+    ],
+)  # fmt: skip
+def test_the_first_line_names_the_worst_of_the_day(now, before, first):
+    document = digest({**WELL, **now}, before)
+    check(document)
+    note = document.notes[0]
+    assert " ".join([note.key, *(f"{name}={value}" for name, value in note.values)]) == first
+    assert len({note.key for note in document.notes}) == len(document.notes)
+
+
+@pytest.mark.parametrize(("week_ago", "first"), [(5000, "fewer_messages"), (9, "nothing_wrong")])
+def test_a_topic_without_messages_on_this_weekday_is_no_first_line(week_ago, first):
+    days = {"2026-11-13": week_ago, BEFORE: 5000, DAY: 9}
+    facts = {day: empty_facts(traffic=[("t", 0, 0, count, 9, 9)], **WELL) for day, count in days.items()}
+    document = reports.make(snapshot_of(), facts)[0]
+    assert document.notes[0].key == first
+    assert document.tables[1].rows == ((None, "t", "fewer_messages", 5000, 9, "messages"),)
+
+
+def test_the_worst_group_comes_behind_what_happened_to_the_broker():
+    facts = {"incidents": [("refused_sends", BEGIN, 3)], "dead_letters": [("g", "t", BEGIN, 99, 1)]}
+    notes = digest(facts, {}).notes
+    assert [note.key for note in notes] == ["refused_sends", "worst_dead_letters", "lag_not_measured"]
+
+
+@pytest.mark.parametrize(
+    ("what", "before", "first"),
+    [
+        ({"dead_letters": [("z", "t", BEGIN, 50, 1)]}, {}, "worst_dead_letters"),
+        ({"dead_letters": [("0", "t", BEGIN, 50, 1)]}, {}, "worst_dead_letters"),  # that is behind, too
+        ({"traffic": [("t", 0, BEGIN, 9, 9, 9)]}, {"traffic": [("t", 0, 0, 5000, 9, 9)]}, "fewer_messages"),
+    ],
+)
+def test_groups_that_are_behind_within_their_limits_hide_nothing_from_the_first_line(what, before, first):
+    names = "0123456"
+    lags = {"lag": [lag(name, 9 * MINUTE) for name in names], "groups": [(name, 1, 7, BEGIN, 1) for name in names]}
+    earlier = {"lag": [lag(name, 0) for name in names], **before}
+    document = digest({**WELL, **lags, **what}, earlier)
+    check(document)
+    assert document.notes[0].key == first
+    assert [len(table.rows) for table in document.tables] == [5, 5]

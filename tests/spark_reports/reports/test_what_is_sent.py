@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_reports import reports
 from spark_reports.facts.contents import bucket_of
+from spark_reports.facts.tables import ADDED, DELETED_UNREAD
 from spark_reports.reports import digest, sizes
 from spark_reports.reports.days import HOUR_MS, View, day_bounds
 from spark_reports.reports.document import REPORTS, Document
@@ -53,6 +54,17 @@ def test_producers_by_address_over_all_topics() -> None:
     ]  # fmt: skip
     assert tiles(document) == {"producers": 2, "largest_share": 800, "clocks_ahead": 1}
     assert ("producers_left_out", (("messages", 5),)) in [(note.key, note.values) for note in document.notes]
+
+
+def test_a_host_whose_topics_have_no_rows_has_its_messages_all_the_same() -> None:
+    document = made("producers", producers=[
+        ("orders", "10.0.0.1", 60, 6000, 60, 600, 10, 10), ("", "10.0.0.1", 30, 2000, 30, 300, 10, 10),
+        ("", "10.0.0.2", 10, 900, 0, 0, 0, 0),
+    ])  # fmt: skip
+    found = [(row["host"], row["messages"], row["share"], row["topics"]) for row in rows(document, "producers")]
+    assert found == [("10.0.0.1", 90, 900, None), ("10.0.0.2", 10, 100, None)]
+    assert [row["topic"] for row in rows(document, "pairs")] == ["orders"]
+    assert not [note for note in document.notes if note.key == "producers_left_out"]
 
 
 @settings(max_examples=50, deadline=None)
@@ -145,6 +157,8 @@ def test_a_week_beside_the_week_before() -> None:
             traffic=[("orders", 0, begin, 100 if at < 7 else 150, 1000, 1)], disk=[disk_at(day)],
             lag=[("billing", begin, 10, 5, at * 1000, 60_000, 0)] if at >= 7 else [],
             dead_letters=[("billing", "orders", begin, at, 1)] if at >= 7 else [],
+            # The same messages, which two groups had not read.
+            deleted_unread=[(group, "orders", 0, begin, 5, 0, 5, begin) for group in ("a", "b")] if at == 9 else [],
         )  # fmt: skip
     earlier = {day: digest.figures(View(replace(snapshot_of(), day=day), {day: facts[day]})) for day in days[:-1]}
     document = reports.make(snapshot_of(earlier=earlier), facts)[REPORTS.index("week")]
@@ -157,9 +171,38 @@ def test_a_week_beside_the_week_before() -> None:
     assert rows(document, "topics") == [{"topic": "orders", "messages": 1050, "week_before": 700, "change": 500}]
     assert rows(document, "groups") == [
         {"group": "billing", "over_ms": 7 * 60_000, "worst_ms": 13_000, "dead_letters": 70, "retries": 0,
-         "deleted_unread": 0}
+         "deleted_unread": 0},
+        *({"group": group, "over_ms": 0, "worst_ms": 0, "dead_letters": 0, "retries": 0, "deleted_unread": 5}
+          for group in ("a", "b")),
     ]  # fmt: skip
+    assert [row["deleted_unread"] for row in rows(document, "days")] == [0] * 9 + [5] + [0] * 4
     assert [row["messages"] for row in rows(document, "days")] == [100] * 7 + [150] * 7
+
+
+def test_a_week_has_dashes_for_what_an_older_version_did_not_count() -> None:
+    days, facts = days_until(DAY, 14), {}
+    for at, day in enumerate(days):
+        begin = day_bounds(day, "UTC")[0]
+        counted = empty_facts(dead_letters=[("billing", "orders", begin, 2, 1)], disk=[disk_at(day)])
+        facts[day] = {name: rows for name, rows in counted.items() if at == 13 or name not in ADDED}
+    document = reports.make(snapshot_of(), facts)[REPORTS.index("week")]
+    check(document)
+    assert [row["deleted_unread"] for row in rows(document, "days")] == [None] * 13 + [0]
+    assert [row["refused_sends"] for row in rows(document, "days")] == [None] * 14
+    assert [row["deleted_unread"] for row in rows(document, "groups")] == [0]
+    del facts[DAY][DELETED_UNREAD.name]
+    document = reports.make(snapshot_of(), facts)[REPORTS.index("week")]
+    check(document)
+    assert [(row["dead_letters"], row["deleted_unread"]) for row in rows(document, "groups")] == [(14, None)]
+
+
+@pytest.mark.parametrize(("days", "before"), [(1, None), (8, 5)])
+def test_a_week_before_that_was_not_counted_is_a_dash(days, before) -> None:
+    traffic = {
+        day: empty_facts(traffic=[("orders", 0, 0, 5, 9, 9)], disk=[disk_at(day)]) for day in days_until(DAY, days)
+    }
+    (row,) = rows(made("week", traffic, traffic=[("orders", 0, 0, 5, 9, 9)]), "topics")
+    assert (row["week_before"], row["change"]) == (before, None)
 
 
 def test_a_shop_has_all_of_them() -> None:

@@ -84,8 +84,8 @@ class Kept:
 def kept(tmp_path):
     made: list[Kept] = []
 
-    def make(worker: str, **options: object) -> Kept:
-        made.append(Kept(tmp_path / "run", worker, **options))
+    def make(worker: str, name: str = "run", **options: object) -> Kept:
+        made.append(Kept(tmp_path / name, worker, **options))
         return made[-1]
 
     yield make
@@ -175,6 +175,26 @@ def test_memory_of_all_processes_together_is_bounded(kept):
     assert "more than the 130 MiB" in found.error
     assert found.peak_mib > 130
     assert is_clean(run)
+
+
+def test_two_runs_write_the_facts_one_after_the_other(kept, tmp_path):
+    facts = str(tmp_path / "facts")
+    run = kept(SLEEPS, facts_dir=facts)
+    run.begun()
+    other = kept("open('/dev/null')", "other", facts_dir=facts)
+    found = other.outcome()
+    assert (found.ok, found.why) == (False, "busy")
+    again = subprocess.run(
+        [sys.executable, "-m", "spark_reports.run", str(run.directory)], cwd=ROOT, capture_output=True, text=True,
+        timeout=120, check=False,
+    )  # fmt: skip
+    assert (again.returncode, again.stderr) == (2, f"another process makes the reports of {run.directory}\n")
+    assert run.process.poll() is None
+    assert (run.scratch / "file-of-spark").exists()
+    assert not (run.directory / files.OUTCOME).exists()
+    run.process.send_signal(signal.SIGTERM)
+    assert run.outcome().cancelled
+    assert kept("open('/dev/null')", "third", facts_dir=facts).outcome().why == "crashed", "it was not kept out"
 
 
 def test_time_is_bounded(kept):

@@ -77,6 +77,23 @@ def test_samples_of_an_hour_become_a_row(tmp_path):
     assert rows(tmp_path, snapshot_of("billing")) == [
         ("billing", DAY, 20, 89_990, 120_000, 2 * FINE_MS, 0),
         ("billing", DAY + HOUR_MS, 1, 60_000, 60_000, 0, 5),
+        ("other", DAY, 20, 1, 1, 0, 20),
+    ]
+
+
+def test_a_group_that_was_deleted_within_the_day_was_behind_until_then(tmp_path):
+    """And one that was deleted before has no rows: nothing was measured of it."""
+    measure(
+        tmp_path,
+        [
+            (DAY - FINE_MS, {"long-gone": (0.0, 0.0), "renamed": (0.0, 0.0)}),
+            (DAY + HOUR_MS, {"renamed": (5.0 * HOUR_MS, 1.0)}),
+            (DAY + 2 * HOUR_MS, {"billing": (0.0, 0.0)}),
+        ],
+    )
+    assert rows(tmp_path, snapshot_of("billing")) == [
+        ("billing", DAY + 2 * HOUR_MS, 1, 0, 0, 0, 0),
+        ("renamed", DAY + HOUR_MS, 1, 5 * HOUR_MS, 5 * HOUR_MS, 0, 1),
     ]
 
 
@@ -159,6 +176,14 @@ def test_time_before_the_first_sample_and_after_the_last_is_not_known(tmp_path):
     count(tmp_path, [(DAY + 2 * HOUR_MS, {}), (DAY + 2 * HOUR_MS + FINE_MS, {})])
     assert incidents(tmp_path, snapshot_of()) == [("measured", DAY + 2 * HOUR_MS, 2 * FINE_MS)]
     assert incidents(tmp_path, snapshot_of(from_ms=DAY + DAY_MS, to_ms=DAY + 2 * DAY_MS)) == []
+
+
+def test_the_first_start_of_a_new_installation_is_no_event(tmp_path):
+    first = DAY + 2 * HOUR_MS
+    count(tmp_path, [(first, {"starts": 1.0, "refused_sends": 2.0}), (first + FINE_MS, {"starts": 1.0})])
+    assert incidents(tmp_path, snapshot_of()) == [
+        ("measured", first, 2 * FINE_MS), ("refused_sends", first, 2), ("starts", first, 1),
+    ]  # fmt: skip
 
 
 def test_without_a_history_nothing_is_known_to_have_happened(tmp_path, capsys):

@@ -365,6 +365,20 @@ def test_an_end_behind_the_log_is_missing_not_damaged(kept):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("options", [{}, {"topic": "orders"}])
+def test_a_batch_goes_on_where_the_rows_of_another_one_end(kept, options):
+    """Also at the end of a file, where the next message is in the next one."""
+    whole = read(kept).rows
+    last = max(
+        at for at in range(700) if whole[at]["physical_offset"] // SEGMENT < whole[at + 1]["physical_offset"] // SEGMENT
+    )
+    for at in (last, last + 1):
+        begin = whole[at]["physical_offset"] + whole[at]["size"]
+        rest = read(kept, startingOffsets=json.dumps({"position": begin}), **options)
+        assert rest.rows == [row for row in whole[at + 1 :] if row["topic"] == options.get("topic", row["topic"])]
+        assert rest.found == []
+
+
 def test_until_is_where_it_ends(kept):
     whole = read(kept)
     found = read(kept, until=json.dumps({"log_end": whole.rows[500]["physical_offset"]}))

@@ -78,7 +78,14 @@ def test_times(text, ms):
         ({"store": "/data", "from": "yesterday"}, "a time like 2026-01-31T12:00:00Z"),
         ({"store": "/data", "to": "-1"}, "a time like"),
         ({"store": "/data", "to": "9" * 15}, "a time like"),
-        ({"store": "/data", "from": "2", "to": "1"}, "later than the option to"),
+        ({"store": "/data", "from": "20000000000", "to": "10000000000"}, "later than the option to"),
+        ({"store": "/data", "from": "1790000000"}, "are 1970-01-21. If these are seconds, write 1790000000000."),
+        ({"store": "/data", "to": "20260131"}, "20260131 ms are 1970-01-01."),
+        ({"store": "/data", "useTls": "true"}, "The option useTls is for brokers, and a store is read from its files."),
+        ({"store": "/data", "accessKey": "a", "secretKey": "b"}, "is for brokers"),
+        ({"store": "/data", "maxBytesPerSecond": "5"}, "is for brokers"),
+        ({"brokers": "a:1", "until": "5"}, "The option until is for a store, and brokers have other ones."),
+        ({"brokers": "a:1", "timesAscend": "true"}, "is for a store"),
         ({"store": "/data", "topic": " , "}, "is empty"),
         ({"store": "/data", "topicPattern": "*"}, "is no regular expression"),
         ({"store": "/data", "topicPattern": ""}, "is empty"),
@@ -117,6 +124,11 @@ def test_offsets_may_be_those_of_a_stream():
     found = parse({"brokers": "a:1", "endingOffsets": '{"b": {"a": {"0": 3}}, "c": {"a": {"0": 4}}}'})
     ends = found.ending_offsets
     assert [ends.of("a", 0, broker) for broker in "bcd"] == [3, 4, None]
+
+
+def test_what_the_other_source_has_may_be_off():
+    assert parse({"store": "/data", "useTls": "false"}) == parse({"store": "/data"})
+    assert parse({"brokers": "a:1", "timesAscend": "False"}) == parse({"brokers": "a:1"})
 
 
 def test_a_secret_is_not_shown():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pickle
@@ -286,7 +287,8 @@ under = StoreUnderTest(Path(sys.argv[1]), synchronous=sys.argv[2] == "sync").ope
 print("open", flush=True)
 for number in range(200):
     fill(under, 20, ("orders", "refunds"))
-    time.sleep(0.01)
+    if number % 40 == 39:
+        sys.stdin.readline()  # once more something was read
 if sys.argv[3] == "stop":
     under.stop()
 else:
@@ -300,7 +302,8 @@ def test_a_store_that_is_being_written_is_read_once_and_whole(tmp_path, flush, w
     data = tmp_path / "data"
     root = Path(__file__).resolve().parents[3]
     command = [sys.executable, "-c", WRITER, str(data), flush, way]
-    with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as writer:
+    piped = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "bufsize": 1, "text": True}
+    with subprocess.Popen(command, cwd=root, **piped) as writer:
         try:
             assert writer.stdout.readline() == "open\n"
             reader = stream(data, maxRowsPerTrigger=700)
@@ -310,6 +313,9 @@ def test_a_store_that_is_being_written_is_read_once_and_whole(tmp_path, flush, w
                 more, offset = drained(reader, offset)
                 batches += more
                 while_open += len(more)
+                if more:
+                    with contextlib.suppress(BrokenPipeError):
+                        writer.stdin.write("\n")
                 if way == "kill" and while_open > 5:
                     writer.send_signal(signal.SIGKILL)
                     writer.wait()

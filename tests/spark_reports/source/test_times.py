@@ -20,9 +20,12 @@ from pyspark.sql.datasource import (
     GreaterThanOrEqual,
     In,
     IsNotNull,
+    IsNull,
     LessThan,
     LessThanOrEqual,
     Not,
+    StringContains,
+    StringEndsWith,
     StringStartsWith,
 )
 
@@ -35,7 +38,7 @@ from spark_reports.source import plan, times
 from spark_reports.source.findings import Finding
 from tests.spark_reports.source.stores import SEGMENT, fill, log_paths, read, stopped
 from tests.support.effort import effort
-from tests.support.golden import extract_store
+from tests.support.golden import extract_store, store_names
 from tests.support.offline import change
 from tests.support.store import StoreUnderTest
 
@@ -177,50 +180,90 @@ def test_a_time_range_finds_what_reading_all_finds(tmp_path, make):
 
 COMPARED = {
     EqualTo: operator.eq,
-    EqualNullSafe: operator.eq,
     GreaterThan: operator.gt,
     GreaterThanOrEqual: operator.ge,
     LessThan: operator.lt,
     LessThanOrEqual: operator.le,
 }
+LIKE = {StringStartsWith: str.startswith, StringEndsWith: str.endswith, StringContains: str.__contains__}
+#: The columns by which less is read, twice; and others, of which two may be null.
+COLUMNS = ("topic", "queue_id", "queue_offset", "store_ts") * 2 + ("body_size", "physical_offset", "tags", "keys")
+#: The ends of each type.
+ENDS = {
+    "queue_id": (-(1 << 31), (1 << 31) - 1), "body_size": (-(1 << 31), (1 << 31) - 1),
+    "queue_offset": (-(1 << 63), (1 << 63) - 1), "physical_offset": (-(1 << 63), (1 << 63) - 1),
+    "store_ts": (datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999_999, UTC)),
+}  # fmt: skip
 
 Passes = Callable[[dict[str, Any]], bool]
 
 
-def any_filter(chance: random.Random, rows: list[dict[str, Any]]) -> tuple[Filter, Passes]:
-    """Return a filter as Spark pushes it, and whether a row passes it. rows: where its values come from, mostly."""
-    column = chance.choice(("topic", "queue_id", "queue_offset", "store_ts", "body_size"))
+def any_value(chance: random.Random, column: str, rows: list[dict[str, Any]]) -> Any:
+    """Return a value of a column, or one beside it."""
     value = chance.choice(rows)[column]
-    if column == "topic":
-        value = chance.choice((value, value, "nowhere", "%RETRY%orders", "SCHEDULE_TOPIC_XXXX", ""))
-    elif column == "store_ts":
-        value += chance.choice((0, 0, 1, -1, 1000, -DAY_MS * 1000)) * timedelta(microseconds=1)
-    else:
-        value += chance.choice((0, 0, 0, 1, -1, 1 << 40 if column == "queue_offset" else 1 << 20))
-    kind = chance.choice((*COMPARED, In, IsNotNull, Not, StringStartsWith))
+    if column in ENDS and chance.random() < 0.1:
+        return chance.choice(ENDS[column])
+    if column in ("topic", "tags", "keys"):
+        return chance.choice((value or "A", value or "A", "nowhere", "%RETRY%orders", "SCHEDULE_TOPIC_XXXX", "", "ü"))
+    if column == "store_ts":
+        return value + chance.choice((0, 0, 1, -1, 1000, -DAY_MS * 1000)) * timedelta(microseconds=1)
+    return value + chance.choice((0, 0, 0, 1, -1, 1 << 20))
+
+
+def any_filter(chance: random.Random, rows: list[dict[str, Any]]) -> tuple[Filter, Passes]:
+    """Return a filter as Spark pushes it, and whether a row passes it: a comparison with null is not true. rows: where
+    its values come from, mostly."""
+    column = chance.choice(COLUMNS)
+    value = any_value(chance, column, rows)
+    kind = chance.choice((*COMPARED, EqualNullSafe, In, IsNotNull, IsNull, Not, StringStartsWith, GetProperty))
     if kind is In:
-        values = (*(chance.choice(rows)[column] for _ in range(chance.randrange(3))), value, None)
-        return In((column,), values), lambda row: row[column] in values
+        values = (*(any_value(chance, column, rows) for _ in range(chance.randrange(3))), value, None)
+        return In((column,), values), lambda row: row[column] is not None and row[column] in values
+    if kind is EqualNullSafe:
+        known = chance.choice((value, value, None))
+        return EqualNullSafe((column,), known), lambda row: row[column] == known
     if kind is IsNotNull:
         return IsNotNull((column,)), lambda row: row[column] is not None
+    if kind is IsNull:
+        return IsNull((column,)), lambda row: row[column] is None
     if kind is Not:
-        return Not(EqualTo((column,), value)), lambda row: row[column] != value
+        return Not(EqualTo((column,), value)), lambda row: row[column] is not None and row[column] != value
     if kind is StringStartsWith:
-        return StringStartsWith(("topic",), "o"), lambda row: row["topic"].startswith("o")
-    return kind((column,), value), lambda row: COMPARED[kind](row[column], value)
+        like, part = chance.choice(tuple(LIKE)), chance.choice(rows)["topic"][: chance.randrange(3)]
+        return like(("topic",), part), lambda row: LIKE[like](row["topic"], part)
+    if kind is GetProperty:  # a key that is called as a column is
+        name = chance.choice(("TAGS", "topic"))
+        return EqualTo(("properties", name), "t1"), lambda row: dict(row["properties"]).get(name) == "t1"
+    return kind((column,), value), lambda row: row[column] is not None and COMPARED[kind](row[column], value)
 
 
-@pytest.mark.parametrize("make", [*STORES, odd, apaches_torn, apaches_killed], ids=lambda make: make.__name__)
+class GetProperty:
+    """Stands for a filter of a property, which Spark names by a path."""
+
+
+def golden(version: str, name: str) -> Callable[[Path], Path]:
+    def make(directory: Path) -> Path:
+        extract_store(version, name, directory)
+        return directory / "store"
+
+    make.__name__ = f"{version} {name}"
+    return make
+
+
+GOLDEN = [pytest.param(golden(*one), marks=pytest.mark.nightly) for one in store_names()]
+
+
+@pytest.mark.parametrize("make", [*STORES, odd, apaches_torn, apaches_killed, *GOLDEN], ids=lambda make: make.__name__)
 def test_any_filters_find_what_they_find_without_being_pushed_down(tmp_path, make):
     """Rows are compared after the filters, which Spark applies again."""
     store = make(tmp_path / "data")
     chance = random.Random(make.__name__)
     given = [{"includeSystem": system} for system in (False, True)]
-    given.append({"topicPattern": "o.*|.*%.*", "includeSystem": True})
+    given += [{"topicPattern": "[oS].*|.*%.*", "includeSystem": True}, {"maxRowsPerPartition": 7}]
     whole = [read(store, **options).rows for options in given]
-    assert len(whole[1]) > 100
+    assert len(whole[1]) >= 20
     for number in range(effort(12, 300, 5000)):
-        options, rows = given[number % 3], whole[number % 3]
+        options, rows = given[number % 4], whole[number % 4]
         chosen = [any_filter(chance, whole[1]) for _ in range(chance.randrange(1, 4))]
         filters = [one for one, _ in chosen]
 
@@ -278,6 +321,22 @@ def test_a_file_in_which_a_large_queue_ends_is_cut_as_others_are(tmp_path):
     sizes = [one.part.end - one.part.begin for one in found.partitions]
     assert len(found.rows) == 100
     assert len(sizes) > 8
+    assert max(sizes) < 2 * (sum(sizes) / len(sizes))
+
+
+@pytest.mark.parametrize("phases", ["few many", "many few many"])
+def test_where_the_large_queues_have_no_messages_the_cuts_come_from_small_ones(tmp_path, phases):
+    """A night of few large messages, before or between many small ones of more queues than are asked first."""
+    under = StoreUnderTest(tmp_path / "data", segment_bytes=2 << 20).open()
+    for phase in phases.split():
+        if phase == "few":
+            fill(under, 160, ("few",), queues=2, size=4000)
+        else:
+            fill(under, 1000, ("many",), queues=12, size=100)
+    under.stop()
+    found = read(tmp_path / "data")
+    sizes = [one.part.end - one.part.begin for one in found.partitions]
+    assert len(found.rows) == 160 + 1000 * phases.count("many")
     assert max(sizes) < 2 * (sum(sizes) / len(sizes))
 
 
