@@ -8,6 +8,7 @@ scheduler lets it run.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 import random
 import socket
@@ -19,6 +20,7 @@ from typing import Any, TypeVar
 
 import appliance.engine.broker.open_store as open_store_module
 import appliance.engine.broker.processors.pull_answers as pull_answers_module
+import appliance.engine.broker.sampler as sampler_module
 import appliance.engine.broker.timers.delivery as delivery_module
 import appliance.engine.journal_file as journal_module
 import appliance.engine.remoting.event_loop as loop_module
@@ -27,6 +29,7 @@ import appliance.engine.window.options as options_module
 from appliance.engine.access.parts import Access
 from appliance.engine.broker.broker import Broker
 from appliance.engine.broker.registration import Network
+from appliance.engine.broker.role import NO_TIES, Ties
 from appliance.engine.config import BrokerConfig, EngineConfig, Secret, StoreConfig
 from appliance.engine.errors import StartError
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
@@ -35,11 +38,13 @@ from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.remoting.event_loop import READABLE, EventLoop
 from appliance.engine.remoting.server import RemotingServer
 from appliance.engine.replication.roles import takes_slaves
+from appliance.engine.replication.shared_secret import Greeting
 from appliance.engine.window.options import Options
 from appliance.engine.wire_audit import WireAudit
 from tests.world.disk import WorldDisk
 from tests.world.network import Network as WorldNetwork
 from tests.world.network import simulated_network
+from tests.world.schemas import forget_schemas
 from tests.world.threads import (
     Event,
     Killed,
@@ -51,6 +56,8 @@ from tests.world.threads import (
 
 ROOT = Path("/world")
 LOG_FILE_BYTES = 64 * 1024
+#: Which brokers of one name share.
+SECRET = b"0123456789abcdef" * 4
 #: Longest that anything may take before the world says that it hangs. Virtual seconds.
 PATIENCE_S = 120.0
 
@@ -69,7 +76,7 @@ class _Poller:
         self.answered = True
 
     def poll(self, timeout: float) -> list[tuple[int, int]]:
-        self.answered = True
+        self.answered = self.scheduler.stirred = True
         found = self._real.poll(0)
         if found or timeout == 0:
             return found
@@ -130,8 +137,9 @@ class Peer:
         server = machine.server
         born = socket.inet_aton("10.0.0.1") + struct.pack(">i", 5000 + number)
         conn = Connection(server, theirs, dispatcher, born)
-        machine.loop.watch(conn.fd, READABLE, server._watcher(conn))
-        server.connections[conn.fd] = conn
+        server._read_by(conn)
+        machine.loop.watch(conn.fd, READABLE, conn)
+        server.connections.put(conn)
         self._conn = conn
 
     def ask(
@@ -213,7 +221,8 @@ class Machine:
         self._numbers = 0
         self.access: Access | None = None
         self._signed: Dispatcher | None = None
-        self._has_users = False
+        #: From its next start on it has users of the wire, and proves itself to the broker that it copies from.
+        self.has_users = False
 
     def _pause(self) -> None:
         """A sync takes its time; other threads go on."""
@@ -277,16 +286,21 @@ class Machine:
         options.load()
         self.pools: dict[str, Any] = {}
         sock: Any = self.network.listen(self.ha_address) if takes_slaves(self.config.store) else None
-        network = Network(self.address, self.ha_address, (), sock)
+        ties = NO_TIES
+        if self.has_users:
+            self.access = access = self._make_access()
+            ties = Ties(functools.partial(Greeting, SECRET), access.new_copies)
+        network = Network(self.address, self.ha_address, (), sock, ties=ties)
         self.broker = Broker(options, loop, self.server, self.pools, network)
+        forget_schemas(self.broker, self.pools, self.config)
         self.log_at_start = self.broker.store.log.written
         if self.config.store.ha_master_address:  # as a name server would have told it
             self.broker.registration.master = (self.config.store.ha_master_address[:-1] + "1", "")
         self.broker.join_loop()
         self.dispatcher = Dispatcher(self.pools, (), clock)
         self.broker.register(self.dispatcher)
-        if self._has_users:
-            self.open_users()
+        if self.access is not None:
+            self._open_port(self.access)
         loop.at_tick_end(self.server.flush_dirty)
         loop.start()
         for pool in self.pools.values():
@@ -357,20 +371,31 @@ class Machine:
 
     def open_users(self) -> Access:
         """Open a second port, where users of the wire sign their requests; it stays open over restarts. Called on a
-        thread of the broker, or before its loop runs. Raises OSError."""
+        thread of the broker. Raises OSError."""
         if self.access is None:
-            first = Secret('{"username":"root","password":"the secret of root"}')
-            broker = dataclasses.replace(self.config.broker, access_control="enforce", init_authentication_user=first)
-            config = dataclasses.replace(self.config, broker=broker)
             try:
-                audit = WireAudit(ROOT / "rocketbox", self.loop.clock, self.disk)
-                access = Access(config, "127.0.0.1", self.loop.clock, self.loop, self.server, audit)
+                self.access = access = self._make_access()
             except StartError as error:
                 raise OSError(str(error)) from None
-            signed = Dispatcher(self.pools, (access.gate,), self.loop.clock)
-            self.broker.register(signed)
-            self.access, self._signed, self._has_users = access, signed, True
+            self._open_port(access)
+            self.has_users = True
         return self.access
+
+    def _make_access(self) -> Access:
+        """Raises StartError."""
+        first = Secret('{"username":"root","password":"the secret of root"}')
+        broker = dataclasses.replace(self.config.broker, access_control="enforce", init_authentication_user=first)
+        store = dataclasses.replace(self.config.store, ha_secret_file="its bytes are SECRET")
+        config = dataclasses.replace(self.config, broker=broker, store=store)
+        audit = WireAudit(ROOT / "rocketbox", self.loop.clock, self.disk)
+        return Access(config, "127.0.0.1", self.loop.clock, self.loop, self.server, audit, SECRET)
+
+    def _open_port(self, access: Access) -> None:
+        signed = Dispatcher(self.pools, (access.gate,), self.loop.clock)
+        self.broker.register(signed)
+        self._signed = signed
+        assert access.members is not None, "it has the secret"
+        access.members.register(self.dispatcher)
 
     def hang_up(self, peer: Peer) -> None:
         """A client closes its end."""
@@ -437,6 +462,8 @@ def simulated_machines(scheduler: Scheduler, network: WorldNetwork, make: Callab
             ),
             # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
             (delivery_module, "SOON_S", 0.05),
+            # No chart is drawn here, and a sample takes a millisecond.
+            (sampler_module, "PERIOD_S", 30.0),
             # To clear a megabyte takes a millisecond, and each start asks for three.
             (commit_log_module, "STAGE_BYTES", 2 * LOG_FILE_BYTES),
             (pull_answers_module, "_READ_BUFFER_BYTES", 2 * LOG_FILE_BYTES),

@@ -39,7 +39,13 @@
     and came in the last seconds before may come again.
 21. A user of the wire sends and pulls at most what its quotas allow, with one second's worth and one message on top.
     Its sends wait for at most a second and are then refused, and keep their order; its pulls are held, never refused.
-    Other clients do not wait.
+    Other clients do not wait. With a quota of requests work of clients is never refused; of connections those that came
+    first stay.
+22. A user may do what its entries said when a change was last acknowledged, and nothing else; a change without an
+    answer was done, or was not. A slave has its master's users, and keeps them when it is made the master.
+23. A topic has the schema that it was given last, also after a kill and at a slave that is made the master; one that
+    was deleted leaves none to the next of its name.
+24. A dead letter that is sent again comes to its group once for each time, as at its first try, whatever dies.
 """
 
 from __future__ import annotations
@@ -50,6 +56,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from appliance.engine.access.book import Account
 from appliance.engine.protocol.record import Record
 from tests.world.threads import Moved, WallClock
 
@@ -88,8 +95,9 @@ class Place(NamedTuple):
 
 @dataclass(eq=False)
 class Message:
-    """A message that was sent. act: number of the act that sent it. kind: plain, delay, timer or half; or, for the copy
-    of one that a consumer sent back, retry or dead. retries: how often it was sent back.
+    """A message that was sent. act: number of the act that sent it. kind: plain, delay, timer or half; for the copy of
+    one that a consumer sent back, retry or dead; of a dead letter that is sent again, replay. retries: how often it was
+    sent back.
 
     state: unknown (no answer came), acknowledged, refused. sent_at, due_s: on the monotonic clock; due_s is 0 for what
     does not wait. physical: of the record that was answered. fate: of a message that waits: "", recalled, rolled
@@ -298,6 +306,10 @@ class Oracle:
         self._purging: dict[tuple[str, int], int] = {}
         #: Message -> when the broker said that it is too late to take it back.
         self.too_late: dict[int, tuple[Message, float]] = {}
+        #: Topic -> names of the schemas that it may have, "" for none; one after a change was acknowledged.
+        self.schemas: dict[str, set[str]] = {}
+        #: The accounts that the user whose rights change may have; one after a change was acknowledged.
+        self.rights: set[Account] = {Account("limited", gone=True)}
 
     # --- sends
 
@@ -364,6 +376,8 @@ class Oracle:
                 self.offset_in_doubt(commit)
         if sure:
             self.topics.pop(topic, None)
+        if topic in self.schemas:
+            self.schemas[topic] = {""} if sure else self.schemas[topic] | {""}
 
     def purge_begins(self, topic: str, ends: dict[int, int]) -> None:
         """A purge is asked for. ends: of the queues, behind all that is shown."""
@@ -543,7 +557,7 @@ class Oracle:
             raise Violation("a message comes that was rolled back", name)
         if message.outlived and not message.arrived:
             raise Violation("a message comes that waited for a topic that was deleted", name)
-        if message.kind == "dead" and message.arrived:
+        if message.kind in ("dead", "replay") and message.arrived:
             raise Violation("a dead letter comes twice", f"{name}, first at {message.place}")
         if message.kind == "half" and message.fate == "":
             raise Violation("a half message comes without a decision", name)
@@ -584,6 +598,7 @@ class Oracle:
         if log_begin == self.min_physical:
             return
         self.min_physical = log_begin
+        self.excuse_replays()
         for key, messages in self.expected.items():
             shown = self.shown.get(key, {})
             for offset in [
@@ -635,9 +650,16 @@ class Oracle:
     def promoted(self, since: float) -> None:
         """The master is another broker now, which may not know of what came after `since`."""
         self.on_slave = self.acknowledged_end = -1
+        self.excuse_replays()  # a slave has no jobs
         for message in self.messages:
             if message.waits and (not message.arrived or message.arrived[-1] >= since):
                 message.doubled = True
+
+    def excuse_replays(self) -> None:
+        """A job may pause for long, or not find its dead letters."""
+        for message in self._awaited:
+            if message.kind == "replay":
+                message.may_be_lost = True
 
     def may_double(self) -> None:
         """A life ended that may have stored copies of what waits, and cannot say that they count."""

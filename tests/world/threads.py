@@ -87,6 +87,8 @@ class WallClock:
         self._since = scheduler.now
         self._rate = 1.0
         self._moved = Moved()
+        #: (when, by how many ms, either way) it was set.
+        self.steps: list[tuple[float, int]] = []
 
     @property
     def ms(self) -> float:
@@ -103,6 +105,7 @@ class WallClock:
     def step(self, ms: int) -> None:
         """Set it, as an administrator does."""
         before = self.moved
+        self.steps.append((self._scheduler.now, abs(ms)))
         self._moved = before._replace(either_way=before.either_way + abs(ms), forward=before.forward + max(0, ms))
         self._ms = self.ms + ms
         self._since = self._scheduler.now
@@ -126,6 +129,8 @@ class Scheduler:
         self.hub = getcurrent()
         self.current: Task | None = None
         self.killed = False
+        #: True if a loop has ended a turn, and so may have answered, since the world last looked.
+        self.stirred = True
         self._ready: list[Task] = []
         self._timers: list[tuple[float, int, Task, int]] = []
         self._tasks: dict[int, Task] = {}

@@ -445,6 +445,8 @@ class World:
                     self.kill("all")
             self.see_failure(self.act_began)
             self.see_slave()
+            if self.has_faults or self.waits_for_slave:
+                self.oracle.excuse_replays()
             self.oracle.late(self.now)
             self.oracle.too_late_claims(self.now)
             if errors.found:

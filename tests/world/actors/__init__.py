@@ -6,6 +6,7 @@ from tests.world.actors import (
     administrators,
     checks,
     consumers,
+    crowds,
     faults,
     hogs,
     keepers,
@@ -16,14 +17,17 @@ from tests.world.actors import (
     purges,
     quotas,
     readers,
+    replays,
     replicas,
+    rights,
+    schemas,
     stalls,
 )
 from tests.world.actors.kind import GROUPS, Kind
 
 _MODULES = (
     producers, checks, consumers, readers, members, administrators, keepers, hogs, operators, faults, replicas,
-    stalls, purges, promotions, quotas,
+    stalls, purges, promotions, quotas, crowds, rights, schemas, replays,
 )  # fmt: skip
 ACTORS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
 

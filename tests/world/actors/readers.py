@@ -303,9 +303,7 @@ def _move(world: World, act: Act) -> str:
         for queue in range(count):
             world.oracle.offset_in_doubt((group, topic, queue))
         return f"refused with {answer.code}"
-    targets = {}
-    for queue, offset in re.findall(rb'"queueId":(\d+)[^}]*}:(\d+)', answer.body):
-        targets[int(queue)] = int(offset)
+    targets = offsets_in(answer.body)
     for queue in range(count):
         if world.machine.broker.store.offset_range(topic, queue) != spans[queue]:
             world.oracle.offset_in_doubt((group, topic, queue))
@@ -317,6 +315,11 @@ def _move(world: World, act: Act) -> str:
             raise Violation("a group is moved elsewhere", f"{act}: queue {queue} to {found}, not to its end")
         world.oracle.commits.setdefault((group, topic, queue), Commits()).moved(found)
     return f"{targets}"
+
+
+def offsets_in(body: bytes) -> dict[int, int]:
+    """Return queue -> offset of an answer to 222."""
+    return {int(queue): int(offset) for queue, offset in re.findall(rb'"queueId":(\d+)[^}]*}:(\d+)', body)}
 
 
 KINDS = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from appliance.engine.access.book import Account
 from tests.crash.replayer import MODES
 from tests.world.actors.kind import Act, Kind
 from tests.world.machine import Machine
@@ -25,11 +26,13 @@ def _replicate(world: World, act: Act) -> str:
     role = "SYNC_MASTER" if act["sync"] else "ASYNC_MASTER"
     world.machine.configure({}, {"broker_role": role, "ha_listen_port": 10912, "flush_disk_type": "SYNC_FLUSH"})
     world.is_sync = act["sync"]
+    world.machine.has_users = True
     world.start()
     if world.slave is None:
         world.slave = slave = Machine(
             world.scheduler, world.broker_settings, world.store_settings, world.machine.network, world.next_port()
         )
+        slave.has_users = True
         slave.configure({"broker_id": 1}, {"broker_role": "SLAVE", "ha_master_address": world.machine.ha_address})
     if not world.slave.running:
         start_slave(world)
@@ -104,12 +107,22 @@ def compare(world: World, act: Act) -> str:
             if ours != theirs and low < ours:  # of an empty one the log says nothing
                 raise Violation("a queue of a slave ends elsewhere", f"{topic}-{queue} at {theirs}, not at {ours}")
     until = world.now + CATCHES_UP_S
-    while world.now < until and slave.broker.follower.sync.failure is not None:  # type: ignore[union-attr]
+    sync = slave.broker.follower.sync  # type: ignore[union-attr]
+    while world.now < until and not world.machine.killed and sync.failure is not None:
         world.pass_time(0.25)
-    failure = slave.broker.follower.sync.failure  # type: ignore[union-attr]
+    failure = sync.failure
     if failure is not None and not world.machine.killed:
         raise Violation("a slave does not take over its master's tables", failure)
+    until = world.now + CATCHES_UP_S
+    while world.now < until and not world.machine.killed and _users(slave) != _users(world.machine):
+        world.pass_time(0.25)
+    if not world.machine.killed and _users(slave) != _users(world.machine):
+        raise Violation("a slave has other users than its master", f"{_users(slave)}, not {_users(world.machine)}")
     return f"{copy.written} bytes"
+
+
+def _users(machine: Machine) -> dict[str, Account]:
+    return {} if machine.access is None else {account.name: account for account in machine.access.book}
 
 
 def _same_log(world: World, at: int, end: int) -> None:

@@ -34,7 +34,9 @@ def _make_still(chance: random.Random, before: list[Act]) -> Act:
 
 
 def _still(world: World, act: Act) -> str:
-    return _slave_still(world, act) if act["who"] == "slave" else _master_still(world, act)
+    if act["who"] == "slave":
+        return _slave_still(world, act)
+    return _master_still(world, act)
 
 
 def _master_still(world: World, act: Act) -> str:

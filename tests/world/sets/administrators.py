@@ -9,8 +9,10 @@ from appliance.engine.errors import AdminError
 from tests.world.actors.administrators import CREATE_TOPIC, DELETE_TOPIC, topic_fields
 from tests.world.actors.purges import purges_of
 from tests.world.disk import CAPACITY
-from tests.world.oracle import RESERVED_S
+from tests.world.oracle import RESERVED_S, Violation
+from tests.world.schemas import NAMES, name_at, put, schemas_of
 from tests.world.sets import clients
+from tests.world.sets.clients import then
 from tests.world.sets.kind import MOST_QUEUES, QUEUES, Act, Kind, new_topic, someone
 
 if TYPE_CHECKING:
@@ -70,11 +72,30 @@ def _purge(world: SetWorld, act: Act) -> str:
     return f"{leader.name} purged it: {ends}"
 
 
-def then(world: SetWorld, leader: Member, act: Act) -> None:
-    """The leader dies as soon as it has answered."""
-    if act.get("then") and leader.running:
-        world.hurt(leader)
-        leader.kill(act["then"], world.chance)
+def _schema(world: SetWorld, act: Act) -> str:
+    leader, topic, name = world.leader(), act["topic"], act["name"]
+    if leader is None or topic not in world.oracle.topics:
+        return "nobody leads, or no topic"
+    schemas = schemas_of(leader.broker, leader.pools, leader.config)
+    answer = world.act_on(leader, lambda: [put(schemas, topic, name)()])
+    # Until the set was together it is unknown which of them other members have.
+    world.oracle.schemas[topic] = world.oracle.schemas.get(topic, {""}) | {name}
+    if isinstance(answer, list):
+        then(world, leader, act)
+        return f"{leader.name} took it"
+    return "no answer" if answer is None else f"refused: {answer}"
+
+
+def compare_schemas(world: SetWorld, leader: Member) -> None:
+    """When the set is together all members show the leader's, one of those that were given."""
+    for topic in world.oracle.topics:
+        found = {one.name: name_at(schemas_of(one.broker, one.pools, one.config), topic) for one in world.members}
+        ours, allowed = found[leader.name], world.oracle.schemas.get(topic, {""})
+        if ours not in allowed and not world.oracle.is_async:
+            raise Violation("a topic has another schema", f"{topic}: {ours!r} at {leader.name}, not {allowed}")
+        if set(found.values()) != {ours}:
+            raise Violation("a member has another schema", f"{topic}: {found}, {leader.name} leads")
+        world.oracle.schemas[topic] = {ours}
 
 
 # --- retention
@@ -131,6 +152,7 @@ KINDS = [
     Kind("make", 1, _new_make, _make),
     Kind("delete", 1.5, _new_removal, _delete),
     Kind("purge", 1.5, _new_removal, _purge),
+    Kind("schema", 1, lambda chance: _new_removal(chance) | {"name": chance.choice(NAMES)}, _schema),
     Kind("clean", 0.5, lambda chance: {"away": chance.random() < 0.6}, _clean),
     Kind("fill", 0.5, lambda chance: {"who": someone(chance), "for": chance.choice((3.0, 8.0))}, _fill),
 ]

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 NAME = "etcd"
 TIMEOUT_S = 1.0
-#: A member that watches a key sees so soon that the way to etcd is cut.
-_LOOK_S = 0.5
 
 
 class Etcd:
@@ -111,8 +109,7 @@ class Client:
         changed = Event(scheduler)
         self._etcd.watched[changed] = None
         try:
-            while scheduler.now < until:
-                changed.wait(min(_LOOK_S, until - scheduler.now))
+            while scheduler.now < until and changed.wait(until - scheduler.now):
                 changed.clear()
                 if self.read(key)[1] != seen:
                     return

@@ -88,9 +88,14 @@ def _cut(world: SetWorld, act: Act) -> str:
 
 
 def _heal(world: SetWorld, act: Act) -> str:
+    """Nothing is cut any more. starts: members that are down come back."""
     world.network.heal()
     world.hurt()
-    return ""
+    back = [member for member in world.members if act.get("starts") and not member.running]
+    for member in back:
+        world.hurt(member)
+        world.start(member)
+    return " ".join(member.name for member in back)
 
 
 def _store(world: SetWorld, act: Act) -> str:
@@ -205,7 +210,7 @@ KINDS = [
     Kind("restart", 1, lambda chance: {"who": someone(chance), "away": chance.choice((0.0, 3.0))}, _restart),
     Kind("replace", 0.6, _new_replace, _replace),
     Kind("cut", 3, _new_cut, _cut),
-    Kind("heal", 2, lambda chance: {}, _heal),
+    Kind("heal", 3, lambda chance: {"starts": chance.random() < 0.7}, _heal),
     Kind(
         "store",
         1,

@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import appliance.engine.failover.brokers as brokers_module
+import appliance.engine.failover.machine as machine_module
 import appliance.engine.failover.member_files as files_module
 import appliance.engine.failover.service as service_module
 from appliance.engine.access.parts import Access
@@ -36,7 +37,8 @@ from appliance.engine.store.paths import StorePaths
 from appliance.engine.window.options import Options
 from appliance.engine.wire_audit import WireAudit
 from tests.world.disk import WorldDisk
-from tests.world.machine import ROOT, Machine, WorldLoop
+from tests.world.machine import ROOT, SECRET, Machine, WorldLoop
+from tests.world.schemas import forget_schemas
 from tests.world.sets.etcd import Client, Etcd
 from tests.world.sets.name_server import PORT as NAMESRV_PORT
 from tests.world.threads import Scheduler, WallClock, WorldClock, replaced
@@ -45,8 +47,6 @@ if TYPE_CHECKING:
     from tests.world.sets.network import SetNetwork
 
 SET, KEYS = "set-a", "/rocketbox/set-a"
-#: Which the members share.
-SECRET = b"0123456789abcdef" * 4
 ELECT_AFTER_S, BEAT_S, STORE_TIMEOUT_S, BEHIND_S = 5.0, 1.0, 1.0, 5.0
 #: Bytes of one log file; a fail-over cuts less.
 _MAX_LAG = 1 << 20
@@ -165,7 +165,13 @@ class Member(Machine):
             ties = Ties(functools.partial(Greeting, SECRET), access.new_copies)
         addresses = Addresses(self.address, self.ha_address, (NAMESRV,), ha_socket, ties=ties)
         self.seat = Seat(
-            options, loop, server, self.pools, addresses, lambda acts: self._new_dispatcher(clock), lambda broker: None
+            options,
+            loop,
+            server,
+            self.pools,
+            addresses,
+            lambda acts: self._new_dispatcher(clock),
+            lambda broker: forget_schemas(broker, self.pools, config),
         )
         self.seat.fill(Role(Kind.FENCED, files.slot, why="it is not known yet who leads"))
         self.log_at_start = self.broker.store.log.written
@@ -239,7 +245,7 @@ def _rules(settings: MemberSettings, own: str) -> Rules:
 
 @contextmanager
 def simulated_membership(scheduler: Scheduler) -> Iterator[None]:
-    """Uuids come from the seed, and garbage is not collected."""
+    """Uuids come from the seed, garbage is not collected, and members look half as often for changes without a call."""
 
     def uuid4() -> uuid.UUID:
         return uuid.UUID(int=scheduler.chance.getrandbits(128), version=4)
@@ -249,6 +255,7 @@ def simulated_membership(scheduler: Scheduler) -> Iterator[None]:
         (service_module, "uuids", uuids),
         (files_module, "uuids", uuids),
         (brokers_module, "gc", SimpleNamespace(collect=lambda: 0)),
+        (machine_module, "_POLL_S", 0.5),
     ]
     with replaced(names):
         yield

@@ -2,7 +2,8 @@
 
 1. A message that was acknowledged is there after every fail-over, at its place and byte for byte, until its topic was
    deleted or purged, or its log file went by the rules of retention. Each later leader shows everything that was shown
-   before. A leader that stood still while another was elected may show less, until it has read the store.
+   before. A leader that stood still while another was elected may show less, until it has read the store, and one
+   that is cut off, for a few seconds.
 2. No place is given to two messages, whoever led when. Nothing is shown twice, and nothing that was never sent.
 3. A deletion or a purge that was acknowledged holds after a fail-over: nothing of it is shown again. One that was not
    was done, or was not. What waited for a topic that was deleted does not come into the next one of its name.
@@ -10,15 +11,18 @@
    once only over a change of leader. One that was taken back or rolled back does not come, whoever leads. A half
    message that was acknowledged can be ended at each later leader.
 5. When all can reach each other and the store, the set comes together: one member leads, all have its log, byte for
-   byte, its topics, and the beginnings and ends of its queues. The name server's routes name the leader as the master,
-   and nobody else.
+   byte, its topics, and the beginnings and ends of its queues. The name server's routes name the leader as the only
+   master.
 6. A member logs no exception, and ends when it is asked to.
-7. A group's offset is one that was committed: since the set was together last, or the one it had then. It never lies
-   beyond the end of its queue.
+7. A group's offset is one that was committed, or to which an administrator moved it: since the set was together last,
+   or the one it had then. A move that was acknowledged, and a group that was made, are there after a fail-over. An
+   offset never lies beyond the end of its queue.
 8. No member is elected that lacks older messages which another member in sync, that has been well, would still show.
 9. Users and what they may do are at all members when a change is acknowledged, and after each fail-over as they were
    acknowledged: with the same rights, and without those that were deleted.
-10. An asynchronous set may lose at a fail-over what came since it was together last. All else holds for it, too.
+10. A topic has the schema that it was given, at all members when the set is together.
+11. A leader that stood still while another was elected acknowledges nothing more.
+12. An asynchronous set may lose at a fail-over what came since it was together last. All else holds for it, too.
 """
 
 from __future__ import annotations
@@ -84,8 +88,14 @@ class SetOracle:
         self.were_full: set[str] = set()
         #: (topic, queue) -> offsets that the group may have.
         self.offsets: dict[tuple[str, int], set[int]] = {}
+        #: (topic, queue) -> the highest offset at which a queue began at a leader, when it began to lead.
+        self._begins: dict[tuple[str, int], int] = {}
+        #: Groups that were made.
+        self.groups: set[str] = set()
         #: User -> the accounts that there may be; one after a change was acknowledged.
         self.users: dict[str, set[Account]] = {}
+        #: Topic -> names of the schemas that it may have, "" for none: since the set was together last.
+        self.schemas: dict[str, set[str]] = {}
 
     def send(self, message: Sent) -> None:
         self.sent[message.body] = message
@@ -152,8 +162,11 @@ class SetOracle:
             for message in self.sent.values():
                 if message.topic == topic and message.waits and not message.arrived:
                     message.fate = "deleted" if message.fate == "deleted" else fate
-            for key in [key for key in self.offsets if key[0] == topic]:
-                del self.offsets[key]
+            for known in (self.offsets, self._begins):
+                for key in [key for key in known if key[0] == topic]:
+                    del known[key]
+            if topic in self.schemas:
+                self.schemas[topic] = {""} if sure else self.schemas[topic] | {""}
 
     def record(self, topic: str, queue: int, record: Record, now: float) -> None:
         """A member showed this."""
@@ -201,8 +214,22 @@ class SetOracle:
                 f"act {message.act} at {place}, {where} ({begin}-{end}) of {member}",
             )
 
+    def waits_until(self) -> float:
+        """Return when the last of what waits has to have come; where clocks were set, that of what they do not move."""
+        found = [
+            message.sent_at + message.delay_s
+            for message in self.sent.values()
+            if self._comes(message) and not (message.delay_s and self.clocks_moved)
+        ]
+        return max(found, default=0.0)
+
+    def _comes(self, message: Sent) -> bool:
+        """True if it waits, and has to come."""
+        decided = message.end == "committed" if message.kind == "half" else message.end == ""
+        return message.waits and decided and message.fate == "acknowledged" and not message.arrived
+
     def may_go_unread(self, now: float) -> None:
-        """Log files go: what waited and has come by now may lie in them, though nobody has read it."""
+        """Log files go: what waited and has come by now may lie in them unread."""
         for message in self.sent.values():
             unread = message.waits and not message.arrived and message.fate == "acknowledged"
             if unread and now >= message.sent_at + message.delay_s:
@@ -211,18 +238,25 @@ class SetOracle:
     def late(self) -> None:
         """All that waits has had its time. Where clocks were set it may be later by as much."""
         for message in self.sent.values():
-            comes = message.end == "committed" if message.kind == "half" else message.end == ""
             if message.delay_s and self.clocks_moved:
                 continue
-            if message.waits and comes and message.fate == "acknowledged" and not message.arrived:
+            if self._comes(message):
                 rule = (
                     "a committed message does not come" if message.kind == "half" else "a delayed message does not come"
                 )
                 raise Violation(rule, f"act {message.act} to {message.topic}")
 
-    def offset(self, topic: str, queue: int, found: int, end: int, member: str) -> None:
-        """A leader says where the group is."""
-        allowed = self.offsets.get((topic, queue))
+    def begins(self, topic: str, queue: int, begin: int) -> None:
+        """A new leader has a queue from there on."""
+        self._begins[topic, queue] = max(begin, self._begins.get((topic, queue), 0))
+
+    def offset(self, topic: str, queue: int, found: int, span: tuple[int, int], member: str) -> None:
+        """A leader says where the group is. span: of the queue. A new leader moves it to where the queue begins there;
+        a later one may have older messages."""
+        allowed, (begin, end) = self.offsets.get((topic, queue)), span
+        begin = max(begin, self._begins.get((topic, queue), 0))
+        if allowed is not None and found <= begin and any(0 <= one < found for one in allowed):
+            allowed.add(found)
         if found > end:
             raise Violation("a group's offset lies beyond the end", f"{topic}-{queue}: {found} of {end} at {member}")
         if allowed is not None and found not in allowed and not self.is_async:

@@ -43,7 +43,7 @@ def script_of(seed: int, steps: int) -> list[Act]:
     for number in range(1, steps):
         [kind] = chance.choices(list(KINDS.values()), weights)
         script.append({"n": number, "act": kind.name, **kind.make(chance)})
-    script.append({"n": steps, "act": "settle"})
+    script.append({"n": steps, "act": "settle", "long": chance.random() < 0.3})
     return script
 
 

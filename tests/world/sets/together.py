@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from tests.world.machine import LOG_FILE_BYTES
 from tests.world.oracle import Violation
-from tests.world.sets import users
-from tests.world.sets.clients import LONGEST_S, ask_offset
+from tests.world.sets import administrators, users
+from tests.world.sets.clients import COPIED_S, LONGEST_S, ask_offset
 from tests.world.sets.faults import adopt, waits_for_operator
 from tests.world.sets.kind import MOST_QUEUES, TOPICS, Act, Kind
 
@@ -15,12 +16,13 @@ if TYPE_CHECKING:
     from tests.world.sets.member import Member
     from tests.world.sets.world import SetWorld
 
+ALL_GROUPS = 201
 #: When nothing is in the way a set has come together, and a leader serves, within so many seconds.
 TOGETHER_S = 60.0
-#: The name server knows of it so much later.
-KNOWN_S = 15.0
-#: Members copy tables each second, and save offsets each five.
-COPIED_S = 7.0
+#: A message that waits is looked for after its time: soon, and at the latest.
+SOON_S, LATE_S = 0.5, 5.0
+#: The name server has it this much later.
+KNOWN_S = 35.0
 
 
 def _settle(world: SetWorld, act: Act) -> str:
@@ -41,7 +43,8 @@ def _settle(world: SetWorld, act: Act) -> str:
         if world.now > until:
             why = {one.name: one.service and (one.service.status.role, one.service.status.why) for one in world.members}
             raise Violation("a set does not come together", f"{why} {adopted}")
-    world.pass_time(LONGEST_S + 5.0)
+    is_long = act.get("long", True)
+    world.pass_time(LONGEST_S + LATE_S if is_long else max(0.0, world.oracle.waits_until() + SOON_S - world.now))
     leader = None
     for _ in range(20):
         leader = world.together()
@@ -50,31 +53,59 @@ def _settle(world: SetWorld, act: Act) -> str:
         world.pass_time(1.0)
     if leader is None:
         raise Violation("a set falls apart though nothing is in the way")
+    until = max(world.now, world.oracle.waits_until()) + LATE_S  # a leader may have begun just now
     if not _read_all(world, leader):
         return "it does not serve"
+    while not is_long and world.now < until and world.oracle.waits_until() > 0:
+        world.pass_time(1.0)
+        if not _read_all(world, leader):
+            return "it does not serve"
     world.oracle.late()
-    world.pass_time(COPIED_S)
-    if world.together() is leader:
-        _compare(world, leader)
-        users.compare(world, leader)
+    if is_long:
+        _know_offsets(world, leader)
+        world.pass_time(COPIED_S)
+    until = world.now if is_long else world.now + COPIED_S
+    while world.together() is leader:
+        try:
+            _compare(world, leader)
+            users.compare(world, leader)
+            administrators.compare_schemas(world, leader)
+            if not is_durable(world) and world.now < until:
+                world.pass_time(0.5)
+                continue
+        except Violation:
+            if world.now >= until:
+                raise
+            world.pass_time(0.5)
+            continue
         _routes(world, leader)
-    if world.together() is leader:
+        break
+    if world.together() is leader and is_durable(world):
         world.oracle.together()
     return f"{leader.name} leads"
 
 
 def _read_all(world: SetWorld, leader: Member) -> bool:
-    """All messages, and where the group is: from now on an older offset would be a wrong one."""
-    for topic in TOPICS:
-        for queue in range(MOST_QUEUES):
-            if not world.read(leader, topic, queue):
-                return False
-            if (topic, queue) in world.oracle.offsets:
-                found = ask_offset(world, leader, topic, queue)
-                if found is None:
-                    return False
-                world.oracle.offsets[topic, queue] = {found}
-    return True
+    return all(world.read(leader, topic, queue) for topic in TOPICS for queue in range(MOST_QUEUES))
+
+
+def _know_offsets(world: SetWorld, leader: Member) -> None:
+    """See that the groups are there, and where the group is: members have copied and saved it COPIED_S later, and from
+    then on an older offset would be a wrong one."""
+    answer = world.ask(leader, ALL_GROUPS, {})
+    if answer is not None and leader.serves:
+        missing = world.oracle.groups - json.loads(bytes(answer.body))["subscriptionGroupTable"].keys()
+        if missing:
+            raise Violation("a group that was made is gone", f"{missing} at {leader.name}")
+    for topic, queue in list(world.oracle.offsets):
+        found = ask_offset(world, leader, topic, queue)
+        if found is not None:
+            world.oracle.offsets[topic, queue] = {found}
+
+
+def is_durable(world: SetWorld) -> bool:
+    """True if all members have all of their logs on their disks."""
+    return all(one.broker.store.log.durable == one.broker.store.log.written for one in world.members)
 
 
 def _routes(world: SetWorld, leader: Member) -> None:
@@ -121,4 +152,5 @@ def _compare(world: SetWorld, leader: Member) -> None:
                     )
 
 
-KINDS = [Kind("settle", 0.6, lambda chance: {}, _settle)]
+#: A long one waits for what members do now and then, and tells then where the group is.
+KINDS = [Kind("settle", 0.8, lambda chance: {"long": chance.random() < 0.3}, _settle)]

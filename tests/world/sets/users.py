@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from appliance.engine.access.book import Account, BookRefusal
 from appliance.engine.access.policies import checked_entry
 from tests.world.oracle import Violation
-from tests.world.sets.administrators import then
+from tests.world.sets.clients import then
 from tests.world.sets.kind import TOPICS, Act, Kind
 
 if TYPE_CHECKING:

@@ -25,7 +25,8 @@ PULL = 11
 FOUND, NO_SUCH_QUEUE, NO_SUCH_TOPIC, NO_MORE = 0, 1, 17, (19, 20, 21)
 #: Longest that a client waits for an answer.
 ANSWER_S = 10.0
-#: A leader that stood still has read the store so many seconds after it.
+#: A leader that stood still has read the store so many seconds after it, and one that is cut off has noticed so many
+#: seconds after another one began.
 AWAKE_S = 5.0
 #: A member that nothing happened to for so long is well.
 WELL_S = 20.0
@@ -58,8 +59,8 @@ class SetWorld:
         self.replaced = False
         self._kinds = kinds
         self._peers: dict[str, Peer] = {}
-        #: (member, its life, epoch) of all that led.
-        self._led: set[tuple[str, int, int]] = set()
+        #: (member, its life, epoch) of all that led -> when they began.
+        self._led: dict[tuple[str, int, int], float] = {}
         #: Member -> when something happened to it; "" for the network and the store.
         self._hurt: dict[str, float] = {}
 
@@ -77,7 +78,9 @@ class SetWorld:
         machines = self._machines
 
         def look() -> bool:
-            ticked = False
+            if not self.scheduler.stirred:
+                return done()
+            self.scheduler.stirred = ticked = False
             for machine in machines:
                 if machine.running and machine.loop._poller.answered:
                     machine.loop._poller.answered = False
@@ -110,8 +113,10 @@ class SetWorld:
     def _see_leaders(self) -> None:
         for member in self.members:
             if member.serves and (led := (member.name, member.lives, member.broker.role.epoch)) not in self._led:
-                self._led.add(led)
+                self._led[led] = self.now
                 self.oracle.led()
+                for topic, queue in self.oracle.offsets:
+                    self.oracle.begins(topic, queue, member.broker.store.min_offset(topic, queue))
                 self._judge_election(member)
 
     def _judge_election(self, leader: Member) -> None:
@@ -136,10 +141,14 @@ class SetWorld:
         return found[self.act.get("pick", 0) % len(found)] if found else None
 
     def is_behind(self, member: Member) -> bool:
-        """True for a leader that stood still while another was elected, until it has read the store."""
-        if self.scheduler.still_until(member) < self.now - AWAKE_S:
+        """True for a leader that stood still or was cut off while another was elected, until it has to know."""
+        if not member.serves:
             return False
-        return member.serves and any(epoch > member.broker.role.epoch for _, _, epoch in self._led)
+        stood_still = self.scheduler.still_until(member) >= self.now - AWAKE_S
+        return any(
+            epoch > member.broker.role.epoch and (stood_still or begun >= self.now - AWAKE_S)
+            for (_, _, epoch), begun in self._led.items()
+        )
 
     def who(self, name: str) -> Member:
         if name == "leader":
@@ -164,17 +173,23 @@ class SetWorld:
 
     def ask(self, member: Machine, code: int, fields: dict[str, Any], body: bytes = b"") -> RemotingCommand | None:
         """The answer; None when none came in time."""
+        return self.ask_all(member, [(code, fields, body)])[0]
+
+    def ask_all(
+        self, member: Machine, questions: list[tuple[int, dict[str, Any], bytes]]
+    ) -> list[RemotingCommand | None]:
+        """The answers to requests that are sent at once."""
         if not member.running or member.disk.dead:
-            return None
-        self.requests += 1
+            return [None] * len(questions)
+        self.requests += len(questions)
         peer = self._peers.get(member.address)
         if peer is not None and not peer.closed:
             peer.receive()
         if peer is None or peer.closed:
             self._peers[member.address] = peer = member.connect()
-        answers = peer.ask(code, fields, body)
-        self.run(lambda: answers.ended, ANSWER_S)
-        return answers.command
+        answers = [peer.ask(*question) for question in questions]
+        self.run(lambda: all(one.ended for one in answers), ANSWER_S)
+        return [one.command for one in answers]
 
     def route(self, topic: str) -> Route | None:
         """The name server's answer to a client."""
