@@ -68,7 +68,7 @@ async def application(scope: dict[str, Any], receive: Any, send: Any) -> None:
     """Pass requests to Django, WebSockets to Channels."""
     if scope["type"] == "websocket":
         sockets = await _when_imported("appliance.console.live.web_sockets")
-        await sockets.application(scope, receive, send)
+        await sockets.application(scope, receive, send, _bounded.run)
         return
     if "/api/v1/" in scope.get("path", ""):
         await _when_imported("appliance.api.urls")

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import __version__, runtime
+from . import __version__, runtime, stopping
 from .command_line import ServeOptions
 from .engine import file_sync, hotpath
 from .engine.config import EngineConfig
@@ -125,9 +125,21 @@ class EngineProcess:
             "data_dir": str(self.config.data_dir),
         }
         if self.options.ready_file is not None:
-            _publish(self.options.ready_file, ready)
+            # For this user only, since it may hold the set-up link.
+            file_sync.publish(self.options.ready_file, ready)
         if self.options.for_tests:
+            if engine.broker is not None:
+                from .serve_for_tests import LIFE, server_file
+
+                said = ready | {"lock": str(engine.broker.store.paths.lock), "life": LIFE}
+                file_sync.publish(server_file(self.config.data_dir), said)
             print(json.dumps(ready), flush=True)
+
+    @property
+    def engine(self) -> Engine:
+        """The engine that runs."""
+        assert self._engine is not None, "it has started"
+        return self._engine
 
     def _console_url(self, http_address: str | None) -> str:
         return self.options.public_url or f"{'http' if self.options.https is None else 'https'}://{http_address}"
@@ -142,6 +154,7 @@ class EngineProcess:
 
     def stop(self) -> None:
         """Stop the engine, if it is running. Ends the process if that takes too long."""
+        stopping.hold(self.config.data_dir)
         engine, self._engine = self._engine, None
         if engine is None:
             return
@@ -178,12 +191,6 @@ def _withdraw(ready_file: Path) -> None:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:
         raise StartError(f"The ready file {ready_file} cannot be written: {error.strerror}.") from None
-
-
-def _publish(ready_file: Path, content: dict[str, object]) -> None:
-    """Write the ready file, whole from the start and for this user only, since it may hold the set-up link. A symbolic
-    link of that name is replaced, not followed."""
-    file_sync.replace_file(ready_file, f"{json.dumps(content)}\n".encode(), durable=False)
 
 
 def _give_up() -> None:

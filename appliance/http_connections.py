@@ -345,8 +345,11 @@ class BoundedProtocol(ASGIProtocol):
             self._thrown_away = 0
             self._resume_reading()
             self._end_timer = self.worker.loop.call_later(LINGER_S, self.transport.abort)
-            if self.transport.can_write_eof():
-                self.transport.write_eof()
+            try:
+                if self.transport.can_write_eof():
+                    self.transport.write_eof()
+            except OSError:  # the peer has reset the connection, and the loop does not know it yet
+                self.transport.abort()
             return
         if self.transport.get_write_buffer_size():
             self._end_timer = self.worker.loop.call_later(STALL_S, self.transport.abort)

@@ -39,6 +39,7 @@ usage: rocketbox serve [options]     run the broker, the name server and the con
        rocketbox backup TARGET [options]     copy the data directory, running or not; --check one
        rocketbox restore BACKUP --into DIR   make a data directory of a backup
        rocketbox bundle FILE.zip [options]   for support: diagnostics without secrets or messages
+       rocketbox advertise HOST:PORT [--data-dir DIR]     what a server of `serve --test` tells clients
        rocketbox --version"""
 
 # Commands that call a running server; the rows of `console/acts` have them.
@@ -48,6 +49,8 @@ REMOTE = (
 )  # fmt: skip
 # Verbs of the same nouns that need no server.
 _BESIDE = {"user": ("reset-password",), "audit": ("check", "accept")}
+
+_SMALL = ("user", "audit", "certificate", "health", "doctor", "store", "backup", "restore", "bundle", "advertise")
 
 # Large libraries that the broker does not need: other libraries, like sqlite-utils, import them if they are installed.
 FOR_REPORTS_ALONE = ("numpy", "pandas", "pyarrow", "pyspark")
@@ -77,7 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _openapi()
     if command in REMOTE and not set(_BESIDE.get(command, ())) & set(arguments[1:2]):
         return _run_small("remote.run", arguments[1:], command)
-    if command in ("user", "audit", "certificate", "health", "doctor", "store", "backup", "restore", "bundle"):
+    if command in _SMALL:
         return _run_small(command, arguments[1:])
     if command != "serve":
         print(f"rocketbox: there is no command {command!r}.\n{USAGE}" if command else USAGE, file=sys.stderr)
@@ -100,26 +103,30 @@ def _say(error: RocketBoxError) -> None:
 
 def serve(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. Raises StartError."""
+    # Objects made while the engine loads stay: collecting garbage meanwhile takes a tenth of the start and frees
+    # nothing. `settle_interpreter` collects once; with a console `http_server` does, too, while Django is loaded.
+    gc.set_threshold(100_000)
     from .command_line import load
 
     config, options = load(arguments, os.environ)
     _start_logging(config, options)
     for name in FOR_REPORTS_ALONE:
         sys.modules[name] = None  # type: ignore[assignment]
+    from .stopping import wait_for_earlier
+
+    if not wait_for_earlier(config.data_dir, config.store_dir / "lock" if "broker" in config.roles else None):
+        return 0
     if options.console:
         _check_installed("gunicorn", "django")
         from .http_server import serve_with_console
 
         return serve_with_console(config, options)
 
-    # Objects made while the engine loads stay: collecting garbage meanwhile takes a tenth of the start and frees
-    # nothing; with a console it frees 4 MB. `settle_interpreter` collects once.
-    gc.set_threshold(100_000)
     from .engine_process import EngineProcess
 
     # The engine's threads inherit the mask, so the two signals wait for sigwait below, also while the engine starts.
     stop_signals = {signal.SIGTERM, signal.SIGINT}
-    signal.pthread_sigmask(signal.SIG_BLOCK, stop_signals)
+    signal.pthread_sigmask(signal.SIG_BLOCK, {*stop_signals, signal.SIGHUP} if options.for_tests else stop_signals)
     ignore_signals()
     process = EngineProcess(config, options)
     lease = None
@@ -136,7 +143,12 @@ def serve(arguments: Sequence[str]) -> int:
             lease.end()
         raise
     process.announce(http_port=None)
-    signal.sigwait(stop_signals)
+    if lease is None:
+        signal.sigwait(stop_signals)
+    else:
+        from .serve_for_tests import wait_for_end
+
+        wait_for_end(process.engine, process.config.data_dir, stop_signals)
     process.stop()
     if lease is not None:
         lease.end()

@@ -5,12 +5,14 @@ a temporary file, and only then look up the caller. Most addresses take no body.
 too slowly, is refused while it arrives, and the connection is closed without reading the rest.
 
 Only requests with messages may be large, and only from a caller who may send them: when more than `SMALL` bytes arrive,
-the caller is looked up first. A caller who may not send gets the same answer as without a body.
+the caller is looked up first, and again every few seconds. A caller who may not send gets the same answer as without a
+body.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
 import time
 from collections import Counter
@@ -33,6 +35,7 @@ from .console.pages import errors
 from .console.serving.turns import Caller, Message, Receive, Send, Turns
 from .console.sign_in.identity import AnonymousUser
 from .console.users.access import rule_for
+from .console.users.rights import ASK_EVERY_S
 
 # Bytes that are read, for an address that takes more, before the caller is looked up.
 SMALL = FORM
@@ -149,7 +152,9 @@ class _Body:
         self._receive = receive
         self._declared = declared
         self._limit, self._match = owner.limit(scope)
-        self._known = False
+        # True if the caller may call the view, and when that was looked up.
+        self._admitted = False
+        self._asked_at = -math.inf
         # Bytes that count as held until the request is answered, and for whom.
         self.held = 0
         self.caller = owner.caller(scope)
@@ -189,10 +194,12 @@ class _Body:
         return bytes(body)
 
     async def _may_be_large(self) -> bool:
-        """True if the caller may call the view that the body is for. Looked up once."""
-        if not self._known:
-            self._known = await self._owner.run(self._scope, _is_admitted, self._scope, self._match)
-        return self._known
+        """True if the caller may call the view that the body is for."""
+        now = time.monotonic()
+        if now - self._asked_at >= ASK_EVERY_S:
+            self._admitted = await self._owner.run(self._scope, _is_admitted, self._scope, self._match)
+            self._asked_at = now
+        return self._admitted
 
 
 def _declared_bytes(scope: dict[str, Any]) -> int | None:

@@ -21,7 +21,7 @@ import zstandard
 from tests.support.directories import shared_directory
 from tests.support.peer import Peer, send_fields
 from tests.support.ports import reserve_port
-from tests.support.server import LOG_FILE_BYTES, ROOMY
+from tests.support.server import LOG_FILE_BYTES, ROOMY, is_running
 from tests.support.waiting import wait_for
 
 ROOT = Path(__file__).parents[1]
@@ -123,13 +123,6 @@ def rocketbox(program: Path, *arguments: str, status: int = 0) -> str:
     done = subprocess.run([program, *arguments], env=BARE, cwd="/", capture_output=True, text=True, timeout=60)
     assert done.returncode == status, done.stderr
     return done.stderr if status else done.stdout
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 class Browser:

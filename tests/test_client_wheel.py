@@ -1,8 +1,10 @@
 """The client's own wheel in an empty environment of each Python here: it needs no compiler and no package, sends and
-consumes, and the traceback of a program that catches nothing says what to do."""
+consumes, and the traceback of a program that catches nothing says what to do. And the wheel of its compiled parts, for
+the Python that runs this: the client does the same with them."""
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
@@ -86,14 +88,65 @@ with Client(server, timeout=60) as client:
 """
 
 
+COMPILED = """
+import sys
+from rocketbox import Client, Message, twin
+from rocketbox.core.quick import Flight
+
+server, topic, group = sys.argv[1:]
+assert (twin.WHY_PURE, Flight.__module__) == ("", "rocketbox_client_speedups")
+with Client(server, timeout=60) as client:
+    producer = client.producer()
+    producer.send(topic, b"first")
+    messages = [Message(topic, b"%d" % number, tags='paid"ä' if number % 2 else None) for number in range(2000)]
+    results = list(producer.send_many(messages))
+    places = {(one.queue, one.queue_offset) for one in results}
+    assert len(places) == len({one.message_id for one in results}) == 2000
+    found = {}
+    for message in client.pull_consumer(group, start="first").subscribe(topic):
+        found[message.message_id] = message
+        if len(found) > 2000 and all(one.message_id in found for one in results):
+            break
+    for sent, result in zip(messages, results):
+        message = found[result.message_id]
+        assert (message.body, message.tags, message.offset_id) == (sent.body, sent.tags, result.offset_id)
+        assert (message.queue, message.queue_offset) == (result.queue, result.queue_offset)
+        assert tuple(message.record)[-3] == sent.body
+print("all")
+"""
+
+#: The client's own tests that run with the compiled parts, too: of the parts themselves, and in the night the others.
+OF_THE_PARTS = tuple(f"tests/client/core/test_{name}.py" for name in ("quick", "connection", "records", "unique_key"))
+OF_ALL = (
+    "tests/client/core",
+    "tests/client/test_sending.py",
+    "tests/client/test_handling.py",
+    "tests/client/test_wrong_servers.py",
+    "tests/client/test_push_consumer.py",
+    "tests/client/test_rocketbox.py",
+)
+
+
 @pytest.fixture(scope="module")
-def wheel(request) -> Path:
+def wheels(request) -> list[Path]:
     directory = shared_directory(request, "dist")
     (directory / "rocketbox_client-0.0.1-py3-none-any.whl").write_text("an earlier version's")
-    said = run(sys.executable, ROOT / "client_wheel" / "build.py", directory, cwd=directory)
-    (wheel,) = directory.glob("*.whl")
-    assert said.splitlines()[-1] == str(wheel)
-    return wheel
+    said = run(
+        sys.executable, ROOT / "client_wheel" / "build.py", directory, cwd=directory, ROCKETBOX_COMPILED="required"
+    )
+    wheels = sorted(directory.glob("*.whl"))
+    assert said.splitlines()[-2:] == [str(wheel) for wheel in wheels]
+    return wheels
+
+
+@pytest.fixture(scope="module")
+def wheel(wheels) -> Path:
+    return wheels[0]
+
+
+@pytest.fixture(scope="module")
+def speedups(wheels) -> Path:
+    return wheels[1]
 
 
 class Installed:
@@ -103,6 +156,9 @@ class Installed:
         self._directory = directory
         self._environment = Environment(directory / "venv", python)
         self._environment.pip("install", "-q", "--no-index", wheel, cwd=directory, PATH="/nowhere")
+
+    def install(self, wheel: Path) -> None:
+        self._environment.pip("install", "-q", "--no-index", wheel, cwd=self._directory, PATH="/nowhere")
 
     def give(self, *names: str) -> None:
         self._environment.give([Requirement(name) for name in names])
@@ -120,6 +176,13 @@ class Installed:
             stderr=subprocess.PIPE,
             text=True,
         )
+
+
+@pytest.fixture(scope="module")
+def compiled(wheel, speedups, request) -> Installed:
+    installed = Installed(wheel, sys.executable, shared_directory(request, "compiled"))
+    installed.install(speedups)
+    return installed
 
 
 @pytest.fixture(scope="module", params=pythons().values(), ids=pythons())
@@ -182,3 +245,51 @@ def test_ctrl_c_ends_a_program_and_the_message_that_it_was_handling_comes_again(
         assert (program.returncode, said) == (-signal.SIGINT, "")
         assert errors.splitlines()[-1] == "KeyboardInterrupt"
         assert "During handling" not in errors
+
+
+def test_compiled_parts_do_the_same(compiled, rocketbox, rocketmq_topic, rocketmq_group):
+    for program, expected in ((SENDS_AND_CONSUMES, "['order-17'] 用\n"), (COMPILED, "all\n")):
+        ran = compiled.start(program, rocketbox.namesrv, rocketmq_topic, f"{rocketmq_group}-{len(program)}")
+        said, errors = ran.communicate(timeout=120)
+        assert (ran.returncode, said, errors) == (0, expected, "")
+
+
+@pytest.mark.parametrize("tests", [OF_THE_PARTS, pytest.param(OF_ALL, marks=pytest.mark.nightly)], ids=["parts", "all"])
+def test_the_tests_of_the_client_pass_with_compiled_parts(speedups, tmp_path, tests):
+    with zipfile.ZipFile(speedups) as file:
+        file.extractall(tmp_path)
+    made = "from appliance.client import twin; print(twin.WHY_PURE or twin.compiled.__name__)"
+    with_them = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))}
+    said = subprocess.run([sys.executable, "-c", made], cwd=ROOT, env=with_them, capture_output=True, text=True)
+    assert said.stdout == "rocketbox_client_speedups\n"
+    ran = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests],
+        cwd=ROOT,
+        env=with_them,
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert ran.returncode == 0, ran.stdout[-5000:]
+
+
+def test_client_and_compiled_parts_are_installed_in_one_version(wheel, speedups):
+    for path, required in (
+        (wheel, 'rocketbox-client-speedups==0.1.0; extra == "speedups"'),
+        (speedups, "rocketbox-client==0.1.0"),
+    ):
+        with zipfile.ZipFile(path) as file:
+            (metadata,) = (name for name in file.namelist() if name.endswith("/METADATA"))
+            assert required in Parser().parsestr(file.read(metadata).decode()).get_all("Requires-Dist")
+
+
+def test_compiled_parts_of_another_version_are_left_alone(tmp_path):
+    (tmp_path / "rocketbox_client_speedups.py").write_text("INTERFACE = 0\n")
+    program = "from appliance.client import twin; print(twin.compiled, twin.WHY_PURE)"
+    for variables_, why in (
+        ({}, "rocketbox-client-speedups is of another version"),
+        ({"ROCKETBOX_PURE": "1"}, "ROCKETBOX_PURE is set"),
+    ):
+        found = os.environ | {"PYTHONPATH": os.pathsep.join((str(tmp_path), str(ROOT)))} | variables_
+        said = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=found, capture_output=True, text=True)
+        assert (said.stdout, said.stderr) == (f"None {why}\n", "")

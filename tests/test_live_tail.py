@@ -144,7 +144,15 @@ def test_without_the_right_to_bodies_there_are_none(server, root):
 
 @pytest.mark.parametrize(
     ("origin", "signed_in"),
-    [("http://evil.example", True), ("", True), ("null", True), (None, False), ("http://127.0.0.1:1", True)],
+    [
+        ("http://evil.example", True),
+        ("", True),
+        ("null", True),
+        (None, False),
+        ("http://127.0.0.1:1", True),
+        ("http://[::1", False),
+        ("http://[x]", True),
+    ],
 )
 def test_strangers_and_other_pages_are_refused(server, root, origin, signed_in):
     headers = root.headers if signed_in else {}

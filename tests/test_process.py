@@ -13,7 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from appliance import serve_for_tests, stopping
+from appliance.engine.engine import Engine
 from appliance.http_server import status_of
+from tests.support.server import is_running
 from tests.support.waiting import wait_for
 
 PROGRAM = Path(__file__).parent / "support" / "serve_with_fake_engine.py"
@@ -62,13 +65,6 @@ class Served:
         connection.request("GET", path)
         response = connection.getresponse()
         return response.status, response.read()
-
-
-def is_running(pid: int) -> bool:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 @pytest.fixture
@@ -254,6 +250,70 @@ def test_when_the_arbiter_dies_the_worker_stops_the_engine_within_two_seconds(se
     assert served.steps() == ["starting", "started", "stopped"]
 
 
+def test_a_start_waits_for_the_worker_of_an_arbiter_that_was_killed(serve):
+    served = serve("broker,console", engine="slow-stop")
+    served.ready()
+    served.process.kill()
+    served.ready_file.unlink()
+    again = serve("broker,console")
+    again.ready()
+    assert again.steps() == ["starting", "started", "stopped", "starting", "started"]
+    again.process.terminate()
+    status, stderr = again.end()
+    assert status == 0
+    assert stderr.count("is still stopping; waiting for its end") == 1
+
+
+def test_a_start_waits_for_a_server_that_was_told_to_stop(serve, tmp_path):
+    (tmp_path / "data").mkdir()
+    served = serve("broker", engine="slow-stop")
+    served.ready()
+    served.process.terminate()
+    served.ready_file.unlink()
+    again = serve("broker")
+    again.ready()
+    assert again.steps() == ["starting", "started", "stopped", "starting", "started"]
+    assert served.end()[0] == 0
+
+
+def test_a_start_that_waits_can_be_stopped(serve):
+    served = serve("broker,console", engine="slow-stop")
+    served.ready()
+    served.process.kill()
+    again = serve("broker")
+    wait_for(lambda: "waiting for its end" in again.process.stderr.readline(), "its wait")
+    again.process.terminate()
+    status, stderr = again.end()
+    assert (status, "before it served" in stderr) == (0, True)
+    assert served.steps().count("started") == 1
+
+
+def test_a_start_that_looks_hides_no_stop_and_shows_none(monkeypatch, tmp_path):
+    """What another process does between the steps of a look."""
+    close, seen = os.close, []
+    monkeypatch.setattr(stopping, "_held", None)
+
+    def meanwhile(fd):
+        monkeypatch.setattr(os, "close", close)
+        seen.append(stopping.is_held(tmp_path))
+        stopping.hold(tmp_path)
+        close(fd)
+
+    monkeypatch.setattr(os, "close", meanwhile)
+    assert not stopping.is_held(tmp_path)
+    assert seen == [False]
+    assert stopping.is_held(tmp_path)
+    os.close(stopping._held)
+    assert not stopping.is_held(tmp_path)
+
+
+def test_a_server_that_runs_is_not_waited_for(serve, tmp_path, caplog):
+    served = serve("broker,console")
+    served.ready()
+    stopping.wait_for_earlier(tmp_path / "data", None)
+    assert "is still stopping" not in caplog.text
+
+
 @pytest.mark.parametrize("roles", ["broker", "broker,console"])
 def test_signals_that_reload_other_servers_do_nothing(serve, roles):
     served = serve(roles)
@@ -351,3 +411,51 @@ def test_a_console_that_listens_everywhere_is_announced_under_the_advertised_hos
     assert host == served.ready()["broker"].split(":")[0] == "127.0.0.1"
     assert int(port) > 0
     assert served.get("/healthz")[0] == 200
+
+
+def test_a_hang_up_does_not_end_a_server_for_tests_that_has_no_broker(monkeypatch, tmp_path):
+    """An earlier server of its directory had one."""
+    serve_for_tests.server_file(tmp_path).write_text("{}")
+    serve_for_tests.wish_file(tmp_path).write_text('{"address": "host:1", "number": 1}')
+    engine = Engine.__new__(Engine)
+    monkeypatch.setattr(Engine, "broker", None, raising=False)
+    signals = [signal.SIGTERM, signal.SIGHUP]
+    monkeypatch.setattr(signal, "sigwait", lambda _: signals.pop())
+    serve_for_tests.wait_for_end(engine, tmp_path, {signal.SIGTERM})
+    assert not signals
+
+
+WISH = {"address": "mapped.example:7", "number": 3, "life": serve_for_tests.LIFE}
+
+
+@pytest.mark.parametrize(
+    ("wish", "taken"),
+    [
+        (None, []),
+        ("{", []),
+        ("[]", []),
+        (json.dumps(WISH), ["mapped.example:7"]),
+        (json.dumps(WISH | {"life": "earlier"}), []),
+        (json.dumps({name: WISH[name] for name in ("address", "number")}), []),
+        (json.dumps(WISH | {"number": 2}), []),
+        (json.dumps(WISH | {"address": "nowhere"}), []),
+    ],
+    ids=["none", "cut", "no-object", "new", "of-an-earlier-life", "of-no-life", "taken-before", "no-address"],
+)
+def test_a_hang_up_of_a_server_for_tests_does_what_was_newly_wished_and_else_nothing(
+    monkeypatch, tmp_path, wish, taken
+):
+    file = serve_for_tests.server_file(tmp_path)
+    file.write_text(json.dumps({"broker": "127.0.0.1:1", "wish": 2}))
+    if wish is not None:
+        serve_for_tests.wish_file(tmp_path).write_text(wish)
+    told = []
+    engine = Engine.__new__(Engine)
+    monkeypatch.setattr(Engine, "broker", object(), raising=False)
+    monkeypatch.setattr(Engine, "readdress", lambda _, address, seconds: told.append(address) or True)
+    signals = [signal.SIGTERM, signal.SIGHUP, signal.SIGHUP]
+    monkeypatch.setattr(signal, "sigwait", lambda _: signals.pop())
+    serve_for_tests.wait_for_end(engine, tmp_path, {signal.SIGTERM})
+    assert (told, signals) == (taken, []), "the second hang-up repeats nothing"
+    said = json.loads(file.read_text())
+    assert said["broker"] == (taken[0] if taken else "127.0.0.1:1")

@@ -161,6 +161,7 @@ NAMESAKES = {
     "engine/namesrv/test_with_apache.py:OurBroker": "a real broker",
     "client/test_dedup.py:Redis": "a client of Redis",
     "fuzz/test_hostile_frames.py:Honest": "a client",
+    "spark_reports/network/test_sink.py:Flaky": "a producer of the client",
     "fuzz/test_hostile_frames.py:Stranger": "a client",
 }
 

@@ -138,10 +138,10 @@ engine.stop()
 #: "": all of them; else those of one package below `appliance.engine`.
 MOST_MODULES = {
     ("broker", "namesrv"): {
-        "": 261, "broker": 131, "store": 51, "protocol": 13, "namesrv": 12, "remoting": 9, "hotpath": 6, "filter": 5,
+        "": 262, "broker": 131, "store": 52, "protocol": 13, "namesrv": 12, "remoting": 9, "hotpath": 6, "filter": 5,
         "window": 3, "replication": 3, "failover": 0,
     },
-    ("broker",): {"": 249, "namesrv": 0, "replication": 3, "failover": 0},
+    ("broker",): {"": 250, "namesrv": 0, "replication": 3, "failover": 0},
     ("namesrv",): {"": 65, "broker": 0, "store": 0, "replication": 2, "failover": 0, "filter": 0},
 }  # fmt: skip
 #: Classes that these starts make with `dataclass`, a millisecond each: the configuration's, and ones that are compared.
@@ -159,6 +159,8 @@ RARE = LATER | {
 
 #: Most modules of `engine.window` that a console loads before it is asked for anything, with its samples and checks.
 MOST_OF_THE_WINDOW = 51
+#: Classes that these make with `dataclasses`.
+MOST_SLOW_IN_THE_WINDOW = 2
 SAMPLED = "list(engine.window.measurements.take(30)), engine.window.overview.snapshot(), engine.window.checks()"
 #: Subjects that no sample needs, below `appliance.engine`.
 ASKED_FOR = (
@@ -190,7 +192,8 @@ LOOK = """
 import dataclasses, sys, typing
 own = [module for name, module in sorted(sys.modules.items()) if name.startswith("appliance.")]
 made = [value for one in own for value in vars(one).values() if getattr(value, "__module__", "") == one.__name__]
-print(*sorted({f"dataclass:{c.__name__}" for c in made if isinstance(c, type) and "__dataclass_fields__" in vars(c)}))
+slow = (c for c in made if isinstance(c, type) and "__dataclass_fields__" in vars(c) and c.__dataclass_params__.init)
+print(*sorted({f"dataclass:{c.__module__}.{c.__name__}" for c in slow}))
 print(*(f"typing:{one.__name__}" for one in own if vars(one).get("NamedTuple") is typing.NamedTuple))
 """
 
@@ -211,9 +214,11 @@ def test_an_engine_with_replay_jobs_loads_what_works_them_off(tmp_path):
 
 
 def test_a_console_loads_a_subject_of_the_broker_when_it_is_asked_for(tmp_path):
-    names = started(("broker", "namesrv"), tmp_path / "samples", SAMPLED)
+    names = started(("broker", "namesrv"), tmp_path / "samples", f"{SAMPLED}\n{LOOK}")
     assert not names & {f"appliance.engine.{name}" for name in ASKED_FOR.split()}
     window = sorted(name for name in names if name.startswith("appliance.engine.window."))
     assert len(window) <= MOST_OF_THE_WINDOW, f"{len(window)} modules, one of them is new here: {window}"
+    slow = sorted(name for name in names if name.startswith("dataclass:appliance.engine.window."))
+    assert len(slow) <= MOST_SLOW_IN_THE_WINDOW, f"take dataclass from appliance.engine.lazy_dataclass: {slow}"
     names = started(("broker", "namesrv"), tmp_path / "question", "engine.window.dead_letters, engine.window.search")
     assert {"appliance.engine.window.dead_letters.views", "appliance.engine.window.messages.views"} <= names

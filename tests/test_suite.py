@@ -24,6 +24,12 @@ def test_it():
 
 def test_other(): ...
 """
+#: The same in a class, with a parameter, and in what a fixture does before and after the test.
+IN_A_CLASS = ONCE.replace(
+    "def test_it():", "class TestIt:\n  @pytest.mark.parametrize('x', ['a.b::c'])\n  def test_it(self, x):"
+)
+IN_SET_UP = ONCE.replace("def test_it():", "def test_it(made): ...\n\n@pytest.fixture\ndef made():")
+IN_TEARDOWN = IN_SET_UP.replace("def made():", "def made():\n    yield")
 ALWAYS = "def test_it():\n    assert False\n"
 
 
@@ -99,8 +105,22 @@ def test_a_part_that_does_not_end_is_ended_and_named(run, monkeypatch):
 def test_what_fails_beside_others_and_passes_alone_is_red(run):
     status, said = run(ONCE)
     assert status == 1
-    assert "made: fails beside others: test_made.py::test_it\n" in said
+    assert "made: fails beside others: test_made.py::test_it\n    > " in said
+    assert "\n    E  " in said.partition("RED:")[2], "why it failed beside others is kept nowhere else"
     assert said.endswith("1 passed, 1 failed\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [(IN_A_CLASS, "TestIt::test_it[a.b::c]"), (IN_SET_UP, "test_it"), (IN_TEARDOWN, "test_it")],
+    ids=["class", "set-up", "teardown"],
+)
+def test_what_failed_beside_others_says_why_wherever_it_is(run, text, name):
+    status, said = run("import pytest\n" + text)
+    assert status == 1
+    red = said.partition("RED:")[2]
+    assert f"made: fails beside others: test_made.py::{name}\n    > " in red
+    assert "\n    E  " in red
 
 
 def test_what_fails_alone_too_is_red(run):

@@ -16,7 +16,7 @@ from ..client import (
     ReceivedMessage,
 )
 from ..client.acts import is_async
-from ..client.ending import ended_by
+from ..client.ending import ended_by, entry_of
 from ..client.packing import (
     SendOptions,
     Where,
@@ -47,6 +47,7 @@ __all__ = [
     "check_message",
     "check_select",
     "ended_by",
+    "entry_of",
     "is_async",
     "properties_of",
     "taken_apart",

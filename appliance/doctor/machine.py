@@ -100,8 +100,8 @@ def _kernel(found: Diagnosis, directory: Path) -> None:
     if known:
         found.ok("kernel", f"{system} {release} can send large messages from the page cache straight to the socket.")
     else:
-        text = f"{system} {release} has no cachestat: large messages are copied on their way to the socket."
-        found.warn("kernel", text, "nothing is lost; Linux 6.5 and newer send them faster")
+        text = f"{system} {release} does not say here what is in the page cache: large messages are copied first."
+        found.warn("kernel", text, "nothing is lost; Linux 6.5 and newer, with ext4 or xfs, send them faster")
 
 
 def _any_file(directory: Path) -> Path:

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..command_line import ServeOptions
 from ..engine import own_files
 from ..engine.config import EngineConfig
-from ..engine.disk import Disk
+from ..engine.disk import Disk, file_system
 from ..engine.engine import MIN_FREE_BYTES, VIP_DISTANCE
 from ..engine.errors import StartError
 from ..engine.host_port import cannot_reach, local_host
@@ -120,21 +120,6 @@ def _own_files(found: Diagnosis, directory: Path) -> None:
     mine = [one for one in loose if one.why.startswith("mode ")]
     advice = f"chmod -R go-rwx {directory}; each start does it, too" if mine else "find out who put it there"
     found.warn("own-files", f"Others may read or own these: {own_files.text_of(mine or loose)}.", advice)
-
-
-def file_system(path: Path) -> str:
-    """The kernel's name of the file system that a path is on; "" when it is not known."""
-    best, kind = "", ""
-    try:
-        lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        _, mount, name, *_ = line.split()
-        mount = mount.replace("\\040", " ")
-        if (str(path) + "/").startswith(mount.rstrip("/") + "/") and len(mount) >= len(best):
-            best, kind = mount, name
-    return kind
 
 
 def _disk(found: Diagnosis, config: EngineConfig, running: bool) -> None:

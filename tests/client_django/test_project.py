@@ -172,6 +172,7 @@ def test_consume_hands_messages_to_handlers_and_ends_with_the_one_it_is_at(
     assert ["first", 1] in bills
     assert [f"waits for {release}", 1] in bills
     consuming = project.launch("manage.py", "consume")
+    wait_for(lambda: "consumes" in project.said(consuming) or consuming.poll() is not None, "its second start")
     wait_for(lambda: len(project.look()[0]) >= 3, "the bill of the next one", every=0.3)
     consuming.send_signal(signal.SIGINT)
     assert consuming.wait(120) == 0, project.said(consuming)

@@ -427,10 +427,12 @@ def start_cpp(scratch: Path) -> Agent:
     return Agent("cpp", programs.cpp_agent(), scratch, environment)
 
 
-def start_python(scratch: Path) -> Agent:
-    """The agent of the project's own Python client."""
+def start_python(scratch: Path, *more_on_path: Path, pure: bool = False) -> Agent:
+    """The agent of the project's own Python client. more_on_path: what else it may import. pure: no compiled part."""
 
     scratch.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("NAMESRV_")}
-    environment |= {"HOME": str(scratch), "PYTHONPATH": str(ROOT)}
+    environment |= {"HOME": str(scratch), "PYTHONPATH": os.pathsep.join(map(str, (ROOT, *more_on_path)))}
+    if pure:
+        environment |= {"ROCKETBOX_PURE": "1"}
     return Agent("python", [sys.executable, str(HERE / "python" / "agent.py")], scratch, environment)

@@ -1,7 +1,7 @@
 """A server with its console while official clients of every language are at work on it.
 
     orders    4 queues   billing (Java 5 and 4, by tags), shipping (Go, by a tag), archive (Java, lite pull),
-                         auditors (Java, pull), late (offsets only, far behind, a reset that nobody has fetched)
+                         auditors (Java, pull), late (offsets only, far behind, a reset that no member has fetched)
     notices   2 queues   wall (Java 5 and 4, broadcasting), bulletin (C++), choosy (Java 5, by a hostile expression)
     sequence  4 queues   ledger (Java 5 and 4, in order: the queues are locked)
     disputed  2 queues   quarrel (Java 5 and 4 subscribe to different tags)

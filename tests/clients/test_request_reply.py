@@ -11,7 +11,7 @@ import pytest
 
 from tests.clients.agents import Agent, ClientFailed
 from tests.clients.conftest import EVERY, newest_first, wait_for_clients
-from tests.clients.stage import Stage
+from tests.clients.stage import READY_S, Stage
 
 pytestmark = pytest.mark.at_once
 
@@ -51,7 +51,7 @@ class Asker:
         def chosen(found: list[Any]) -> list[Any]:
             return [event for event in found if event["event"] == name and event["question"].startswith(question)]
 
-        came = self._agent.wait_for(self.consumer, lambda all_: len(chosen(all_)) >= count, f"{count} {name}", 20)
+        came = self._agent.wait_for(self.consumer, lambda all_: len(chosen(all_)) >= count, f"{count} {name}", READY_S)
         return chosen(came)
 
     def leave(self) -> None:

@@ -33,7 +33,7 @@ HALF_TOPIC, DISCARDED_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_
 COMMITTED, TRANSACTION_BITS = 8, 0xC
 CHECKS = 3
 #: Apache's needs twice the 3 s that its op messages may wait.
-FIRST_CHECK_MS, CHECK_EVERY_MS = (1500, 1000) if AGAINST == "rocketbox" else (6000, 5000)
+FIRST_CHECK_MS, CHECK_EVERY_MS = (1500, 2000) if AGAINST == "rocketbox" else (6000, 5000)
 SETTINGS = {
     "transactionTimeOut": FIRST_CHECK_MS,
     "transactionCheckInterval": CHECK_EVERY_MS,
@@ -105,6 +105,21 @@ def rounds_passed(producer: Producer, topic: str) -> Message:
     return clock
 
 
+def asked_until_told(producer: Producer, topic: str, *messages: Message) -> list[list[Json]]:
+    """Return the questions about each. Once all have their answers, further rounds bring no more.
+
+    A client on a busy machine answers after the next round has begun: a test knows only how many came at least."""
+    rounds_passed(producer, topic)
+    asked = [producer.checks_of(one) for one in messages]
+    rounds_passed(producer, topic)
+    assert [producer.checks_of(one) for one in messages] == asked, "checked after its answer"
+    return asked
+
+
+def at_least(asked: list[list[Json]], *least: int) -> bool:
+    return all(len(asks) >= few for asks, few in zip(asked, least, strict=True))
+
+
 @pytest.mark.at_once
 @java_and_go
 def test_committed_messages_come_once_with_all_they_had(kind: str, stage: Stage) -> None:
@@ -159,21 +174,18 @@ def test_the_broker_asks_until_it_is_told(kind: str, stage: Stage) -> None:
         acks = send(producer, stage.topic, commit, second, rollback, late, large)
         received = came(consumer, commit, second, large, seconds=ASKED_S)
         producer.wait_for_checks(late, 2, ASKED_S)
-        rounds_passed(producer, stage.topic)
-        all_of_them = (commit, second, rollback, late, large)
-        asked = {one.sha256: producer.checks_of(one) for one in all_of_them}
-        rounds_passed(producer, stage.topic)
+        asked = asked_until_told(producer, stage.topic, commit, second, rollback, late, large)
         came(consumer, commit, second, large)
-        assert {one.sha256: producer.checks_of(one) for one in all_of_them} == asked, "checked after its answer"
-    # On a busy machine a round may come before the answer to the one before.
-    assert all(len(asks) >= least for asks, least in zip(asked.values(), (1, 2, 1, 2, 1), strict=True)), asked
-    for sent, ack in zip((commit, second, rollback, late, large), acks, strict=True):
-        for number, ask in enumerate(asked[sent.sha256], 1):
+    assert at_least(asked, 1, 2, 1, 2, 1), asked
+    for sent, ack, asks in zip((commit, second, rollback, late, large), acks, asked, strict=True):
+        # Java hands questions to its listener with two threads: those of two rounds may change places.
+        numbers = sorted(int(ask["properties"]["TRANSACTION_CHECK_TIMES"]) for ask in asks)
+        assert numbers == list(range(1, len(asks) + 1))
+        for ask in asks:
             assert_same(sent, ask)
             assert ask["topic"] == stage.topic
             assert ask["queue_id"] == ack["queue_id"]
             assert ask["properties"]["UNIQ_KEY"] == ack["msg_id"]
-            assert ask["properties"]["TRANSACTION_CHECK_TIMES"] == str(number)
             assert ask["properties"]["PGROUP"] == f"p_{stage.topic}"
             assert ask["transaction_id"] == ack["msg_id"]
     for one, ack in zip(received, (acks[0], acks[1], acks[4]), strict=True):
@@ -192,9 +204,8 @@ def test_a_listener_that_throws_or_says_nothing_is_asked_again(kind: str, stage:
         send(producer, stage.topic, throws, silent, nothing)
         came(consumer, nothing, throws, seconds=ASKED_S)
         producer.wait_for_checks(silent, 2, ASKED_S)
-        rounds_passed(producer, stage.topic)
+        assert at_least(asked_until_told(producer, stage.topic, throws, silent, nothing), 2, 2, 1)
         came(consumer, nothing, throws)
-        assert [len(producer.checks_of(one)) for one in (throws, silent, nothing)] == [2, 2, 1]
 
 
 @pytest.mark.at_once
@@ -267,9 +278,8 @@ def test_a_decision_that_was_lost_on_its_way_is_asked_for(kind: str, stage: Stag
         came(consumer, commit, seconds=ASKED_S)
         producer.wait_for_checks(rollback, 1, ASKED_S)
         lose |= {"0": 1}
-        rounds_passed(producer, stage.topic)
+        assert at_least(asked_until_told(producer, stage.topic, commit, rollback), 1, 1)
         came(consumer, commit)
-        assert [len(producer.checks_of(one)) for one in (commit, rollback)] == [1, 1]
 
 
 @pytest.mark.own
@@ -288,9 +298,9 @@ def test_a_decision_that_comes_twice_counts_once(kind: str, stage: Stage) -> Non
     ):
         send(producer, stage.topic, first, asked_for, gone)
         came(consumer, first, asked_for, seconds=ASKED_S)
-        rounds_passed(producer, stage.topic)
+        [none, asked, nor] = asked_until_told(producer, stage.topic, first, asked_for, gone)
         came(consumer, first, asked_for)
-        assert [len(producer.checks_of(one)) for one in (first, asked_for, gone)] == [0, 1, 0]
+        assert (none, bool(asked), nor) == ([], True, [])
         assert len(between.tampered) >= 5
     assert [record.body for record in stage.stored(stage.topic)] == [first.body, asked_for.body]
 
@@ -306,7 +316,7 @@ def test_a_committed_message_with_a_level_is_delayed_from_its_commit_on(kind: st
         send(producer, stage.topic, delayed, asked_for)
         [executed, _] = producer.wait_for_executed(2)
         [late, later] = came(consumer, delayed, asked_for, seconds=ASKED_S)
-        [ask] = producer.checks_of(asked_for)
+        [ask, *_] = producer.checks_of(asked_for)
     assert late["store_at_ms"] >= executed["at_ms"] + 5000 - 20
     assert later["store_at_ms"] >= ask["at_ms"] + 1000 - 20
     for one in (late, later):
@@ -324,8 +334,8 @@ def test_the_immunity_that_a_message_asks_for(kind: str, stage: Stage) -> None:
     with stage.consumer() as consumer, transactional(stage) as producer:
         send(producer, stage.topic, immune, usual)
         [second, first] = came(consumer, immune, usual, seconds=ASKED_S)
-        [asked] = producer.checks_of(immune)
-        [asked_first] = producer.checks_of(usual)
+        [asked, *_] = producer.checks_of(immune)
+        [asked_first, *_] = producer.checks_of(usual)
     assert asked["at_ms"] >= asked["born_at_ms"] + seconds * 1000
     assert asked_first["at_ms"] >= asked_first["born_at_ms"] + FIRST_CHECK_MS
     assert first["store_at_ms"] < second["store_at_ms"]
@@ -340,7 +350,7 @@ def test_what_nobody_decides_is_put_aside_after_the_last_check(kind: str, stage:
         [ack] = send(producer, stage.topic, undecided)
         [record] = wait_for(lambda: discarded(stage, undecided.body, ack), "it was put aside", 3 * ASKED_S, every=0.2)
         assert consumer.received == []
-        asks = producer.checks_of(undecided)
+        asks = producer.wait_for_checks(undecided, CHECKS, ASKED_S)
     assert len(asks) == CHECKS
     properties = decode_properties(record.properties)
     assert properties["REAL_TOPIC"] == stage.topic
@@ -419,7 +429,7 @@ def test_the_trace_of_a_transaction(kind: str, stage: Stage) -> None:
         assert half_ordinal in line
     states = [[(line[-2], line[-1]) for line in found] for found in ends]
     assert states[:2] == [[("COMMIT_MESSAGE", "false")], [("ROLLBACK_MESSAGE", "false")]]
-    assert sorted(states[2]) == [("COMMIT_MESSAGE", "true"), ("UNKNOW", "false")]
+    assert set(states[2]) == {("COMMIT_MESSAGE", "true"), ("UNKNOW", "false")}
 
 
 @pytest.mark.own
@@ -487,15 +497,17 @@ def test_a_broker_that_is_killed_when_it_has_decided_neither_asks_nor_commits_ag
 @pytest.mark.at_once
 @pytest.mark.parametrize("kind", ["java-5.3.3"])
 def test_fifteen_checks_as_the_broker_has_it_by_default(kind: str, stage: Stage) -> None:
-    settings = {"transactionTimeOut": 200, "transactionCheckInterval": 100}
+    settings = {"transactionTimeOut": 200, "transactionCheckInterval": 400}
     with stage.on_own_server(environment=environment(settings)) as (stage, _):
         stage.create_topic()
-        late, never = unknown("late", "unknown " * 14 + "commit"), unknown("never", "unknown")
+        # The answer to the last question may come when a busy broker has put the half aside.
+        late, never = unknown("late", "unknown " * 7 + "commit"), unknown("never", "unknown")
         with stage.consumer() as consumer, transactional(stage) as producer:
             send(producer, stage.topic, late, never)
             wait_for(lambda: discarded(stage, b"never"), "it was put aside", ASKED_S, every=0.1)
             came(consumer, late)
-            assert [len(producer.checks_of(one)) for one in (late, never)] == [15, 15]
+            assert len(producer.wait_for_checks(never, 15, ASKED_S)) == 15
+            assert 8 <= len(producer.checks_of(late)) <= 15
         assert discarded(stage, b"late") == []
 
 
@@ -511,7 +523,7 @@ def test_a_committed_message_with_a_time_waits_for_it(kind: str, stage: Stage) -
         send(producer, stage.topic, gone, timed, asked_for)
         executed = producer.wait_for_executed(3)
         [late, later] = came(consumer, timed, asked_for, seconds=ASKED_S)
-        [ask] = producer.checks_of(asked_for)
+        [ask, *_] = producer.checks_of(asked_for)
     assert late["store_at_ms"] >= executed[1]["at_ms"] + 4000 - 20
     assert later["store_at_ms"] >= ask["at_ms"] + 500 - 20
     for one in (late, later):

@@ -25,7 +25,7 @@ class BrokerLife(Life):
         self.tables = Tables(self.disk)
         self.closing.append(self.tables.close)
         # As in the broker: no message is acknowledged in a topic that could be lost.
-        self.store.sync_first(self.before_log)
+        self.store.sync_first(self.before_log, lambda: True)
 
     def actions(self, deletions: bool) -> list[tuple[float, Callable[[], None]]]:
         return [

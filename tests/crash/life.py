@@ -40,6 +40,9 @@ class Now:
     def call_soon(self, callback: Callable[[], None]) -> None:
         callback()
 
+    def new_wake_fd(self) -> None:
+        """Return None: nothing sleeps."""
+
 
 #: Tables whose changes are marked before they are made: a kill may come between.
 _BETWEEN = ("offsets", "settled", "transaction")

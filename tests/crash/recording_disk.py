@@ -228,6 +228,9 @@ class RecordingDisk(Disk):
             self.files[node][:] = stored
             self.record.append(("forget", node))
 
+    def gains_by_zeros(self, path: Path) -> bool:
+        return True
+
     def forget_range(self, fd: int, position: int, size: int) -> None:
         """Do nothing: only clean pages would be dropped, and they can be read again."""
 

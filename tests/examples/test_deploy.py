@@ -83,8 +83,14 @@ def test_proxies_let_the_largest_body_through_and_wait_longer_than_the_live_tail
     read_timeout = re.search(r"proxy_read_timeout (\d+)s;", text("nginx.conf"))
     assert read_timeout is not None
     assert int(read_timeout[1]) > 2 * web_sockets.HEARTBEAT_S
-    # Neither proxy keeps idle connections, which the console closes after KEEPALIVE_S.
+    server_timeout = re.search(r"timeout server (\d+)s\n", text("haproxy.cfg"))
+    tunnel_timeout = re.search(r"timeout tunnel (\d+)s\n", text("haproxy.cfg"))
+    assert server_timeout is not None
+    assert tunnel_timeout is not None
+    assert min(int(server_timeout[1]), int(tunnel_timeout[1])) > 2 * web_sockets.HEARTBEAT_S
+    # No proxy keeps idle connections, which the console closes after KEEPALIVE_S.
     assert http_server.KEEPALIVE_S < 60
+    assert "option httpclose" in text("haproxy.cfg").partition("\nbackend ")[2]
     assert "keepalive off" in text("Caddyfile")
     assert "keepalive" not in text("nginx.conf")
 

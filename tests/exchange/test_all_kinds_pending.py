@@ -20,6 +20,7 @@ from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import Record
+from appliance.engine.window.snapshots import ByTopic
 from tests.exchange.both_ways import BROKER_NAME, offsets, read_everything
 from tests.support.apache import ApacheBroker
 from tests.support.directories import shared_directory
@@ -181,7 +182,7 @@ def test_everything_that_waits_comes_once_whoever_has_the_store(tmp_path: Path, 
         assert len(now.records) == len(left.records) + 3
         ladder = engine.window.waiting.ladder("CG")
         assert {rung.level: rung.waiting for rung in ladder.rungs if rung.waiting} == {4: 2, 5: 1}
-        assert (ladder.origins, ladder.ready) == ((("Orders", 3),), 3)
+        assert (ladder.by_topic, ladder.ready) == ((ByTopic("Orders", 3),), 3)
         [letter] = engine.window.dead_letters.page("CG").rows
         assert letter.origin_topic == "Orders"
         engine.window.waiting_commands.run("drop", group="CG", level=5)

@@ -30,6 +30,8 @@ KEPT = ROOT / ".pytest_cache" / "suite"
 #: More failures than this are not caused by tests running beside them, and are not run again.
 MOST_AGAIN = 12
 _MOST_FOREIGN = 10
+#: Lines of a failure beside others at the end of a run, and characters of each.
+_MOST_WHY, _WIDEST = 12, 300
 #: After this many seconds in one test the stacks of all threads are printed; it goes on.
 STACKS_AFTER_S = 600
 #: Longest time of a part, and of what it still does when it is stopped.
@@ -127,10 +129,12 @@ class Run:
 
     def said(self, part: str, name: str) -> str:
         """Return what pytest printed of a test that failed, as its JUnit file has it."""
-        file, _, test = name.partition("::")
+        before, bracket, values = name.partition("[")
+        file, *classes, function = before.split("::")
+        of = ".".join([file.removesuffix(".py").replace("/", "."), *classes])
         found = []
         for case in ElementTree.parse(KEPT / f"{part}.xml").iter("testcase"):
-            if case.get("classname", "").replace(".", "/") + ".py" == file and case.get("name") == test:
+            if (case.get("classname"), case.get("name")) == (of, function + bracket + values):
                 found += [*case.itertext()]
         return "".join(found)
 
@@ -162,6 +166,11 @@ def excuse(foreign: dict[str, str], name: str, said: Callable[[], str]) -> str |
         if line is not None and line.split("|")[1].strip() not in said():
             return None
     return line
+
+
+def why(said: str) -> list[str]:
+    """Return the lines of a failure that pytest marks: the first errors, and the statement before."""
+    return [f"    {line[:_WIDEST]}" for line in said.splitlines() if line.startswith(("E  ", ">  "))][:_MOST_WHY]
 
 
 def read_foreign(text: str) -> dict[str, str]:
@@ -205,7 +214,7 @@ def main(arguments: list[str]) -> int:
             elif line := excuse(foreign, name, partial(run.said, part_name, name)):
                 excused.append(line)
             else:
-                red.append(f"{part_name}: fails beside others: {name}")
+                red.append("\n".join([f"{part_name}: fails beside others: {name}", *why(run.said(part_name, name))]))
     files = {part.name: KEPT / f"{part.name}.json" for part in run.parts}
     runs = {name: json.loads(path.read_text()) for name, path in files.items() if path.exists()}
     print("\n".join(["", *durations.table(runs)]))

@@ -15,7 +15,9 @@ PACKAGING = (
     "pyproject.toml", "setup.py", "MANIFEST.in", "Dockerfile", ".dockerignore", "binary/*", "requirements/*",
     "script/binary", "script/client-wheel", "script/environment", "script/reports", "script/server", "client_wheel/*",
 )  # fmt: skip
-PACKAGING_TESTS = ("test_binary", "test_client_wheel", "test_dockerfile", "test_install", "test_reports_setup")
+PACKAGING_TESTS = (
+    "test_binary", "test_client_wheel", "test_container", "test_dockerfile", "test_install", "test_reports_setup",
+)  # fmt: skip
 _RECORDED = Path(__file__).with_name("packaging.sha256")
 
 

@@ -50,7 +50,7 @@ def test_a_message_is_sent_when_its_transaction_commits(consumed, rocketmq_topic
         Order.objects.create(name="17")
         send_on_commit(rocketmq_topic, "17", tags="paid", keys=["order-17"])
         consumed.none(rocketmq_topic, within=0.05)
-    (message,) = consumed(rocketmq_topic, 1)
+    (message,) = consumed(rocketmq_topic, 1, timeout=60)
     assert (message.text, message.tags, message.keys) == ("17", "paid", ["order-17"])
 
 
@@ -61,13 +61,13 @@ def test_nothing_is_sent_of_what_is_rolled_back(consumed, rocketmq_topic):
         with rolled_back():
             send_on_commit(rocketmq_topic, "of the savepoint")
         send_on_commit(Message(rocketmq_topic, "kept"))
-    assert consumed(rocketmq_topic, 1)[0].text == "kept"
+    assert consumed(rocketmq_topic, 1, timeout=60)[0].text == "kept"
     consumed.none(rocketmq_topic, within=0.05)
 
 
 def test_without_a_transaction_it_is_sent_at_once(consumed, rocketmq_topic):
     send_on_commit(rocketmq_topic, "now")
-    assert consumed(rocketmq_topic, 1)[0].text == "now"
+    assert consumed(rocketmq_topic, 1, timeout=60)[0].text == "now"
 
 
 @pytest.mark.parametrize("send", [send_on_commit, send_by_outbox])
@@ -133,7 +133,7 @@ def test_the_outbox_holds_what_committed(relay, consumed, rocketmq_topic):
     (waiting,) = messages_in_outbox()
     assert (waiting.body, waiting.shard) == ("äpfel".encode(), 17)
     assert relay.send_all() == 1
-    (message,) = consumed(rocketmq_topic, 1)
+    (message,) = consumed(rocketmq_topic, 1, timeout=60)
     assert (message.text, message.tags, message.keys) == ("äpfel", "paid", ["a", "b"])
     assert message.properties["region"] == "用"
     assert message.properties["__SHARDINGKEY"] == "17"
@@ -156,7 +156,7 @@ def test_a_delay_begins_when_the_message_is_written(relay, consumed, rocketmq_to
     past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
     send_by_outbox(rocketmq_topic, "at once", at=past)
     assert relay.send_all() == 2
-    assert consumed(rocketmq_topic, 1)[0].text == "at once"
+    assert consumed(rocketmq_topic, 1, timeout=60)[0].text == "at once"
 
 
 def test_each_shard_keeps_its_order_over_many_batches(relay, consumed, rocketmq_topic):
@@ -164,7 +164,7 @@ def test_each_shard_keeps_its_order_over_many_batches(relay, consumed, rocketmq_
         for number in range(60):
             send_by_outbox(rocketmq_topic, f"{number % 3} {number}", shard=f"shard {number % 3}")
     assert relay.send_all() == 60
-    found = [message.text.split() for message in consumed(rocketmq_topic, 60)]
+    found = [message.text.split() for message in consumed(rocketmq_topic, 60, timeout=60)]
     for shard in "012":
         numbers = [int(number) for of, number in found if of == shard]
         assert numbers == sorted(numbers)
@@ -177,7 +177,7 @@ def test_a_message_that_is_refused_holds_up_its_own_shard_only(relay, consumed, 
     send_by_outbox(rocketmq_topic, "of another", shard="b")
     send_by_outbox(rocketmq_topic, "of none")
     assert relay.send_all() == 2
-    assert {message.text for message in consumed(rocketmq_topic, 2)} == {"of another", "of none"}
+    assert {message.text for message in consumed(rocketmq_topic, 2, timeout=60)} == {"of another", "of none"}
     refused.refresh_from_db()
     assert refused.attempts == 1
     assert "13" in refused.error
@@ -188,7 +188,7 @@ def test_a_message_that_is_refused_holds_up_its_own_shard_only(relay, consumed, 
     assert refused.attempts == 2
     refused.delete()
     assert relay.send_all() == 1
-    assert consumed(rocketmq_topic, 1)[0].text == "behind it"
+    assert consumed(rocketmq_topic, 1, timeout=60)[0].text == "behind it"
 
 
 def test_a_lane_has_one_relay_until_its_row_stands_still(relay, rocketmq_topic):
@@ -261,7 +261,7 @@ def test_a_clock_that_was_set_back_holds_up_no_message(relay, consumed, rocketmq
         if seconds is not None:
             OutboxMessage.objects.filter(pk=row.pk).update(next_at=now + datetime.timedelta(seconds=seconds))
     assert relay.send_all() == 2
-    assert [message.text for message in consumed(rocketmq_topic, 2)] == ["0", "1"]
+    assert [message.text for message in consumed(rocketmq_topic, 2, timeout=60)] == ["0", "1"]
     assert OutboxMessage.objects.count() == 1
 
 

@@ -137,6 +137,17 @@ def send_async(producer, messages):
     return found
 
 
+def send_many(name, topic, count, bytes, how, **_):
+    """Send messages of zeros, for bench/clients.py."""
+    message = Message(topic, b"\0" * bytes)
+    if how == "sync":
+        for _ in range(count):
+            CLIENTS[name].send_sync(message)
+        return
+    for begin in range(0, count, 256):  # the library has no window of its own
+        send_async(CLIENTS[name], [message] * min(256, count - begin))
+
+
 def start_push(name, group, namesrv, topic, expression="*", orderly=False, model="CLUSTERING", **arguments):
     consumer = PushConsumer(group, orderly=orderly, message_model=MessageModel[model])
     consumer.set_namesrv_addr(namesrv)
@@ -183,6 +194,7 @@ def stop(name, **_):
 COMMANDS = {
     "producer.start": start_producer,
     "producer.send": send,
+    "producer.many": send_many,
     "producer.stop": stop_producer,
     "push.start": start_push,
     "push.stop": stop,

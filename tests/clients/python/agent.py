@@ -6,16 +6,22 @@ flag there, and retries of a listener are exceptions.
 
 import base64
 import hashlib
+import itertools
 import json
 import os
+import queue as queue_module
+import socket
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
 from datetime import UTC, datetime, timedelta
+from statistics import median
 
 from appliance.client import Client, ClientError, CloseReport, Message, MessageQueue, Reject, Retry, Suspend
+from appliance.client.core import requests
+from appliance.client.wire import encode_command, encode_properties
 from tests.support.apache import ask
 
 OUT = os.fdopen(os.dup(1), "wb", buffering=0)
@@ -139,6 +145,83 @@ def send_many(name, topic, count, bytes, how, **_):
                 raise outcome
 
 
+def consume_many(namesrv, topic, group, count, **_):
+    """Handle messages from the first on with an empty handler, for bench/clients.py."""
+    done, handled = threading.Event(), itertools.count(1)
+    with Client(namesrv, timeout=PATIENT) as client:
+        consumer = client.push_consumer(group, start="first")
+
+        @consumer.subscribe(topic)
+        def handle(_message):
+            if next(handled) == count:
+                done.set()
+
+        consumer.start()
+        done.wait()
+
+
+def waited(name, topic, bytes, count, **_):
+    """Return medians in seconds: of a send, of a round trip of the same bytes without a client, and from before a send
+    to its handler."""
+    client, producer, _ = OPEN[name]
+    message = Message(topic, b"\0" * bytes)
+    queue = producer.send(message).queue
+    sends = [timed(lambda: producer.send(message)) for _ in range(count)]
+    raw = raw_round_trips(client, producer.group, queue, message.body, count)
+    arrived = queue_module.SimpleQueue()
+    # From the first on, or those that are sent before it has begun with a queue never come.
+    consumer = client.push_consumer(f"{producer.group}-waited", start="first")
+    consumer.subscribe(f"{topic}-waited", handler=lambda message: arrived.put(time.perf_counter()))
+    producer.send(f"{topic}-waited", "first")
+    consumer.start()
+    arrived.get(timeout=PATIENT)
+    ways = []
+    for _ in range(count):
+        began = time.perf_counter()
+        producer.send(f"{topic}-waited", message.body)
+        ways.append(arrived.get(timeout=PATIENT) - began)
+    consumer.close()
+    return {"send": median(sends), "raw": median(raw), "to_handler": median(ways)}
+
+
+def timed(act):
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def raw_round_trips(client, group, queue, body, count):
+    host, port = client._session.core.directory.master(queue).split(":")
+    text = encode_properties({"UNIQ_KEY": "0" * 32, "WAIT": "true"})
+    frame = encode_command(requests.send(group, queue, body, text, 0, int(time.time() * 1000)))
+    with socket.create_connection((host, int(port))) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+        def go():
+            sock.sendall(frame)
+            assert len(sock.recv(65536)) > 100
+
+        return [timed(go) for _ in range(count)]
+
+
+def idle(namesrv, topic, group, count, **_):
+    """Return how many bytes of memory so many consumers take that have nothing to do."""
+    before = resident()
+    client = Client(namesrv, timeout=PATIENT)
+    for number in range(count):
+        client.push_consumer(f"{group}-{number}", workers=1).subscribe(topic, handler=str)
+    for consumer in client._push_consumers.values():
+        consumer.start()
+    found = resident() - before
+    client.close()
+    return {"bytes": found}
+
+
+def resident():
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
 def start_push(name, group, namesrv, topic, instance, **given):
     start = STARTS.get(given["from"])
     if start is None:
@@ -256,6 +339,9 @@ COMMANDS = {
     "producer.start": start_producer,
     "producer.send": send,
     "producer.many": send_many,
+    "consumer.many": consume_many,
+    "producer.waited": waited,
+    "consumer.idle": idle,
     "producer.stop": stop,
     "push.start": start_push,
     "push.stop": stop,

@@ -13,7 +13,7 @@ from django.db import connections
 from django.utils import autoreload
 
 from ... import handlers, options
-from ...sdk import ClientError, ended_by
+from ...sdk import ClientError, ended_by, entry_of
 
 
 class Command(BaseCommand):
@@ -71,7 +71,7 @@ class Command(BaseCommand):
                         topics = ", ".join(sorted(one.topic for one in group.subscriptions))
                         self.stdout.write(f"group {group.name} consumes {topics}")
                     self.stdout.flush()
-                    ended.get()
+                    entry_of(ended)
             finally:
                 report = client.close(given["drain"])
         except ClientError as error:

@@ -3,6 +3,7 @@ package clients;
 import com.google.gson.JsonArray;
 import com.google.gson.JsonElement;
 import com.google.gson.JsonObject;
+import org.apache.rocketmq.client.ClientConfig;
 
 /** The arguments of one command, with defaults. */
 final class Args {
@@ -50,5 +51,12 @@ final class Args {
 
     JsonElement any(String key) {
         return json.get(key);
+    }
+
+    /** Gives a client the name server. After 3 s, its default, a client that a busy machine starves closes the
+     * connection there, and all that was asked on it fails. */
+    void connect(ClientConfig client) {
+        client.setNamesrvAddr(text("namesrv"));
+        client.setMqClientApiTimeout(30_000);
     }
 }

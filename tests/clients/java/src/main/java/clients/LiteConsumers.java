@@ -50,7 +50,7 @@ final class LiteConsumers {
     /** Subscribes when "topic" is given; without it the queues come by lite.assign. */
     private static Object start(Args args) throws Exception {
         DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(args.text("group"));
-        consumer.setNamesrvAddr(args.text("namesrv"));
+        args.connect(consumer);
         consumer.setAutoCommit(false);
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         if (args.has("topic")) {

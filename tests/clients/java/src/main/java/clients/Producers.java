@@ -10,6 +10,9 @@ import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.TimeoutException;
+import org.apache.rocketmq.client.exception.MQClientException;
+import org.apache.rocketmq.client.impl.MQClientManager;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendCallback;
 import org.apache.rocketmq.client.producer.SendResult;
@@ -58,7 +61,7 @@ final class Producers {
     }
 
     static void configure(DefaultMQProducer producer, Args args) {
-        producer.setNamesrvAddr(args.text("namesrv"));
+        args.connect(producer);
         if (args.has("namespace")) {
             producer.setNamespace(args.text("namespace"));
         }
@@ -85,6 +88,7 @@ final class Producers {
     private static Object send(Args args) throws Exception {
         DefaultMQProducer producer = producer(args);
         String topic = args.text("topic");
+        learnQueues(producer, topic);
         List<JsonObject> wanted = new ArrayList<>();
         List<Message> messages = new ArrayList<>();
         for (JsonElement element : args.list("messages")) {
@@ -130,7 +134,6 @@ final class Producers {
         }
     }
 
-    /** All at once; results in the order of the messages, a failed one as {"error": ...}. */
     /** Sends "count" messages of "bytes" zeros, for bench/clients.py; "how" is sync, or async with 256 on their way. */
     private static Object sendMany(Args args) throws Exception {
         DefaultMQProducer producer = producer(args);
@@ -166,6 +169,22 @@ final class Producers {
         return null;
     }
 
+    /** Has the producer know the queues of a topic that exists. By itself it looks for 3 s while another thread of the
+     * client is looking, and then takes the topic for a new one with four queues. */
+    private static void learnQueues(DefaultMQProducer producer, String topic) {
+        String whole = producer.withNamespace(topic);
+        MQClientInstance client = MQClientManager.getInstance().getOrCreateMQClientInstance(producer);
+        for (int tries = 0; tries < 10 && !client.getTopicRouteTable().containsKey(whole); tries++) {
+            try {
+                producer.fetchPublishMessageQueues(topic);
+            } catch (MQClientException absent) {
+                return;
+            }
+            client.updateTopicRouteInfoFromNameServer(whole);
+        }
+    }
+
+    /** All at once; results in the order of the messages, a failed one as {"error": ...}. */
     private static Object sendAsync(DefaultMQProducer producer, List<Message> messages) throws Exception {
         Object[] results = new Object[messages.size()];
         CountDownLatch open = new CountDownLatch(messages.size());

@@ -41,7 +41,7 @@ final class PullConsumers {
 
     private static Object start(Args args) throws Exception {
         DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(args.text("group"));
-        consumer.setNamesrvAddr(args.text("namesrv"));
+        args.connect(consumer);
         CONSUMERS.put(args.text("name"), consumer);
         consumer.start();
         return null;

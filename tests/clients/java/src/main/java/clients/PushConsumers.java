@@ -61,7 +61,7 @@ final class PushConsumers {
         if (args.has("poll_ms")) {
             consumer.setPollNameServerInterval((int) args.number("poll_ms"));
         }
-        consumer.setNamesrvAddr(args.text("namesrv"));
+        args.connect(consumer);
         // Broadcasting keeps the instance name, and two in one process would share one client id.
         consumer.setInstanceName(args.text("instance", "DEFAULT"));
         consumer.setMessageModel(named(consumer.getMessageModel(), args.text("model", "CLUSTERING")));
@@ -77,8 +77,6 @@ final class PushConsumers {
             // Without it the client interrupts its listener and commits no offset of what that has just returned from.
             consumer.setAwaitTerminationMillisWhenShutdown(20_000);
         }
-        // After 3 s, its default, it closes the connection to the name server, and all that was asked there fails.
-        consumer.setMqClientApiTimeout(15_000);
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
         consumer.setAllocateMessageQueueStrategy(new ReportingStrategy(name));

@@ -72,7 +72,7 @@ final class RequestReply {
         String name = args.text("name");
         DefaultMQProducer producer = Producers.named(args.text("producer"));
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(args.text("group"));
-        consumer.setNamesrvAddr(args.text("namesrv"));
+        args.connect(consumer);
         consumer.setInstanceName(name);
         consumer.setHeartbeatBrokerInterval(1000); // see PushConsumers
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
