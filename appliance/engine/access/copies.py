@@ -48,7 +48,7 @@ class MembersProcessor:
         self._book = book
         self._secret = secret
         # Owned by remoting-io.
-        self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
+        self._lines = FewLines(logger.warning, _TOLD, _TELL_S, clock.monotonic)
 
     def register(self, dispatcher: Dispatcher) -> None:
         dispatcher.add(RequestCode.ROCKETBOX_MEMBER, self.prove)
@@ -65,13 +65,7 @@ class MembersProcessor:
             return RemotingCommand.response(ResponseCode.SUCCESS, None, {NONCE: conn.challenge})
         wanted = proof(self._secret, over(conn.channel, MEMBER), nonce, challenge)
         if not challenge or not hmac.compare_digest(given.encode(errors="replace"), wanted.encode()):
-            left_out = self._lines.left_out()
-            if left_out is not None:
-                logger.warning(
-                    "access: peer=%s is no member: it has another haSecretFile (%d more were not told of)",
-                    conn.remote_host,
-                    left_out,
-                )
+            self._lines.log("access: peer=%s is no member: it has another haSecretFile", conn.remote_host)
             raise RefusedRequest(ResponseCode.NO_PERMISSION, "this is not the secret in haSecretFile")
         conn.session_key = session_key(self._secret, nonce, challenge)
         conn.grants = None  # of a user: its requests are a member's now

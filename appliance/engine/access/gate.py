@@ -172,7 +172,7 @@ class AccessGate:
             brake.on_limit = self.guard.forget
         self._failures = Failures(clock)
         self._clock = clock
-        self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
+        self._lines = FewLines(logger.warning, _TOLD, _TELL_S, clock.monotonic)
         # Replaced by `change`.
         self._enforces = enforces
         # Connections with requests that passed in report mode only. Owned by remoting-io.
@@ -424,16 +424,13 @@ class AccessGate:
         now_ms = self._clock.wall_ms()
         with self._lock:
             self._refusals.add(user, resource, actions, reason, code=code, address=str(address), now_ms=now_ms)
-            left_out = self._lines.left_out()
-        if left_out is not None:
-            logger.warning(
-                "access: %s user=%r from=%s code=%d: %s (%d more were not told of)",
+            self._lines.log(
+                "access: %s user=%r from=%s code=%d: %s",
                 "refused" if enforces else "would be refused",
                 plain(name, 64),
                 address,
                 code,
                 why,
-                left_out,
             )
         if enforces:
             raise RefusedRequest(ResponseCode.NO_PERMISSION, why)

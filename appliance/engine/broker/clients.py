@@ -243,7 +243,7 @@ class ClientManager:
         self._later = later
         self._groups = groups
         self._clock = clock
-        self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
+        self._lines = FewLines(logger.info, _TOLD, _TELL_S, clock.monotonic)
         self._expiry_s = config.channel_expired_timeout_ms / 1000
         # Replaced whole by take_options().
         self._config = config
@@ -369,7 +369,9 @@ class ClientManager:
             changed = True
             info.add_id(who.client_id, conn)
             self.on_consumer(name, who.client_id)
-            self._log("clients: consumer joined group=%s client=%s from=%s", name, who.client_id, conn.remote_host)
+            self._lines.log(
+                "clients: consumer joined group=%s client=%s from=%s", name, who.client_id, conn.remote_host
+            )
         else:
             if channel.client_id != who.client_id:
                 self._lose_id(info, channel.client_id, True)
@@ -385,7 +387,9 @@ class ClientManager:
             if info.subscribe(consumer.subscription_data_set):
                 changed = True
                 some = list(itertools.islice(info.subscriptions, 20))
-                self._log("clients: subscriptions changed group=%s count=%d %s", name, len(info.subscriptions), some)
+                self._lines.log(
+                    "clients: subscriptions changed group=%s count=%d %s", name, len(info.subscriptions), some
+                )
             if not self._filters.register(name, info.subscriptions.values(), compiled, conn.born_host):
                 self._present(conn).incomplete = full_wanted = True
         self._present(conn).consumers[name] = self._clock.monotonic()
@@ -393,14 +397,6 @@ class ClientManager:
             info.state += 1
             self._notify(info)
         return full_wanted
-
-    def _log(self, text: str, *arguments: object) -> None:
-        """Log what a client has done, unless such lines were written often in the last minute."""
-        left_out = self._lines.left_out()
-        if left_out:
-            logger.info(text + " (%d more were not told of)", *arguments, left_out)
-        elif left_out is not None:
-            logger.info(text, *arguments)
 
     def _tell_of_twins(self, info: ConsumerGroupInfo, client_id: str) -> None:
         """Log, once, that several clients use one client id."""
@@ -428,7 +424,9 @@ class ClientManager:
         channel = channels.get(conn)
         if channel is None:
             channels[conn] = ClientChannel(conn, who, now_ms)
-            self._log("clients: producer joined group=%s client=%s from=%s", group, who.client_id, conn.remote_host)
+            self._lines.log(
+                "clients: producer joined group=%s client=%s from=%s", group, who.client_id, conn.remote_host
+            )
         else:
             channel.take(who, now_ms)
         presence = self._present(conn)
@@ -574,7 +572,7 @@ class ClientManager:
         if info is None or channel is None:
             return
         self._lose_id(info, channel.client_id, signed_off)
-        self._log("clients: consumer left group=%s from=%s", group, conn.remote_host)
+        self._lines.log("clients: consumer left group=%s from=%s", group, conn.remote_host)
         if not info.channels:
             del self._consumers[group]
             self.attendance.left(group)
@@ -589,7 +587,7 @@ class ClientManager:
         channels = self._producers.get(group)
         if channels is None or channels.pop(conn, None) is None:
             return
-        self._log("clients: producer left group=%s from=%s", group, conn.remote_host)
+        self._lines.log("clients: producer left group=%s from=%s", group, conn.remote_host)
         if not channels:
             del self._producers[group]
 

@@ -479,10 +479,8 @@ class Dispatcher:
         if self._lines is None:
             from ..few_lines import FewLines
 
-            self._lines = FewLines(_TOLD, _TELL_S, (self._clock or Clock()).monotonic)
-        left_out = self._lines.left_out()
-        if left_out is not None:
-            logger.info(text + " (%d more were not told of)", *arguments, left_out)
+            self._lines = FewLines(logger.info, _TOLD, _TELL_S, (self._clock or Clock()).monotonic)
+        self._lines.log(text, *arguments)
 
     def is_send(self, view: memoryview, header: int, end: int, meta: int, whole: bool) -> bool:
         """True if a frame stores messages, as far as `view[header:end]` shows; False for a bad frame."""

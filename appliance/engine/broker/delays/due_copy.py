@@ -59,22 +59,18 @@ class GivenUpMessages:
         """what: the first word of the log lines."""
         self._what = what
         self.counts = {"expired": 0, "damaged": 0, "no topic": 0, "refused": 0, "transaction": 0}
-        self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
+        self._lines = FewLines(logger.error, _TOLD, _TELL_S, clock.monotonic)
 
     def add(self, where: str, physical: int, reason: str, detail: str) -> None:
         """Count a message. where: its place in words. physical: its offset in the log, -1 if that is not known."""
         self.counts[reason] += 1
-        left_out = self._lines.left_out()
-        if left_out is None:
-            return
-        logger.error(
-            "%s: a message is given up %s at=%d reason=%s: %s (%d more were not told of)",
+        self._lines.log(
+            "%s: a message is given up %s at=%d reason=%s: %s",
             self._what,
             where,
             physical,
             reason,
             detail,
-            left_out,
         )
 
 

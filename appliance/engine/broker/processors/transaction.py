@@ -58,16 +58,13 @@ class _Reply(msgspec.Struct, gc=False):
             self.refuse(outcome.code, outcome.reason)
 
     def refuse(self, code: int, reason: str) -> None:
-        left_out = self.lines.left_out()
-        if left_out is not None:
-            logger.warning(
-                "transactions: not ended from=%s half=%s at=%s: %s (%d more were not told of)",
-                self.conn.remote_host,
-                self.request.ext_fields.get("tranStateTableOffset"),
-                self.request.ext_fields.get("commitLogOffset"),
-                reason,
-                left_out,
-            )
+        self.lines.log(
+            "transactions: not ended from=%s half=%s at=%s: %s",
+            self.conn.remote_host,
+            self.request.ext_fields.get("tranStateTableOffset"),
+            self.request.ext_fields.get("commitLogOffset"),
+            reason,
+        )
         self.conn.respond(self.request, RemotingCommand.response(code, reason))
 
 
@@ -78,7 +75,7 @@ class TransactionProcessor:
         self, decisions: Decisions, checks: CheckTransactions, records: ColdRecords, monotonic: Callable[[], float]
     ) -> None:
         # Constant after construction.
-        self._lines = FewLines(_TOLD, _TELL_S, monotonic)
+        self._lines = FewLines(logger.warning, _TOLD, _TELL_S, monotonic)
         self._decisions = decisions
         self._checks = checks
         self._records = records
