@@ -193,7 +193,7 @@ class Connection(Outbox):
             if mask & READABLE and self._mask & READABLE and not self.halted:
                 self._read()
             elif mask & ~(READABLE | WRITABLE):  # an error or hang-up, and no read is due
-                self._close()
+                self._hang_up()
                 return
             if mask & WRITABLE and not self.closed:
                 self.flush()
@@ -261,11 +261,11 @@ class Connection(Outbox):
         it, even heartbeats and pulls: frames of one connection keep their order, and how many of them are sends is
         unknown.
         """
-        dispatch = self.dispatcher.dispatch
+        dispatch = self.dispatcher.dispatch_one_way if self._hung_up else self.dispatcher.dispatch
         now = self._server.loop.clock.monotonic
         turn_ends = 0.0
         producers_held = self._server.producers_held
-        runner = None if producers_held else self.dispatcher.runner
+        runner = None if producers_held or self._hung_up else self.dispatcher.runner
         while end - position >= 8:
             if runner is not None:
                 position = runner.run(self, view, position, end)

@@ -436,6 +436,12 @@ class Dispatcher:
                     return
         self._dispatch_cold(conn, view, header, end, meta)
 
+    def dispatch_one_way(self, conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:
+        """Handle a frame as `dispatch` does if it wants no answer; its peer has hung up."""
+        found = peek(meta >> 24, view[header : min(end, header + (meta & 0xFFFFFF))])
+        if found is None or found.flag & (FLAG_ONEWAY | FLAG_RESPONSE):
+            self.dispatch(conn, view, header, end, meta)
+
     def _dispatch_cold(self, conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:
         """Handle a frame as a command. Its header is of a right size."""
         body = header + (meta & 0xFFFFFF)

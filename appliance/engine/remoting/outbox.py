@@ -81,6 +81,7 @@ class Outbox(PeerState):
     __slots__ = (
         "_accounted",
         "_held",
+        "_hung_up",
         "_in_pools_bytes",
         "_posted",
         "_sock",
@@ -102,6 +103,7 @@ class Outbox(PeerState):
         self.reading = None
         self.last_active = self.listening_since = self.connected_at = server.loop.monotonic
         self._held: memoryview | None = None  # frames that were received and must not be dispatched yet
+        self._hung_up = False  # the peer takes no answers any longer; its one-way requests still count
         self._held_back = False  # nothing is dispatched or read until `let_go`: back-pressure, or a rest
         self._out: list[Piece] | None = None  # ten thousand peers with a waiting pull have nothing to be sent
         self._out_bytes = 0
@@ -235,6 +237,9 @@ class Outbox(PeerState):
                 self.last_active = self._server.loop.monotonic
             except BlockingIOError:  # the peer took nothing, so `last_active` stays
                 left = self._out_bytes
+            except ConnectionError:
+                self._hang_up()
+                return
             except OSError:
                 self._close()
                 return
@@ -244,6 +249,16 @@ class Outbox(PeerState):
                 return
         if left or not self._settled:
             self._settle()
+
+    def _hang_up(self) -> None:
+        """Close, since the peer has; but if it is read from, or its next turn comes, what it sent before is handled
+        first, as far as it is one-way. A client that stops commits its offsets so."""
+        if not self._going_on and (self.unread or not self._mask & READABLE):
+            self._close()
+            return
+        self._hung_up = True
+        self._out, self._out_bytes = None, 0
+        self._settle()
 
     def took(self, sent: int) -> None:
         """Handle a flush of which the socket took only `sent` bytes."""

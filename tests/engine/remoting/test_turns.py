@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from appliance.engine.clock import FakeClock
-from appliance.engine.protocol.command import RemotingCommand
+from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand
 from appliance.engine.remoting import connection as connection_module
 from appliance.engine.remoting import server as server_module
 from appliance.engine.remoting.connection import TURN_S
@@ -159,14 +159,43 @@ def test_who_has_nothing_more_to_say_gets_all_its_answers(rig):
     assert len(rig.closed) == 1
 
 
+def reset(peer):
+    peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_what_was_sent_one_way_before_a_hang_up_counts(rig, codec):
+    """A client that stops sends its offsets and closes, with an answer or a notice of ours still unread."""
+    peer, other = rig.peer(), rig.peer()
+    frames = [
+        request(TAKES_A_MILLISECOND, codec=codec, flag=0 if n % 3 == 0 else FLAG_ONEWAY, n=f"p{n}") for n in range(60)
+    ]
+    rig.meanwhile["p0"] = lambda: reset(peer)
+    rig.together((peer, b"".join(frames)), (other, slow("o", 20)))
+    assert [other.receive().opaque for _ in range(20)] == list(range(20))
+    wait_for(lambda: rig.closed, "the connection is closed")
+    assert [n for n in rig.handled if n.startswith("p")] == ["p0", *(f"p{n}" for n in range(60) if n % 3)]
+    assert rig.held() == 0
+
+
+def test_what_arrives_between_an_answer_and_a_hang_up_counts(rig):
+    """The answer cannot be sent; what is in the socket is read first."""
+    peer = rig.peer()
+
+    def stop():
+        peer.send_bytes(request(TAKES_A_MILLISECOND, flag=FLAG_ONEWAY, n="offsets") + ECHO_FRAME)
+        reset(peer)
+
+    rig.meanwhile["p0"] = stop
+    rig.together((peer, slow("p", 1)))
+    wait_for(lambda: rig.closed, "the connection is closed")
+    assert rig.handled == ["p0", "offsets"]
+
+
 def test_who_hangs_up_in_the_middle_of_a_turn_costs_nothing_more(rig):
     peer, other = rig.peer(), rig.peer()
-
-    def hang_up():
-        peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-        peer.close()
-
-    rig.meanwhile["p3"] = hang_up
+    rig.meanwhile["p3"] = lambda: reset(peer)
     rig.together((peer, slow("p", 500)), (other, slow("o", 20)))
     assert [other.receive().opaque for _ in range(20)] == list(range(20))
     wait_for(lambda: rig.closed, "the connection is closed")
