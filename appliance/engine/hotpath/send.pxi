@@ -840,7 +840,7 @@ cdef class SendRuns:
         if at + total > log.stage_room or physical + total + BLANK_BYTES > log.segment_end:
             return 0
         if self.needs_key:
-            new_key = <bytes?>self.properties.new_key(self.store.store_ms, send.born_ms).encode()
+            new_key = <bytes?>self.properties.new_key(self.store.store_ms).encode()
             assert PyBytes_GET_SIZE(new_key) == KEY_BYTES
             memcpy(self.keyed + found.key_at, PyBytes_AS_STRING(new_key), KEY_BYTES)
         for i in range(count):

@@ -1,7 +1,10 @@
 """Unique keys that the broker makes: each one once, whatever the clock does."""
 
+from types import SimpleNamespace
+
 import pytest
 
+from appliance.engine.broker.sending.fields import SendFields
 from appliance.engine.broker.sending.properties import SendProperties
 from appliance.engine.protocol.message_id import UniqueKeys, key_prefix
 
@@ -33,6 +36,8 @@ def test_the_time_of_keys_follows_the_clock_again_once_it_is_ahead():
 
 
 def test_a_producer_whose_clock_is_ahead_moves_no_key_ahead():
-    properties = SendProperties("r", "c", True, make(), None)
-    assert properties.new_key(0, BEGAN_MS + 30 * DAY_MS)[20:28] == "00000000"
-    assert properties.new_key(BEGAN_MS + 7, BEGAN_MS + 30 * DAY_MS)[20:28] == "00000007"
+    waits_nowhere = SimpleNamespace(place_of=lambda found, target: None)
+    properties = SendProperties("r", "c", True, make(), waits_nowhere)
+    ahead = SendFields("g", "t", "TBW102", 4, 0, 0, BEGAN_MS + 30 * DAY_MS, 0, "WAIT\x01true\x02")
+    keys = [properties.stored(ahead, "t", 0, store_ms)[0] for store_ms in (0, BEGAN_MS + 7)]
+    assert [key[20:28] for key in keys] == ["00000000", "00000007"]

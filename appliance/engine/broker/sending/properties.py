@@ -101,9 +101,9 @@ class SendProperties:
         # The broker's own properties hold no tag.
         return key, raw, properties_tag_code(text), None
 
-    def new_key(self, store_ms: int, born_ms: int) -> str:
-        """Return a unique key for a message that came without one. Its time is that of the record before it; born_ms,
-        of the producer's clock, does not count: keys never go back from a time that is far ahead."""
+    def new_key(self, store_ms: int) -> str:
+        """Return a unique key for a message that came without one. Its time is that of the record before it, not that
+        of the producer's clock: keys never go back from a time that is far ahead."""
         return self._unique_keys.next(store_ms)
 
     def _by_the_map(self, fields: SendFields, target: Place, store_ms: int) -> StoredProperties:
@@ -166,7 +166,7 @@ class SendProperties:
             del found[name]
         key = found.get(UNIQUE_KEY)
         if key is None:
-            key = found[UNIQUE_KEY] = self.new_key(store_ms, fields.born_ms)
+            key = found[UNIQUE_KEY] = self.new_key(store_ms)
         found |= self.added
         return key
 
