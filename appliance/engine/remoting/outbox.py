@@ -222,6 +222,8 @@ class Outbox(PeerState):
         out = self._out
         if self.closed:
             return
+        if self._hung_up:
+            out, self._out, self._out_bytes = None, None, 0
         left = 0
         if out:
             try:
@@ -251,12 +253,13 @@ class Outbox(PeerState):
             self._settle()
 
     def _hang_up(self) -> None:
-        """Close, since the peer has; but if it is read from, or its next turn comes, what it sent before is handled
-        first, as far as it is one-way. A client that stops commits its offsets so."""
-        if not self._going_on and (self.unread or not self._mask & READABLE):
-            self._close()
+        """Handle what the peer sent one-way before it hung up, without waits, then close. A client that stops commits
+        its offsets so."""
+        if self._hung_up or self.closing or self._paused:
+            if not self._going_on:
+                self._close()
             return
-        self._hung_up = True
+        self._hung_up, self._held_back = True, False
         self._out, self._out_bytes = None, 0
         self._settle()
 

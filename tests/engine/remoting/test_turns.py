@@ -179,6 +179,24 @@ def test_what_was_sent_one_way_before_a_hang_up_counts(rig, codec):
     assert rig.held() == 0
 
 
+@pytest.mark.parametrize("why", ["rests", "takes no answers"])
+def test_what_was_sent_one_way_counts_while_nothing_is_dispatched(rig, why):
+    peer = rig.peer()
+    if why == "rests":
+        rig.meanwhile["p0"] = lambda: next(iter(rig.server.connections.values())).rest(3600.0)
+        first = slow("p", 1)
+    else:
+        first = request(ECHO, body=bytes(14 << 20))
+    offsets = [request(TAKES_A_MILLISECOND, flag=FLAG_ONEWAY, n=f"offset {n}") for n in range(5)]
+    peer.send_bytes(first + slow("a", 3) + b"".join(offsets))
+    [conn] = wait_for(lambda: list(rig.server.connections.values()), "the peer is accepted")
+    wait_for(lambda: conn.halted, "nothing is dispatched")
+    reset(peer)
+    wait_for(lambda: rig.closed, "the connection is closed")
+    assert [n for n in rig.handled if n.startswith("o")] == [f"offset {n}" for n in range(5)]
+    assert rig.held() == 0
+
+
 def test_what_arrives_between_an_answer_and_a_hang_up_counts(rig):
     """The answer cannot be sent; what is in the socket is read first."""
     peer = rig.peer()
