@@ -39,6 +39,7 @@ class Delays:
             name: new_topic(name, 4, 6) for name in (TARGET, SCHEDULE_TOPIC, "%RETRY%CG")
         }
         under_test.scheduler.wall_ms = clock.wall_ms()
+        under_test.stamp_ticks_by(clock)
         Durability(store, InlineLoop(), lambda: 5000, lambda queues: None)
         self.calls: list[Callable[[], None]] = []
         #: True if the batches handed over wait for `run_calls`.

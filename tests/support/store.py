@@ -126,6 +126,11 @@ class StoreUnderTest:
         self.store: MessageStore
         self.cold_reader: ColdReader
 
+    def stamp_ticks_by(self, clock: Clock) -> None:
+        """Have an open store stamp its ticks by the clock of those who wait: with the machine's, what they make of a
+        tick depends on how long the machine has been up."""
+        self.store._monotonic = clock.monotonic
+
     def open(self) -> StoreUnderTest:
         paths = StorePaths(self.directory / "store", self.directory / "rocketbox")
         self.store = MessageStore(self.settings, paths, self.disk, self.scheduler, STORE_HOST, self.store_clock)
