@@ -38,10 +38,11 @@ class Inline:
 
     def __init__(self) -> None:
         self.wall_ms = 1_700_000_000_000
-        self._lock = threading.RLock()
+        #: Held by whoever acts as remoting-io: a test that reads a queue's tail, while another thread cuts it.
+        self.turn = threading.RLock()
 
     def call_soon(self, callback) -> None:
-        with self._lock:
+        with self.turn:
             callback()
 
     def new_wake_fd(self) -> None:
@@ -215,11 +216,12 @@ class StoreUnderTest:
         self, queue: ConsumeQueue | None, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING
     ) -> GetResult:
         """Return what a pull finds: at once, or after one round through the pool if the page cache cannot show it."""
-        result = self.store.get(queue, offset, max_count, wanted)
-        if result is None:
-            assert queue is not None
-            entries = self.cold_reader.entries(queue, offset, max_count, wanted)
-            result = self.store.get(queue, offset, max_count, wanted, entries)
+        with self.scheduler.turn:
+            result = self.store.get(queue, offset, max_count, wanted)
+            if result is None:
+                assert queue is not None
+                entries = self.cold_reader.entries(queue, offset, max_count, wanted)
+                result = self.store.get(queue, offset, max_count, wanted, entries)
         assert result is not None, "what was read is an answer"
         return result
 
