@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from pyspark.errors import PySparkException
@@ -217,10 +218,16 @@ def test_of_a_shard_the_last_copies_are_in_order(monkeypatch):
     assert producer.stored.count("x") == producer.stored.count("y") == 1
 
 
-def test_a_broker_that_stays_away_fails_the_task(monkeypatch):
+def pass_time_by_sleeping(monkeypatch):
+    """Return the seconds that have passed for the sink, in a list. Other threads sleep as ever."""
     passed = [0.0]
-    monkeypatch.setattr(sink.time, "monotonic", lambda: passed[0])
-    monkeypatch.setattr(sink.time, "sleep", lambda seconds: passed.__setitem__(0, passed[0] + seconds))
+    sleep = lambda seconds: passed.__setitem__(0, passed[0] + seconds)  # noqa: E731
+    monkeypatch.setattr(sink, "time", SimpleNamespace(monotonic=lambda: passed[0], sleep=sleep))
+    return passed
+
+
+def test_a_broker_that_stays_away_fails_the_task(monkeypatch):
+    passed = pass_time_by_sleeping(monkeypatch)
     for producer in (Flaky(), Flaky(*range(2, 1000))):
         passed[0] = 0.0
         sending = sink._Sending(producer)
@@ -232,9 +239,7 @@ def test_a_broker_that_stays_away_fails_the_task(monkeypatch):
 
 
 def test_time_without_rows_is_none_without_brokers(monkeypatch):
-    passed = [0.0]
-    monkeypatch.setattr(sink.time, "monotonic", lambda: passed[0])
-    monkeypatch.setattr(sink.time, "sleep", lambda seconds: passed.__setitem__(0, passed[0] + seconds))
+    passed = pass_time_by_sleeping(monkeypatch)
     producer = Flaky(1, 3)  # the broker is away when the first is sent, and when it is sent again
     sending = sink._Sending(producer)
     for body in ("one", "two", "three"):
