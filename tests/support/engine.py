@@ -9,11 +9,15 @@ from typing import Any
 
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
+from appliance.engine.store.queues.consume_queue import unpack_entries
 from appliance.engine.window.window import Window
 from tests.support.peer import Peer, pull_fields, read_queue, records, send_fields
 from tests.support.waiting import wait_for
 
-__all__ = ["ROOMY", "Peer", "RunningEngine", "pull_fields", "read_queue", "records", "send_fields", "start_engine"]
+__all__ = [
+    "ROOMY", "Peer", "RunningEngine", "pull_fields", "queue_entry", "read_queue", "records", "send_fields",
+    "start_engine",
+]  # fmt: skip
 
 HEART_BEAT = 34
 SEND = 310
@@ -25,6 +29,19 @@ ROOMY = {
     "disk_space_clean_forcibly_ratio": 100,
     "disk_space_warning_level_ratio": 100,
 }
+
+
+def queue_entry(engine: Engine, topic: str, queue_id: int, offset: int) -> tuple[int, int, int]:
+    """Return (physical offset, size, tag code) at a queue offset, read as a thread other than remoting-io has to."""
+    store = engine.broker.store
+    queue = store.find_queue(topic, queue_id)
+    assert queue is not None, (topic, queue_id)
+    files = store.queues.new_files()
+    try:
+        [entry] = unpack_entries(store.queues.read_entries(queue, offset, 1, files))
+    finally:
+        files.close()
+    return entry
 
 
 def start_engine(

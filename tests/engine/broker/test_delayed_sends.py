@@ -8,7 +8,7 @@ from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.command import decode_frame
 from appliance.engine.protocol.properties import decode_properties
 from tests.support.directories import shared_directory
-from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+from tests.support.engine import Peer, pull_fields, queue_entry, records, send_fields, start_engine
 from tests.support.golden import GOLDEN, VERSIONS, frames
 from tests.support.waiting import wait_for
 
@@ -34,8 +34,7 @@ def stored(engine, answer):
 
 
 def entry(engine, record):
-    queue = engine.broker.store.find_queue(record.topic, record.queue_id)
-    return struct.unpack(">qiq", engine.broker.store.queues.read_entries(queue, record.queue_offset, 1))
+    return queue_entry(engine, record.topic, record.queue_id, record.queue_offset)
 
 
 def plain(peer, topic, queue_id=0):

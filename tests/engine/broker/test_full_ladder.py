@@ -1,7 +1,6 @@
 """Hours of waiting in a whole engine whose clock the test moves: the sixteen retries of the default levels, and a wall
 clock that is set while messages wait."""
 
-import struct
 from contextlib import closing
 
 import pytest
@@ -9,7 +8,7 @@ import pytest
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.protocol.properties import decode_properties
-from tests.support.engine import ROOMY, Peer, pull_fields, records, send_fields
+from tests.support.engine import ROOMY, Peer, pull_fields, queue_entry, records, send_fields
 from tests.support.figures import SkippingClock
 from tests.support.waiting import wait_for
 
@@ -58,9 +57,8 @@ class Ladder:
     def waiting(self, level):
         """Return (the last record waiting at a level, its due time by its entry)."""
         store = self.engine.broker.store
-        queue = store.find_queue(SCHEDULE, level - 1)
-        entry = store.queues.read_entries(queue, queue.max_offset - 1, 1)
-        physical, _, due_ms = struct.unpack(">qiq", entry)
+        last = store.find_queue(SCHEDULE, level - 1).max_offset - 1
+        physical, _, due_ms = queue_entry(self.engine, SCHEDULE, level - 1, last)
         return store.records.get(physical).record, due_ms
 
     def deliver(self):

@@ -1,7 +1,6 @@
 """36: which consumers may send back which messages, where the copy goes, and that a refusal stores nothing."""
 
 import errno
-import struct
 import threading
 
 import pytest
@@ -14,7 +13,7 @@ from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.remoting.event_loop import READABLE
 from appliance.engine.shares import Rates
 from tests.support.directories import shared_directory
-from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
+from tests.support.engine import Peer, pull_fields, queue_entry, records, send_fields, start_engine
 from tests.support.page_cache import refuse_reads_that_never_wait
 from tests.support.store import sync_by
 from tests.support.waiting import wait_for
@@ -59,8 +58,8 @@ def waiting(engine, level):
     queue = engine.broker.store.find_queue(SCHEDULE, level - 1)
     found = []
     for offset in range(queue.max_offset if queue else 0):
-        entry = engine.broker.store.queues.read_entries(queue, offset, 1)
-        found.append(engine.broker.store.records.get(struct.unpack_from(">q", entry)[0]).record)
+        physical, _, _ = queue_entry(engine, SCHEDULE, level - 1, offset)
+        found.append(engine.broker.store.records.get(physical).record)
     return found
 
 

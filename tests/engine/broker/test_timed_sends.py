@@ -6,9 +6,8 @@ import pytest
 
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.store.dispatch import tag_code
-from appliance.engine.store.queues.consume_queue import unpack_entries
 from tests.support.directories import shared_directory
-from tests.support.engine import pull_fields, records, send_fields, start_engine
+from tests.support.engine import pull_fields, queue_entry, records, send_fields, start_engine
 from tests.support.waiting import wait_for
 
 TIMERS = "rmq_sys_wheel_timer"
@@ -79,9 +78,7 @@ def test_it_waits_and_comes_when_it_is_due(engine, peer, topic, properties, dela
     assert copied.pop("ROCKETBOX_TIMER_OUT_MS") == found["TIMER_OUT_MS"]
     asked = {"TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS"}
     assert copied == {name: value for name, value in found.items() if name not in asked}
-    queue = engine.broker.store.find_queue(topic, 0)
-    [(_, _, code)] = unpack_entries(engine.broker.store.queues.read_entries(queue, 0, 1))
-    assert code == tag_code("A")
+    assert queue_entry(engine, topic, 0, 0)[2] == tag_code("A")
 
 
 @pytest.mark.parametrize(
