@@ -14,10 +14,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from .bare_errors import bare
 from .options import OptionError, Options, parse
 from .schema import columns, spark_schema
 
 
+@bare("schema", "reader", "streamReader", "writer", "streamWriter")
 class RocketBoxDataSource(DataSource):
     """Messages of a RocketMQ log as rows: from a store's files, or from brokers; to brokers, rows as messages."""
 

@@ -28,6 +28,7 @@ META = (
     ("broker", "string"),
     ("born_host", "string"),
     ("store_host", "string"),
+    ("producer_group", "string"),
 )
 BODY = (*META, ("body", "binary"), ("body_encoding", "string"))
 

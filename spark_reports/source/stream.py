@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from . import findings
+from .bare_errors import bare
 from .findings import Ledger
 from .named_offsets import LATEST
 from .options import Options, check_end_of_stream
@@ -38,6 +39,7 @@ WINDOW_BYTES = 64 << 20
 Offset = dict[str, Any]
 
 
+@bare("initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset", "partitions", "read")
 class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One in the driver, for as long as the query runs; and one in each task."""
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from ..bare_errors import bare
 from ..findings import DataLoss
 from ..options import Options, check_end_of_stream
 from .asked import access_of, route_of, rows_of
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Place = dict[str, dict[str, dict[str, int]]]
 
 
+@bare("initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset", "partitions", "read")
 class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Pickles: it is sent to the executors with each task."""
 
