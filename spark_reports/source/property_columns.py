@@ -62,9 +62,7 @@ def split(stored: pa.BinaryArray) -> Properties:
         names, values = names.take(pa.array(kept)), values.take(pa.array(chosen))
         owners, codes = owners[kept], codes[kept]
         np.cumsum(np.bincount(owners, minlength=count), out=pairs[1:])
-    picked = (
-        _pick(name, kinds, codes, owners, values, count) for name in (UNIQUE_KEY, KEYS, TAGS, PRODUCER_GROUP)
-    )
+    picked = (_pick(name, kinds, codes, owners, values, count) for name in (UNIQUE_KEY, KEYS, TAGS, PRODUCER_GROUP))
     return Properties(odd, *picked, _maps(pairs.astype(np.int32), names, values))
 
 

@@ -94,6 +94,14 @@ def test_the_stream_reads_what_there_is_and_goes_on_where_it_was(run, spark, tmp
         assert spark.read.parquet(str(tmp_path / "orders")).count() == 100
 
 
+def test_batches_go_on_where_the_last_one_ended(run, spark, tmp_path):
+    (text,) = (one for one in programs() if "latest" in one)
+    (tmp_path / "orders").mkdir()
+    for _ in range(2):
+        run(text, spark=spark)
+        assert spark.read.parquet(str(tmp_path / "orders")).count() == 100
+
+
 def test_commands_name_files_that_are_there():
     for name in re.findall(r"(examples/\w+\.py|script/\w+)", TEXT):
         assert Path(ROOT / name).exists(), name
