@@ -62,8 +62,10 @@ def split(stored: pa.BinaryArray) -> Properties:
         names, values = names.take(pa.array(kept)), values.take(pa.array(chosen))
         owners, codes = owners[kept], codes[kept]
         np.cumsum(np.bincount(owners, minlength=count), out=pairs[1:])
-    picked = (_pick(name, kinds, codes, owners, values, count) for name in (UNIQUE_KEY, KEYS, TAGS, PRODUCER_GROUP))
-    return Properties(odd, *picked, _maps(pairs.astype(np.int32), names, values))
+    unique_key, keys, tags, group = (
+        _pick(name, kinds, codes, owners, values, count) for name in (UNIQUE_KEY, KEYS, TAGS, PRODUCER_GROUP)
+    )
+    return Properties(odd, unique_key, keys, tags, group, _maps(pairs.astype(np.int32), names, values))
 
 
 def _maps(pairs: np.ndarray, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:
