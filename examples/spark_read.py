@@ -32,6 +32,9 @@ def main() -> None:
         sys.exit("\n".join(map(str, missing)))
     # The Java that was found, and this Python for Spark's workers, which would take any python3.
     os.environ.update(machine.environment())
+    if given.master.startswith("local"):
+        # Else Spark's driver listens on the machine's address, where programs of others may use it.
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
 
     from pyspark.sql import SparkSession
     from pyspark.sql import functions as f

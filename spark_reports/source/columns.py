@@ -177,6 +177,7 @@ def _batch(
         pa.array([wanted.broker], pa.string()).take(pa.array(np.zeros(len(codes), np.int32))),
         f.hosts(data, fixed.born_host_at, fixed.store_host_at - 8),
         f.hosts(data, fixed.store_host_at, fixed.store_host_end),
+        properties.producer_group,
     ]
     if wanted.body:
         arrays += body_columns(data, fixed, opened)

@@ -14,10 +14,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from .options import OptionError, Options, parse
-from .schema import columns, spark_schema
+from .bare_errors import bare
+from .options import OptionError, Options, check_batch, check_sink, parse
+from .schema import LATEST, columns, in_sql
 
 
+@bare("schema", "reader", "streamReader", "writer", "streamWriter")
 class RocketBoxDataSource(DataSource):
     """Messages of a RocketMQ log as rows: from a store's files, or from brokers; to brokers, rows as messages."""
 
@@ -30,10 +32,19 @@ class RocketBoxDataSource(DataSource):
         return parse(self.options)
 
     def schema(self) -> str:
-        return spark_schema(self.parsed.body)
+        return in_sql(self._columns)
+
+    @property
+    def _columns(self) -> tuple[tuple[str, str], ...]:
+        return LATEST if self.parsed.latest else columns(self.parsed.body)
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        check_batch(self.options)
         self._check(schema)
+        if self.parsed.latest:
+            from .latest import LatestReader
+
+            return LatestReader(self.parsed)
         if self.parsed.brokers:
             from .network.reader import NetworkReader
 
@@ -55,17 +66,19 @@ class RocketBoxDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from .network.sink import BatchSink
 
+        check_sink(self.options)
         return BatchSink(self.parsed, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from .network.sink import StreamSink
 
+        check_sink(self.options)
         # Of a stream, `overwrite` is the output mode "complete".
         return StreamSink(self.parsed, schema, overwrite)
 
     def _check(self, schema: StructType) -> None:
         """Raise OptionError if the user gave another schema: Spark would only report how many columns it has."""
-        ours = columns(self.parsed.body)
+        ours = self._columns
         given = [(field.name, field.dataType.simpleString()) for field in schema.fields]
         if given == list(ours):
             return

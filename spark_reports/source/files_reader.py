@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
 from . import findings
+from .bare_errors import bare
 from .filters import narrowed
 from .findings import Ledger
 from .options import Options
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@bare("partitions", "read")
 class FilesReader(PushesFilters, DataSourceReader):
     """Made in the driver, pickled with its state then, and used by each executor."""
 

@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from .options import OptionError
+
 CORRUPT, GAP = "corrupt", "gap"
 #: Nothing is missing: the range was read whole although times were given, since store times may not ascend there.
 WHOLE = "whole"
@@ -57,12 +59,15 @@ class Ledger:
 
 
 def write(directory: str, name: str, found: Iterable[Finding], bytes_read: int, rows: int) -> None:
-    """Write one task's file, whole or not at all. name: the same each time that the task runs."""
-    os.makedirs(directory, exist_ok=True)
+    """Write one task's file, whole or not at all. name: the same each time that the task runs. Raises OptionError."""
     text = json.dumps({"findings": list(found), "bytes_read": bytes_read, "rows": rows})
     temporary = Path(directory, f".{name}.{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    temporary.rename(Path(directory, f"{name}.json"))
+    try:
+        os.makedirs(directory, exist_ok=True)
+        temporary.write_text(text, encoding="utf-8")
+        temporary.rename(Path(directory, f"{name}.json"))
+    except OSError as error:
+        raise OptionError(f"The option findings: {directory} cannot be written: {error.strerror}.") from None
 
 
 def read(directory: str | os.PathLike[str]) -> list[Finding]:

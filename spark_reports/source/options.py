@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
+from typing import TypeVar
 
 from . import named_offsets
 from .named_offsets import EARLIEST, LATEST, NamedOffsets
@@ -35,7 +36,13 @@ _LEAST_MS = 10_000_000_000
 #: Options that only one of the two sources has.
 _OF_STORE = ("timesAscend", "until", "maxBytesPerTrigger")
 _OF_BROKERS = ("accessKey", "secretKey", "useTls", "tlsCaFile", "maxBytesPerSecond")
+#: Options that only streams have, and those that a sink or `columns=latest` has.
+_OF_STREAMS = ("maxRowsPerTrigger", "maxBytesPerTrigger")
+_OF_SINKS = ("brokers", "accessKey", "secretKey", "useTls", "tlsCaFile", "topic")
+_OF_LATEST = ("store", *_OF_SINKS, "topicPattern", "failOnMissingTopic", "includeSystem", "columns")
 _MAX_ROWS = 1 << 40
+
+T = TypeVar("T")
 
 
 class OptionError(ValueError):
@@ -48,9 +55,10 @@ class Options:
 
     store: a data directory or Apache's storePathRootDir, or None. brokers: host:port of name servers, empty without.
     topics: empty means all that include_system allows and topic_pattern matches. fail_on_missing_topic: a missing one
-    of `topics` is an error. times_ascend: the clock of the store's broker was never set back. until: physical offset at
-    which reading ends; None for the end of the log. use_tls, tls_ca_file, max_bytes_per_second: of connections to
-    brokers; the last one for each task. findings: directory for the counts of unreadable parts, or None.
+    of `topics` is an error. latest: one row that has the end of all queues, instead of messages. times_ascend: the
+    clock of the store's broker was never set back. until: physical offset at which reading ends; None for the end of
+    the log. use_tls, tls_ca_file, max_bytes_per_second: of connections to brokers; the last one for each task.
+    findings: directory for the counts of unreadable parts, or None.
     """
 
     store: str | None = None
@@ -69,6 +77,7 @@ class Options:
     starting_offsets: NamedOffsets = NamedOffsets()
     ending_offsets: NamedOffsets = NamedOffsets()
     body: bool = False
+    latest: bool = False
     include_system: bool = False
     fail_on_data_loss: bool = True
     max_rows_per_partition: int | None = None
@@ -85,21 +94,12 @@ class Options:
 
 def parse(given: Mapping[str, str]) -> Options:
     """Parse and check the options. Raises OptionError."""
-    values: dict[str, str] = {}
     if "provider" in given:  # Spark would read the table without its options
         raise OptionError(
             "Spark's catalogue does not keep the options of a table of rocketbox. A view has them: "
             "CREATE TEMPORARY VIEW messages USING rocketbox OPTIONS (store '/var/lib/rocketbox')."
         )
-    for written, value in given.items():
-        if written.lower() in _SPARKS:
-            continue
-        name = _BY_LOWER.get(_ALIASES.get(written.lower(), written).lower())
-        if name is None:
-            raise OptionError(_unknown(written))
-        if name in values and values[name] != str(value):
-            raise OptionError(f"The option {name} is given twice: {values[name]!r} and {value!r}.")
-        values[name] = str(value)
+    values = _by_name(given)
     store = _directory(values)
     brokers = _words(values.get("brokers", ""))
     if (store is None) == (not brokers):
@@ -135,6 +135,10 @@ def parse(given: Mapping[str, str]) -> Options:
         raise OptionError("Of the options until and endingOffsets one can be given, as both are an end of the log.")
     if "maxBytesPerTrigger" in values and "maxRowsPerTrigger" in values:
         raise OptionError("Of the options maxRowsPerTrigger and maxBytesPerTrigger one can be given, not both.")
+    columns = _choice("columns", values, {name: name for name in ("meta", "body", "latest")}, "meta")
+    others = [name for name in values if name not in _OF_LATEST]
+    if columns == "latest" and others:
+        raise OptionError(f"The option {others[0]} does not go with columns=latest, which gives the end of now.")
     return Options(
         store=store,
         brokers=brokers,
@@ -151,7 +155,8 @@ def parse(given: Mapping[str, str]) -> Options:
         times_ascend=_flag("timesAscend", values, False),
         starting_offsets=starting,
         ending_offsets=ending,
-        body=_choice("columns", values, {"meta": False, "body": True}, False),
+        body=columns == "body",
+        latest=columns == "latest",
         include_system=_flag("includeSystem", values, False),
         fail_on_data_loss=_flag("failOnDataLoss", values, True),
         max_rows_per_partition=_rows("maxRowsPerPartition", values),
@@ -160,6 +165,38 @@ def parse(given: Mapping[str, str]) -> Options:
         until=_until(values),
         findings=values.get("findings") or None,
     )
+
+
+def check_batch(given: Mapping[str, str]) -> None:
+    """Raise OptionError for an option that a batch would ignore."""
+    for name in _by_name(given):
+        if name in _OF_STREAMS:
+            raise OptionError(
+                f"The option {name} is for streams (readStream), and this is a batch: maxRowsPerPartition bounds what "
+                "one task reads."
+            )
+
+
+def check_sink(given: Mapping[str, str]) -> None:
+    """Raise OptionError for an option that writing would ignore."""
+    for name in _by_name(given):
+        if name not in _OF_SINKS and name != "store":  # which has a sentence of its own
+            raise OptionError(f"The option {name} is for reading: writing has {', '.join(_OF_SINKS)}.")
+
+
+def _by_name(given: Mapping[str, str]) -> dict[str, str]:
+    """Return the values by the options' names as documented. Raises OptionError for unknown ones."""
+    values: dict[str, str] = {}
+    for written, value in given.items():
+        if written.lower() in _SPARKS:
+            continue
+        name = _BY_LOWER.get(_ALIASES.get(written.lower(), written).lower())
+        if name is None:
+            raise OptionError(_unknown(written))
+        if name in values and values[name] != str(value):
+            raise OptionError(f"The option {name} is given twice: {values[name]!r} and {value!r}.")
+        values[name] = str(value)
+    return values
 
 
 def _unknown(written: str) -> str:
@@ -199,14 +236,15 @@ def _directory(values: Mapping[str, str]) -> str | None:
     return text
 
 
-def _choice(name: str, values: Mapping[str, str], choices: Mapping[str, bool], default: bool) -> bool:
+def _choice(name: str, values: Mapping[str, str], choices: Mapping[str, T], default: T) -> T:
     if name not in values:
         return default
     found = choices.get(values[name].strip().lower())
     if found is None:
-        near = get_close_matches(values[name].lower(), choices, n=1)
+        names = list(choices)
+        near = get_close_matches(values[name].lower(), names, n=1)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise OptionError(f"The option {name} is {' or '.join(choices)}, not {values[name]!r}.{hint}")
+        raise OptionError(f"The option {name} is {', '.join(names[:-1])} or {names[-1]}, not {values[name]!r}.{hint}")
     return found
 
 
@@ -265,8 +303,10 @@ def _offsets(name: str, values: Mapping[str, str]) -> NamedOffsets:
     return found
 
 
-def check_end_of_stream(options: Options) -> None:
-    """Raise OptionError if the end of a stream would be another one after a restart."""
+def check_stream(options: Options) -> None:
+    """Raise OptionError for options that streams do not have, or an end that would be another one after a restart."""
+    if options.latest:
+        raise OptionError("columns=latest is for batches (read): a stream has its offsets in its progress.")
     if options.ending_offsets.has_end_of_now:
         raise OptionError(
             "The option endingOffsets of a stream has numbers from 0 on. To read to what is the latest when the stream "

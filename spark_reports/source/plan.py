@@ -94,21 +94,26 @@ def _bounds(offsets: NamedOffsets, view: StoreView | None, other: int) -> dict[t
 def check_offsets(view: StoreView, options: Options) -> None:
     """Raise OptionError if an offset of the options names no topic or queue of the store, or a place within a
     message."""
-    starting, ending = options.starting_offsets, options.ending_offsets
+    starting = options.starting_offsets
     if options.fail_on_missing_topic:
-        view.check_topics(sorted(starting.topics | ending.topics))
+        view.check_topics(sorted(starting.topics | options.ending_offsets.topics))
         view.check_queues("startingOffsets", _keys(starting))
-        check_end(view, options)
-    places = {"startingOffsets": starting.position, "endingOffsets": ending.position, "until": options.until}
-    for name, place in places.items():
-        if place is not None and view.is_within_message(place):
-            raise OptionError(f"The option {name}: {place} is within a message of this log.")
+    _check_place(view, "startingOffsets", starting.position)
+    check_end(view, options)
 
 
 def check_end(view: StoreView, options: Options) -> None:
-    """Raise OptionError if the option endingOffsets names a queue that the store does not have."""
+    """Raise OptionError if the options endingOffsets or until name a queue that the store does not have, or a place
+    within a message."""
     if options.fail_on_missing_topic:
         view.check_queues("endingOffsets", _keys(options.ending_offsets))
+    _check_place(view, "endingOffsets", options.ending_offsets.position)
+    _check_place(view, "until", options.until)
+
+
+def _check_place(view: StoreView, name: str, place: int | None) -> None:
+    if place is not None and view.is_within_message(place):
+        raise OptionError(f"The option {name}: {place} is within a message of this log.")
 
 
 def _keys(offsets: NamedOffsets) -> set[tuple[str, int]]:

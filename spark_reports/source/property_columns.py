@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from appliance.engine.protocol.properties import KEYS, TAGS, UNIQUE_KEY
+from appliance.engine.protocol.properties import KEYS, PRODUCER_GROUP, TAGS, UNIQUE_KEY
 
 #: Product of names and records up to which equal names are found by a table of all pairs.
 _TABLE_ITEMS = 1 << 24
@@ -27,6 +27,7 @@ class Properties(NamedTuple):
     unique_key: pa.StringArray | None = None
     keys: pa.StringArray | None = None
     tags: pa.StringArray | None = None
+    producer_group: pa.StringArray | None = None
     maps: pa.MapArray | None = None
 
 
@@ -37,9 +38,8 @@ def split(stored: pa.BinaryArray) -> Properties:
     bounds = np.frombuffer(bounds_buffer, np.int32)[stored.offset : stored.offset + count + 1].astype(np.int64)
     if octets_buffer is None or bounds[-1] == bounds[0]:
         none = pa.nulls(count, pa.string())
-        return Properties(
-            np.zeros(count, bool), none, none, none, _maps(np.zeros(count + 1, np.int32), none[:0], none[:0])
-        )
+        maps = _maps(np.zeros(count + 1, np.int32), none[:0], none[:0])
+        return Properties(np.zeros(count, bool), none, none, none, none, maps)
     octets = np.frombuffer(octets_buffer, np.uint8)[: bounds[-1]]
     places, is_end, of_record = _separators(octets, bounds)
     odd = _odd(stored, octets, bounds, places, is_end, of_record)
@@ -62,8 +62,10 @@ def split(stored: pa.BinaryArray) -> Properties:
         names, values = names.take(pa.array(kept)), values.take(pa.array(chosen))
         owners, codes = owners[kept], codes[kept]
         np.cumsum(np.bincount(owners, minlength=count), out=pairs[1:])
-    unique_key, keys, tags = (_pick(name, kinds, codes, owners, values, count) for name in (UNIQUE_KEY, KEYS, TAGS))
-    return Properties(odd, unique_key, keys, tags, _maps(pairs.astype(np.int32), names, values))
+    unique_key, keys, tags, group = (
+        _pick(name, kinds, codes, owners, values, count) for name in (UNIQUE_KEY, KEYS, TAGS, PRODUCER_GROUP)
+    )
+    return Properties(odd, unique_key, keys, tags, group, _maps(pairs.astype(np.int32), names, values))
 
 
 def _maps(pairs: np.ndarray, names: pa.StringArray, values: pa.StringArray) -> pa.MapArray:

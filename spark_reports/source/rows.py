@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from appliance.engine.protocol.compression import compression_of
 from appliance.engine.protocol.message_id import encode_host, encode_offset_id
-from appliance.engine.protocol.properties import KEYS, TAGS, UNIQUE_KEY, decode_properties
+from appliance.engine.protocol.properties import KEYS, PRODUCER_GROUP, TAGS, UNIQUE_KEY, decode_properties
 from appliance.engine.protocol.record import Record
 
 from .bodies import opened
@@ -47,6 +47,7 @@ def row_of(record: Record, body: bool, broker: str | None = None) -> Row:
         broker,
         host_text(record.born_host),
         host_text(record.store_host),
+        properties.get(PRODUCER_GROUP),
     )
     return (*row, *opened(record.body, compression_of(record.sys_flag))) if body else row
 

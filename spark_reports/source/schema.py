@@ -28,8 +28,11 @@ META = (
     ("broker", "string"),
     ("born_host", "string"),
     ("store_host", "string"),
+    ("producer_group", "string"),
 )
 BODY = (*META, ("body", "binary"), ("body_encoding", "string"))
+#: Of `columns=latest`.
+LATEST = (("offsets", "string"),)
 
 
 def columns(body: bool) -> tuple[tuple[str, str], ...]:
@@ -37,9 +40,9 @@ def columns(body: bool) -> tuple[tuple[str, str], ...]:
     return BODY if body else META
 
 
-def spark_schema(body: bool) -> str:
+def in_sql(columns: tuple[tuple[str, str], ...]) -> str:
     """Return the schema in SQL."""
-    return ", ".join(f"{name} {kind}" for name, kind in columns(body))
+    return ", ".join(f"{name} {kind}" for name, kind in columns)
 
 
 @cache

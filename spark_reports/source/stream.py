@@ -22,9 +22,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from . import findings
+from .bare_errors import bare
 from .findings import Ledger
 from .named_offsets import LATEST
-from .options import Options, check_end_of_stream
+from .options import OptionError, Options, check_stream
 from .plan import Plan, WantedPartition, check_end, check_offsets, wanted_of
 from .store_view import StoreView
 from .wanted import Wanted
@@ -38,17 +39,20 @@ WINDOW_BYTES = 64 << 20
 Offset = dict[str, Any]
 
 
+@bare("initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset", "partitions", "read")
 class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One in the driver, for as long as the query runs; and one in each task."""
 
     def __init__(self, options: Options) -> None:
         """Raises OptionError."""
-        check_end_of_stream(options)
+        check_stream(options)
         self._options = options
         #: True once the queues of endingOffsets were looked for, which a query that goes on may have been given anew.
         self._is_checked = False
         #: With the trigger AvailableNow, the log's end when the query started.
         self._target: int | None = None
+        #: Places that are known to be begins of messages, or the log's end.
+        self._sound: set[int] = set()
 
     def initialOffset(self) -> Offset:
         options, view = self._options, self._view()
@@ -82,6 +86,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 check_end(view, self._options)
                 self._is_checked = True
             position, end = start["position"], view.end
+            self._check_places(view, position)
             if end < position:
                 if not view.is_open or position > view.files_end:
                     # It was another log, or this one lost its end in a power cut.
@@ -97,6 +102,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 end = self._end_of_rows(view, start, end, limit.max_rows)
             elif isinstance(limit, ReadMaxBytes):
                 end = self._end_of_bytes(view, start, end, limit.max_bytes)
+            self._sound.add(end)
             return {**start, "position": end}
         finally:
             view.close()
@@ -174,6 +180,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         wanted = self._wanted(start)
         view = self._view()
         try:
+            self._check_places(view, begin, behind)
             ledger = self._ledger()
             found = self._plan(view, ledger).between(begin, behind, wanted)
         finally:
@@ -187,6 +194,16 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if isinstance(partition, WantedPartition):
             task = FileTask(partition.part, partition.wanted, self._options.fail_on_data_loss)
             yield from task.batches(self._options.findings)
+
+    def _check_places(self, view: StoreView, *places: int) -> None:
+        """Raise OptionError if one is within a message."""
+        for place in places:
+            if place not in self._sound and view.is_within_message(place):
+                raise OptionError(
+                    f"The stream's checkpoint is at {place}, which is within a message of {self._options.store}: it is "
+                    "the checkpoint of another store."
+                )
+        self._sound = set(places)
 
     def _view(self) -> StoreView:
         return StoreView(self._options.store or "")

@@ -42,6 +42,7 @@ def test_it_tells_of_what_official_clients_wrote(server, tmp_path):
     done = example(tmp_path, server.data_dir, "--master", "local[1]", **quick(tmp_path))
     assert done.returncode == 0, done.stderr
     assert "Traceback" not in done.stderr
+    assert "SPARK_LOCAL_IP" not in done.stderr, "Spark advises it where it listens on the machine's address"
     (topics_title, topics), (keys_title, keys) = tables(done.stdout).items()
     assert topics_title == "Messages by topic, and bytes of their bodies"
     assert [row[:5] for row in topics] == [

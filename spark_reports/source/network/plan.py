@@ -26,12 +26,12 @@ def between(
     to_ms: int | None,
     offsets: tuple[int | None, int | None] = (None, None),
 ) -> dict[Queue, tuple[int, int]]:
-    """Return for each queue with anything to read the offsets [start, end). offsets: such bounds for every queue, None
-    for no bound."""
+    """Return for each queue with anything to read the offsets [start, end). end: by broker it is one of all queues, and
+    what it does not name came later. offsets: such bounds for every queue, None for no bound."""
     queues = list(queues)
     first, behind = reader.first(queues), reader.end(queues)
     starts = _resolved(queues, start, first, behind, first)
-    ends = _resolved(queues, end, first, behind, behind)
+    ends = _resolved(queues, end, first, behind, first if end.has_brokers else behind)
     ends = {queue: min(offset, behind[queue]) for queue, offset in ends.items()}
     if from_ms is not None:
         starts = _later(starts, reader.not_before(queues, from_ms))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from ..bare_errors import bare
 from ..filters import narrowed
 from ..options import Options
 from ..push_down import PushesFilters
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+@bare("partitions", "read")
 class NetworkReader(PushesFilters, DataSourceReader):
     """Pickles: it is sent to the executors with each task, and connects there."""
 

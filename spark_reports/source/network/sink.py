@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamWriter, DataSourceWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from ..bare_errors import bare
 from ..options import OptionError, Options
 from .asked import access_of
 from .connection import tls_context
@@ -179,9 +180,11 @@ def _check(given: dict[str, str]) -> None:
             raise OptionError(f"The column {name} is {' or '.join(COLUMNS[name])} when it is written, not {kind}.")
 
 
+@bare("write")
 class BatchSink(Sender, DataSourceWriter):
     pass
 
 
+@bare("write")
 class StreamSink(Sender, DataSourceStreamWriter):
     pass

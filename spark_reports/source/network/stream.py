@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from ..bare_errors import bare
 from ..findings import DataLoss
-from ..options import Options, check_end_of_stream
+from ..options import Options, check_stream
 from .asked import access_of, route_of, rows_of
 from .brokers import patiently
 from .offsets import OffsetReader, Offsets
@@ -28,11 +29,12 @@ if TYPE_CHECKING:
 Place = dict[str, dict[str, dict[str, int]]]
 
 
+@bare("initialOffset", "latestOffset", "prepareForTriggerAvailableNow", "reportLatestOffset", "partitions", "read")
 class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Pickles: it is sent to the executors with each task."""
 
     def __init__(self, options: Options) -> None:
-        check_end_of_stream(options)
+        check_stream(options)
         self._options = options
         self._access = access_of(options)
         self._rows = rows_of(options, options.from_ms, options.to_ms)
@@ -117,8 +119,15 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if options.to_ms is not None:
             later = reader.not_after(ends, options.to_ms)
             ends = {queue: min(behind, later[queue]) for queue, behind in ends.items()}
-        named = {queue: options.ending_offsets.of(queue.topic, queue.queue_id, queue.broker) for queue in ends}
-        return {queue: behind if (end := named[queue]) is None else min(behind, end) for queue, behind in ends.items()}
+        return {queue: self._named_end(queue, behind, done[queue]) for queue, behind in ends.items()}
+
+    def _named_end(self, queue: Queue, behind: int, done: int) -> int:
+        """Return the offset, `behind` at most, to which the options read a queue that was read to `done`."""
+        ending = self._options.ending_offsets
+        end = ending.of(queue.topic, queue.queue_id, queue.broker)
+        if end is None:  # By broker, an end is one of all queues: others came later.
+            return done if ending.has_brokers else behind
+        return min(behind, end)
 
 
 def place(offsets: Offsets) -> Place:

@@ -105,13 +105,15 @@ def stored(topic: str, queue_id: int, offset: int, body: bytes = b"body") -> byt
 
 
 class OneQueue:
-    """A script: name server and broker of the topic Orders with one queue, messages [first, end); `most` in an answer.
+    """A script: name server and broker of the topic Orders, each of whose queues, one if not changed, has messages
+    [first, end); `most` are in an answer.
 
     spoil: called with a pull and its answer before that is sent; returns the answer to send instead.
     """
 
     def __init__(self, first: int = 0, end: int = 100, most: int = 32) -> None:
         self.first, self.end, self.most = first, end, most
+        self.queues = 1
         self.addresses: dict[str, str] = {}
         self.spoil: Callable[[RemotingCommand, bytes], bytes | None] = lambda asked, said: said
 
@@ -121,7 +123,9 @@ class OneQueue:
             if fields["topic"] != "Orders":
                 return answer(asked, 17, remark="No topic route info")
             brokers = [{"brokerName": "broker-a", "cluster": "c", "brokerAddrs": self.addresses}]
-            queues = [{"brokerName": "broker-a", "perm": 6, "readQueueNums": 1, "writeQueueNums": 1, "topicSysFlag": 0}]
+            queues = [
+                {"brokerName": "broker-a", "perm": 6, "readQueueNums": self.queues, "writeQueueNums": self.queues}
+            ]
             return answer(asked, body=json.dumps({"brokerDatas": brokers, "queueDatas": queues}).encode())
         if asked.code == RequestCode.GET_BROKER_CLUSTER_INFO:
             table = {"broker-a": {"brokerName": "broker-a", "cluster": "c", "brokerAddrs": self.addresses}}

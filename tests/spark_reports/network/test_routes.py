@@ -150,9 +150,42 @@ def test_two_brokers_with_the_same_topic_each_with_offsets_of_its_own(engine, re
         assert bodies[:10] == [b"a%d" % number for number in range(10)]
         assert bodies[10:] == [b"%c%d" % (sign, number) for number in range(10) for sign in b"bB"]
         assert offsets(table)["Orders", 0] == [*range(10), *range(20)]
+        assert table["broker"].to_pylist() == ["broker-a"] * 10 + ["broker-b"] * 20
+        names = {
+            tuple(row.values()) for row in table.select(["broker", "topic", "queue_id", "queue_offset"]).to_pylist()
+        }
+        assert len(names) == 30
     finally:
         second.hang_up()
         other.stop()
+
+
+@pytest.fixture
+def two_topics(engine):
+    """Name server of a broker with one message of each of Orders and Refunds."""
+    for topic in ("Orders", "Refunds"):
+        engine.put(topic, topic.encode())
+    namesrv = engine.engine.namesrv_address
+    names = NameServers(Access((namesrv,)))
+    wait_for(lambda: {"Orders", "Refunds"} <= set(names.topics()), "the name server knows both topics")
+    return namesrv
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"), [("Or.*", ["Orders"]), ("Order", []), ("Orders|R.*", ["Orders", "Refunds"]), (".*X{9}", [])]
+)
+def test_a_pattern_is_of_whole_names_and_of_users_topics(two_topics, pattern, found):
+    assert sorted(read(two_topics, topicPattern=pattern)["topic"].to_pylist()) == found
+
+
+def test_topics_that_are_not_there_are_an_error_unless_they_may_be_missing(two_topics):
+    for topics in ("Nowhere", "Orders,Nowhere"):
+        with pytest.raises(Refused, match=f"{two_topics} knows no topic Nowhere"):
+            read(two_topics, topic=topics)
+        rows = read(two_topics, topic=topics, failOnMissingTopic="false")
+        assert rows["topic"].to_pylist() == ["Orders"] * ("Orders" in topics)
+    with pytest.raises(Unreachable):
+        read(f"127.0.0.1:{reserve_port()}", topic="Orders", failOnMissingTopic="false")
 
 
 def test_host_names(engine):

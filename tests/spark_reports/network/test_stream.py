@@ -13,9 +13,11 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from spark_reports import RocketBoxDataSource
 from spark_reports.source.findings import DataLoss
+from spark_reports.source.latest import LatestReader
+from spark_reports.source.network.access import Access
 from spark_reports.source.network.plan import share
 from spark_reports.source.network.reader import NetworkReader
-from spark_reports.source.network.routes import Queue
+from spark_reports.source.network.routes import NameServers, Queue
 from spark_reports.source.network.stream import NetworkStreamReader, offsets_of, place
 from spark_reports.source.options import OptionError, parse
 from tests.spark_reports.network.servers import START_MS, one_queue
@@ -146,6 +148,46 @@ def test_a_batch_takes_the_offsets_of_a_stream_as_its_bounds():
         assert [row["queue_offset"] for row in rows] == [30, 31, 32]
         with pytest.raises(OptionError, match="endingOffsets names Orders, queue 7, which is not there"):
             NetworkReader(parse(given | {"endingOffsets": '{"Orders":{"7":1}}'})).partitions()
+
+
+def test_batches_one_after_the_other_read_each_message_once(engine):
+    """Also of a topic that comes between the end of a batch and its plan."""
+    namesrv = engine.engine.namesrv_address
+    names, begin, counts = NameServers(Access((namesrv,))), {}, []
+
+    def batch(**bounds: str) -> list[bytes]:
+        reader = NetworkReader(parse({"brokers": namesrv, "columns": "body", **bounds}))
+        return [body for part in reader.partitions() for one in reader.read(part) for body in one["body"].to_pylist()]
+
+    seen: list[bytes] = []
+    for number, topic in enumerate(("First", "Second", "Third")):
+        engine.put(topic, b"%d a" % number, b"%d b" % number)
+        wait_for(lambda topic=topic: topic in names.topics(), "the name server knows it")
+        latest = LatestReader(parse({"brokers": namesrv, "columns": "latest"}))
+        (end,) = [
+            row for part in latest.partitions() for one in latest.read(part) for row in one["offsets"].to_pylist()
+        ]
+        late = f"Late{number}"
+        engine.put(late, b"%d late" % number)
+        engine.put(topic, b"%d more" % number)
+        wait_for(lambda late=late: late in names.topics(), "the name server knows it")
+        found = batch(**begin, endingOffsets=end)
+        counts.append(len(found))
+        seen += found
+        begin = {"startingOffsets": end}
+    assert counts == [2, 4, 4]
+    seen += batch(**begin)
+    assert sorted(seen) == sorted(
+        b"%d %b" % (number, what) for number in range(3) for what in (b"a", b"b", b"late", b"more")
+    )
+
+
+def test_a_queue_that_an_end_by_broker_does_not_name_came_later():
+    with one_queue(end=100) as (script, server):
+        script.queues = 2
+        reader = stream(server.address, topic="Orders", endingOffsets='{"broker-a":{"Orders":{"0":40}}}')
+        found = reader.latestOffset(reader.initialOffset(), ReadAllAvailable())
+        assert found == {"broker-a": {"Orders": {"0": 40, "1": 0}}}
 
 
 def test_a_queue_that_is_shorter_than_what_was_read_is_a_loss():

@@ -61,7 +61,7 @@ def plain(data: bytes, starts: list[int], wanted: Wanted, base: int | None = Non
     return batch_of(rows, wanted.body), corrupt
 
 
-_NAMES = st.sampled_from(("UNIQ_KEY", "KEYS", "TAGS", "WAIT", "é", "名", "a b", "x" * 40))
+_NAMES = st.sampled_from(("UNIQ_KEY", "KEYS", "TAGS", "PGROUP", "WAIT", "é", "名", "a b", "x" * 40))
 _VALUES = st.sampled_from(("true", "TagA", "k1 k2", "ü", "值" * 3, "v" * 300, "0"))
 _USUAL = st.lists(st.tuples(_NAMES, _VALUES), max_size=6).flatmap(
     lambda pairs: st.sampled_from(

@@ -26,7 +26,8 @@ from appliance.engine.store.retention.deleted_topics import DeletedTopics, Delet
 from appliance.engine.store_tools.offline_store import find_store
 from spark_reports.source import plan
 from spark_reports.source.findings import DataLoss, Finding
-from spark_reports.source.options import OptionError
+from spark_reports.source.latest import LatestReader
+from spark_reports.source.options import OptionError, parse
 from tests.spark_reports.source.stores import SEGMENT, START_MS, STEP_MS, Read, fill, log_paths, read, stopped
 from tests.support.directories import shared_directory
 from tests.support.offline import change
@@ -100,7 +101,6 @@ def test_a_topic_that_the_store_does_not_know_is_an_error(kept):
     with pytest.raises(OptionError, match=r"has no topic order; did you mean orders\? With the option failOnMissing"):
         read(kept, topic="orders,order")
     assert read(kept, topic="rare,order", failOnMissingTopic=False).rows == read(kept, topic="rare").rows
-    from spark_reports.source.options import parse
     from spark_reports.source.stream import FilesStreamReader
 
     with pytest.raises(OptionError, match="has no topic order"):
@@ -377,6 +377,35 @@ def test_a_batch_goes_on_where_the_rows_of_another_one_end(kept, options):
         rest = read(kept, startingOffsets=json.dumps({"position": begin}), **options)
         assert rest.rows == [row for row in whole[at + 1 :] if row["topic"] == options.get("topic", row["topic"])]
         assert rest.found == []
+
+
+def latest(directory, **options) -> str:
+    reader = LatestReader(parse({"store": str(directory), "columns": "latest", **options}))
+    (batch,) = [batch for partition in reader.partitions() for batch in reader.read(partition)]
+    assert batch.schema.names == ["offsets"]
+    return batch.to_pylist()[0]["offsets"]
+
+
+def test_batches_one_after_the_other_read_each_message_once(tmp_path):
+    """Also while the broker writes: each ends at what was the latest before it."""
+    under = StoreUnderTest(tmp_path / "data").open()
+    begin, numbers, counts = {}, [], []
+    for count in (40, 0, 25):
+        fill(under, count, ("orders", "refunds"))
+        under.wait_recovery_position()
+        end = latest(tmp_path / "data")
+        fill(under, 3, ("orders", "refunds"))
+        found = read(tmp_path / "data", **begin, endingOffsets=end)
+        counts.append(len(found.rows))
+        numbers += [row["physical_offset"] for row in found.rows]
+        begin = {"startingOffsets": end}
+    under.stop()
+    assert counts == [40, 3, 28]
+    whole = [row["physical_offset"] for row in read(tmp_path / "data").rows]
+    assert numbers == whole[:71]
+    assert numbers + [row["physical_offset"] for row in read(tmp_path / "data", **begin).rows] == whole
+    with pytest.raises(OptionError, match="has no topic order"):
+        latest(tmp_path / "data", topic="order")
 
 
 def test_until_is_where_it_ends(kept):

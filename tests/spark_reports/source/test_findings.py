@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_reports.source.findings import DataLoss, Finding, Ledger, bytes_read, read, write
+from spark_reports.source.options import OptionError
 
 
 def test_ranges_that_adjoin_are_one_and_a_task_that_runs_twice_counts_once(tmp_path):
@@ -20,6 +21,14 @@ def test_ranges_that_adjoin_are_one_and_a_task_that_runs_twice_counts_once(tmp_p
     ]
     assert bytes_read(directory) == 112
     assert sorted(path.name for path in directory.iterdir()) == ["a.json", "b.json", "c.json"]
+
+
+def test_a_directory_that_cannot_be_written_is_said_in_a_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    for place, why in (("file", "File exists"), ("file/deeper", "Not a directory")):
+        where = str(tmp_path / place)
+        with pytest.raises(OptionError, match=f"The option findings: {where} cannot be written: {why}"):
+            write(where, "plan", [], 0, 0)
 
 
 def test_nothing_was_found_where_nothing_ran(tmp_path):

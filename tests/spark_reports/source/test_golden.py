@@ -47,6 +47,7 @@ def expected_rows(manifest: dict[str, Any], system: bool) -> list[dict[str, Any]
             "broker": None,
             "born_host": _short(one["bornHost"]),
             "store_host": _short(one["storeHost"]),
+            "producer_group": one["properties"].get("PGROUP"),
         }
         for one in manifest["messages"]
         if system or not is_system(one["topic"])
@@ -112,3 +113,19 @@ def test_a_typo_in_an_option_is_said_with_the_nearest_one(read, tmp_path):
     with pytest.raises(Exception, match="no option toppic: did you mean topic") as caught:
         read(store=tmp_path, toppic="orders").count()
     assert "OptionError" in str(caught.value)
+    assert "Traceback" not in str(caught.value)
+
+
+def test_an_error_of_plan_or_task_is_a_sentence_without_a_traceback(read, tmp_path):
+    (tmp_path / "file").touch()
+    extract_store("5.3.3", "mixed", tmp_path)
+    with pytest.raises(Exception, match=r"The option findings: .*/file cannot be written: File exists") as planned:
+        read(store=tmp_path / "store", findings=tmp_path / "file").count()
+    log = tmp_path / "store" / "commitlog"
+    first = min(log.iterdir())
+    first.write_bytes(first.read_bytes()[:1000] + bytes(5000) + first.read_bytes()[6000:])
+    with pytest.raises(Exception, match=f"{first} is damaged at .*failOnDataLoss=false") as failed:
+        read(store=tmp_path / "store", includeSystem=True).collect()
+    for caught in (planned, failed):
+        assert "Traceback" not in str(caught.value)
+        assert "file_task.py" not in str(caught.value)

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from spark_reports.source.named_offsets import NamedOffsets
-from spark_reports.source.options import OptionError, Options, parse
+from spark_reports.source.options import NAMES, OptionError, Options, check_batch, check_sink, check_stream, parse
 
 
 def test_defaults():
@@ -67,7 +67,7 @@ def test_times(text, ms):
         ({"store": "/data", "startingOffset": "a"}, "did you mean startingOffsets?"),
         ({"store": "/data", "zzzzzzzz": "a"}, "there are store, brokers"),
         ({"store": "/data", "path": "/other"}, "given twice"),
-        ({"store": "/data", "columns": "bodies"}, "meta or body, not 'bodies'. Did you mean body?"),
+        ({"store": "/data", "columns": "bodies"}, "meta, body or latest, not 'bodies'. Did you mean body?"),
         ({"store": "/data", "failOnDataLoss": "no"}, "true or false"),
         ({"store": "/data", "maxRowsPerPartition": "0"}, "from 1 on"),
         ({"store": "/data", "maxRowsPerTrigger": "-5"}, "from 1 on"),
@@ -143,6 +143,24 @@ def test_a_store_may_be_written_as_spark_writes_paths():
     assert parse({"store": "a:b/c"}).store == "a:b/c"
     with pytest.raises(OptionError, match="a directory of this machine's, not 's3://bucket/data'"):
         parse({"store": "s3://bucket/data"})
+
+
+def test_what_a_use_would_ignore_is_refused():
+    store, brokers = {"store": "/data"}, {"brokers": "a:1", "topic": "a"}
+    for given in (store | {"MaxRowsPerTrigger": "5"}, brokers | {"maxRowsPerTrigger": "5"}):
+        with pytest.raises(OptionError, match=r"maxRowsPerTrigger is for streams \(readStream\), and this is a batch"):
+            check_batch(given)
+        check_stream(parse(given))
+    check_batch(store | {"maxRowsPerPartition": "5"})
+    for name in set(NAMES) - {"store", "brokers", "accessKey", "secretKey", "useTls", "tlsCaFile", "topic"}:
+        with pytest.raises(OptionError, match=f"The option {name} is for reading: writing has brokers, "):
+            check_sink(brokers | {name: "x"})
+    check_sink(brokers | {"accessKey": "a", "secretKey": "b", "checkpointLocation": "/tmp"})
+    for name, value in {"to": "0", "findings": "/tmp", "startingOffsets": "latest", "until": "3"}.items():
+        with pytest.raises(OptionError, match=f"The option {name} does not go with columns=latest"):
+            parse(store | {"columns": "latest", name: value})
+    with pytest.raises(OptionError, match="columns=latest is for batches"):
+        check_stream(parse(brokers | {"columns": "latest"}))
 
 
 def test_what_offsets_may_be_is_told_whole():

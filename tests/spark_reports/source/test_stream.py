@@ -248,6 +248,21 @@ def test_offsets_within_a_message_are_refused(kept):
             read(kept, **{name: value})
         with pytest.raises(OptionError, match=f"The option {name}: {inside} is within a message"):
             stream(kept, **{name: value}).initialOffset()
+    begin = {"position": 0}
+    with pytest.raises(OptionError, match=f"The option until: {inside} is within a message"):
+        stream(kept, until=inside).latestOffset(begin, ReadAllAvailable())
+    end = stream(kept).latestOffset(begin, ReadAllAvailable())
+    for there in ({"position": inside}, {**end, "position": inside}):
+        for plan in (
+            lambda at: stream(kept).latestOffset(at, ReadAllAvailable()),
+            lambda at: stream(kept).partitions(at, end),
+        ):
+            with pytest.raises(
+                OptionError, match=f"checkpoint is at {inside}, which is within a message of {kept}: it"
+            ):
+                plan(there)
+    with pytest.raises(OptionError, match=f"checkpoint is at {inside}"):
+        stream(kept).partitions(begin, {"position": inside})
     with pytest.raises(OptionError, match="has no topic order; did you mean orders"):
         stream(kept, startingOffsets='{"order": {"0": 1}}').initialOffset()
 
