@@ -94,7 +94,7 @@ def delete_group(
     if_match: IfMatch,
     dry_run: DryRun,
     force: Force,
-    offsets: bool = Query(True, description="Delete its offsets too."),
+    offsets: bool = Query(True, description="Delete its offsets and retries too."),
 ) -> Any:
     """Delete a group; `warnings` say what stays. 409 with blockers while it has unread messages or clients."""
     auth.require_groups(request, group)

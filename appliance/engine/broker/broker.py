@@ -355,7 +355,7 @@ class Broker:
         self.offsets.beside = self._save_standing_queues
         self.topic_service = TopicService(self.topics, self.offsets, store, self.registration, clock)
         self.topic_service.is_group = lambda name: self.groups.get(name) is not None
-        self.group_service = SubscriptionGroupService(self.groups, self.offsets, self.topic_service.tell_members)
+        self.group_service = SubscriptionGroupService(self.groups, self.offsets, self.topic_service)
         self.cleaning = RequestedCleaning(store, self.topics)
         self._replays = LateReplays(store.paths.own / "replay", store.disk, self._make_replays)
         self.offset_resets = OffsetResets(store, tables, self.clients, self.pull.long_polling, loop)

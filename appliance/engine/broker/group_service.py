@@ -7,13 +7,14 @@ the members that may lead next have it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
 from .group_config import SubscriptionGroupConfig
 from .groups import SubscriptionGroupManager
 from .offsets import ConsumerOffsetManager
+from .topic_service import TopicService
 
 logger = logging.getLogger(__name__)
 
@@ -25,11 +26,10 @@ class SubscriptionGroupService:
         self,
         groups: SubscriptionGroupManager,
         offsets: ConsumerOffsetManager,
-        tell_members: Callable[[str], None] = lambda what: None,
+        topics: TopicService,
     ) -> None:
-        """tell_members: as that of `TopicService`."""
         # Constant after construction.
-        self._tell_members = tell_members
+        self._topics = topics
         self._groups = groups
         self._offsets = offsets
 
@@ -45,15 +45,17 @@ class SubscriptionGroupService:
         if ticket:
             self._groups.wait_durable(ticket)
         # Also when all is here already: members may lack it, if they did not confirm an earlier change in time.
-        self._tell_members("changed")
+        self._topics.tell_members("changed")
 
     def delete(self, group: str, by: str, *, offsets: bool) -> None:
-        """Delete a group, and with `offsets` also its offsets. Refuses with 1 if group or offsets may come back."""
+        """Delete a group, and with `offsets` also its offsets and retries: a group without offsets reads its retry
+        topic from the beginning. Its dead letters stay. Refuses with 1 if something of that may come back."""
         ticket = self._groups.delete(group)
         if ticket:
             self._groups.wait_durable(ticket)
         self._offsets.pulled.remove_group(group)
         if offsets:
+            self._topics.delete_retries(group, by)
             self._offsets.remove_group(group)
             try:
                 self._offsets.persist()
@@ -61,5 +63,5 @@ class SubscriptionGroupService:
                 raise RefusedRequest(
                     ResponseCode.SYSTEM_ERROR, f"the group is gone, its offsets may come back: {error}; try again"
                 ) from None
-        self._tell_members("deleted")
+        self._topics.tell_members("deleted")
         logger.info("admin: group deleted %s by=%s", group[:300], by)

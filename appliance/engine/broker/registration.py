@@ -15,6 +15,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -121,7 +122,10 @@ class NameServerLink(ServiceThread):
         broker = options()
         # Name servers that require a certificate, this process's own among them, get the broker's.
         pair = (broker.tls_cert_file, broker.tls_key_file)
-        self._client = RemotingClient(address, CONNECT_TIMEOUT_MS, clock, broker.tls_mode == "enforcing", pair=pair)
+        tls = broker.tls_mode == "enforcing"
+        self._connection = partial(RemotingClient, address, CONNECT_TIMEOUT_MS, clock, tls, pair=pair)
+        # Replaced by this thread.
+        self._client = self._connection()
         #: Set before start() for the name server of this process.
         self.direct: Direct | None = None
         # Only grows.
@@ -139,8 +143,7 @@ class NameServerLink(ServiceThread):
         self._whole = True
         self._pending: dict[str, TopicConfig] = {}
         self._header = header
-        #: Headers with addresses that this broker no longer has, until they are unregistered.
-        self._former: list[dict[str, str]] = []
+        self._readdressed = False
         self.registered = False
 
     # --- any thread
@@ -166,8 +169,8 @@ class NameServerLink(ServiceThread):
     def readdress(self, address: str) -> None:
         """Register the broker at another "host:port" from now on, in place of the one before. Never blocks."""
         with self._state:
-            self._former = [one for one in (*self._former, self._header) if one["brokerAddr"] != address]
             self._header = self._header | {"brokerAddr": address}
+            self._readdressed = True
         self.ask(None)
 
     def settled(self, ticket: int, deadline: float) -> bool:
@@ -245,13 +248,18 @@ class NameServerLink(ServiceThread):
     def _register_whole(self) -> None:
         self._told = None
         state = self._table.state()
-        former = self._former
-        for version, body in self._table.whole():
-            answer = self._register(version, body)
-        for header in former:  # after it: so clients find the broker all the time
-            self._good_bye(header)
         with self._state:
-            self._former = [one for one in self._former if one not in former]
+            readdressed, self._readdressed = self._readdressed, False
+        former = self._client
+        if readdressed:
+            # Name servers forget an address with its connection. A 104 makes those of 4.9 forget the new one.
+            self._client = self._connection()
+        try:
+            for version, body in self._table.whole():
+                answer = self._register(version, body)
+        finally:
+            if readdressed:  # after it: so clients find the broker all the time
+                former.close()
         if KNOWS_TABLES in answer.ext_fields:
             self._told = _Told(state, SameTable(version, len(body)))
         self._told_it()
@@ -305,17 +313,15 @@ class NameServerLink(ServiceThread):
         """Unregister, if this broker is registered by a connection that stands."""
         if not self._says_good_bye or not (self.registered and self._client.is_connected()):
             return
+        names = ("brokerName", "brokerAddr", "clusterName", "brokerId")
+        fields = {name: self._header[name] for name in names}
         try:
-            self._good_bye(self._header)
+            self._client.invoke_sync(
+                RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields=fields), UNREGISTER_TIMEOUT_MS
+            )
             logger.info("registration: unregistered namesrv=%s", self.address)
         except RemotingError as error:
             logger.warning("registration: could not unregister namesrv=%s: %s", self.address, error)
-
-    def _good_bye(self, header: dict[str, str]) -> None:
-        """Unregister the broker as it was registered with a header."""
-        names = ("brokerName", "brokerAddr", "clusterName", "brokerId")
-        request = RemotingCommand(RequestCode.UNREGISTER_BROKER, ext_fields={name: header[name] for name in names})
-        self._client.invoke_sync(request, UNREGISTER_TIMEOUT_MS)
 
 
 class Registration:

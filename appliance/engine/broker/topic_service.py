@@ -130,14 +130,30 @@ class TopicService:
         be created again in between. Refuses with 29 a bad name, with 1 if not everything of it is gone.
         """
         self.check_name(topic)
-        names = []
-        for group in self._offsets.groups_of(topic):
-            for pop in (f"{group}_{topic}", f"{group}+{topic}"):
-                name = RETRY_PREFIX + pop
-                # It may have left the table in a deletion that failed or was interrupted before its queues went.
-                if (self._topics.get(name) is not None or self._store.has_queues(name)) and not self.is_group(pop):
-                    names.append(name)
+        names = [name for group in self._offsets.groups_of(topic) for name in self._pop_retries(group, topic)]
         names.append(topic)  # the last: if one is refused, the next try finds the others by its offsets
+        self._delete(names, by)
+
+    def delete_retries(self, group: str, by: str) -> None:
+        """Delete the retry topics of a group that is gone, and of its pop consumers, in the same way. Its offsets must
+        still be there: they name the topics that it consumed. Refuses with 1."""
+        topics = [entry.topic for entry in self._offsets.all() if entry.group == group]
+        names = [name for topic in topics for name in self._pop_retries(group, topic)]
+        if self._is_there(RETRY_PREFIX + group):
+            names.append(RETRY_PREFIX + group)
+        if names:
+            self._delete(names, by)
+
+    def _pop_retries(self, group: str, topic: str) -> list[str]:
+        pops = (f"{group}_{topic}", f"{group}+{topic}")
+        return [RETRY_PREFIX + pop for pop in pops if self._is_there(RETRY_PREFIX + pop) and not self.is_group(pop)]
+
+    def _is_there(self, topic: str) -> bool:
+        """True if a topic or a part of it is there: it may have left the table in a deletion that failed or was
+        interrupted before its queues went."""
+        return self._topics.get(topic) is not None or self._store.has_queues(topic)
+
+    def _delete(self, names: list[str], by: str) -> None:
         for name in names:
             with self._topics.deleting(name) as ticket:
                 self._topics.wait_durable(ticket)

@@ -3,6 +3,7 @@
     identity    uuid of the store, name and id of the set, slot     epochs    where in the log each epoch began
     seen        the highest epoch known to exist                last-run  where this directory was used last
     key         who was in sync when the set's key was last seen
+    turn        counts up while the member runs
 
 The uuid stands in the store's own directory, too (`STORE/rocketbox-member`). A store that was emptied, exchanged, or
 copied without it is a stranger: it gets a new uuid and no epochs, so that it does not pass for the one that was there.
@@ -129,6 +130,7 @@ class MemberFiles:
         self.epochs: tuple[EpochStart, ...] = ()
         #: The set's key as last noted: one that says less was restored from a backup.
         self.known = Known()
+        self.turn = 0
         #: Reason why this member cannot be elected, a sentence for each damaged file; "" while all are whole.
         self.damage = ""
         #: Reason why the store counts as a new one though these files were here before; "".
@@ -155,6 +157,7 @@ class MemberFiles:
         if self.epochs and self.epochs[-1].epoch > self.seen:
             self.seen = self.epochs[-1].epoch
         self.known = self._load("key", _known, Known())
+        self.turn = self._load("turn", lambda raw: int(only_text(raw)), 0)
         identity = self._load("identity", _identity, None)
         mark = self._read_mark()
         if identity is not None:
@@ -261,6 +264,13 @@ class MemberFiles:
             self.set_id = before
             raise
 
+    def advance(self) -> None:
+        self._replace("turn", line_of(str(self.turn + 1).encode()))
+        self.turn += 1
+
+    def is_older_than(self, turn: int) -> bool:
+        return self.turn < turn and not self.damage  # a damaged member is not elected as it is
+
     def see(self, epoch: int) -> None:
         """Raise `seen` to `epoch`; a smaller one changes nothing."""
         if epoch > self.seen:
@@ -298,6 +308,7 @@ class MemberFiles:
         if self.damage:
             self._save_seen(self.seen)
             self.note(self.known)
+            self.advance()
             self.damage = ""
 
 

@@ -33,6 +33,18 @@ class MemberFiles(Protocol):
     seen: int
     epochs: tuple[EpochStart, ...]
     known: Known
+    #: Counts up every few seconds while the member runs. Each number is announced after it is on the disk, so a
+    #: directory that has a smaller one than was announced is an old copy.
+    turn: int
+
+    def advance(self) -> None:
+        """Count `turn` up, fsynced before this returns."""
+
+    def is_older_than(self, turn: int) -> bool:
+        """True if these files are an old copy of the ones whose turn was announced."""
+
+    def renew(self) -> None:
+        """Make the store a new member: another uuid, no slot, no epochs."""
 
     def note(self, known: Known) -> None:
         """Replace `known`, fsynced before this returns."""

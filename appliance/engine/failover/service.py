@@ -153,6 +153,7 @@ class FailoverService(ServiceThread):
         self._contradictions: dict[str, tuple[str, ...]] = {}  # by uuid, each logged once
         self._not_understood: set[str] = set()  # keys of the last look, each logged once
         self._announced_at = -ANNOUNCE_S
+        self._is_newest = False  # true of this directory, as far as the store knows; looked at once
         self._tidied_at = -TIDY_S
         self._shortage, self._room_at = "", -ROOM_S
         self._store_ok, self._store_why, self._read_at = False, "it was not asked yet", 0.0
@@ -227,8 +228,10 @@ class FailoverService(ServiceThread):
             read = self._read()
             unread = read is None
         due = self.clock.steady() - self._announced_at >= ANNOUNCE_S
-        if self._store_ok and (due or not (self._files.slot or self._full)):
+        if self._store_ok and (due or not self._is_newest or not (self._files.slot or self._full)):
             self._keep_house()
+        if not self._is_newest:
+            read, unread = None, True  # an old copy must not take itself for the member that the key names
         now = self.clock.steady()
         sight = self._sight(read, unread, wish)
         before = self._memory
@@ -481,6 +484,11 @@ class FailoverService(ServiceThread):
         try:
             with self._asked():
                 self._cluster = self._store.identity()
+            if not self._is_newest:
+                with self._asked():
+                    self._look_whether_old()
+            with contextlib.suppress(OSError):  # on a full disk it stays as it is
+                self._files.advance()
             with contextlib.suppress(StoreUnavailable), self._asked(writes=True):
                 if not self._files.slot:
                     self._take_slot()
@@ -511,6 +519,26 @@ class FailoverService(ServiceThread):
         if self.clock.steady() - self._tidied_at >= TIDY_S:
             self._tidied_at = self.clock.steady()
             self._tidy(self._store)
+
+    def _look_whether_old(self) -> None:
+        """Make this member a new one, which copies the leader's store anew, if its directory is an old copy of itself,
+        as from a snapshot. It has in its log what it acknowledged, or less; and topics that were deleted since would
+        come back with it. Raises StoreUnavailable, OSError."""
+        found = self._store.list(f"{self._root}/member/").get(f"{self._root}/member/{self._files.uuid}")
+        turn = 0
+        if found is not None:
+            with contextlib.suppress(CorruptFile):
+                turn = decode_announcement(found).turn
+        if self._files.is_older_than(turn):
+            logger.error(
+                "failover: this directory is an old copy of the member %s: it was left at turn %d, and turn %d was "
+                "announced. It joins as a new member and copies all from the leader",
+                self._files.uuid,
+                self._files.turn,
+                turn,
+            )
+            self._files.renew()
+        self._is_newest = True
 
     def _look_for_room(self) -> None:
         now = self.clock.steady()
@@ -584,6 +612,7 @@ class FailoverService(ServiceThread):
             log_begin=health.begin,
             settings=self._settings(),
             slow=dict(self.status.slow),
+            turn=files.turn,
         )
 
 

@@ -68,7 +68,7 @@ class SetState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A member's announcement of itself, every few seconds. settings: those that all members must have alike. slow:
-    from a leader, by uuid, members whose acknowledgements come late, and how late (ms)."""
+    from a leader, by uuid, members whose acknowledgements come late, and how late (ms). turn: `MemberFiles.turn`."""
 
     v: int = FORMAT
     uuid: str
@@ -84,6 +84,7 @@ class Announcement(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     log_begin: int = 0
     settings: dict[str, str] = {}
     slow: dict[str, int] = {}
+    turn: int = 0
 
 
 def encode(value: SetState | Announcement) -> bytes:

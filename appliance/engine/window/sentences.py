@@ -484,6 +484,10 @@ TEMPLATES: dict[str, str | Plural] = {
         "The topic %(topic)s stays, with %(count)d message in it.",
         "The topic %(topic)s stays, with %(count)d messages in it.",
     ),
+    "retries_deleted": ngettext_lazy(
+        "The topic %(topic)s is deleted, with %(count)d message in it.",
+        "The topic %(topic)s is deleted, with %(count)d messages in it.",
+    ),
     "offsets_removed": ngettext_lazy(
         "Its offsets in %(count)d topic are deleted.", "Its offsets in %(count)d topics are deleted."
     ),

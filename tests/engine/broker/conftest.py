@@ -97,7 +97,7 @@ class BrokerDesk:
         self.store = FakeStore()
         self.name_servers = FakeNameServers()
         self.topic_service = TopicService(self.topics, self.offsets, self.store, self.name_servers)
-        self.group_service = SubscriptionGroupService(self.groups, self.offsets)
+        self.group_service = SubscriptionGroupService(self.groups, self.offsets, self.topic_service)
         engine = EngineConfig(data_dir=directory, broker=self.config)
         #: Calls to run in the next ticks.
         self.later: list[Callable[[], None]] = []

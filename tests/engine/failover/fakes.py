@@ -82,6 +82,16 @@ class FakeFiles:
         self.uuid, self.slot, self.seen, self.set_id = uuid, 0, 0, ""
         self.epochs: tuple[EpochStart, ...] = ()
         self.known = Known()
+        self.turn = 0
+
+    def advance(self) -> None:
+        self.turn += 1
+
+    def is_older_than(self, turn: int) -> bool:
+        return self.turn < turn
+
+    def renew(self) -> None:
+        self.uuid, self.slot, self.epochs, self.known = f"{self.uuid}-new", 0, (), Known()
 
     def note(self, known: Known) -> None:
         self.known = known

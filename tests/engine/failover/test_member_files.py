@@ -133,9 +133,21 @@ def test_who_leads_forgets_epochs_of_which_its_log_has_nothing(paths):
     assert files.epochs == (EpochStart(1, 0), EpochStart(2, 100), EpochStart(4, 100))
 
 
-@pytest.mark.parametrize("name", ["identity", "epochs", "seen"])
+def test_an_older_turn_than_was_announced_is_that_of_an_old_copy(paths):
+    files = opened(paths)
+    assert not files.is_older_than(0)
+    files.advance()
+    files.advance()
+    again = opened(paths)
+    assert (again.turn, again.is_older_than(2), again.is_older_than(3)) == (2, False, True)
+    files.renew()
+    assert opened(paths).turn == 2, "the next copy of this directory is told from it, too"
+
+
+@pytest.mark.parametrize("name", ["identity", "epochs", "seen", "turn"])
 def test_a_damaged_file_is_said_until_a_leaders_list_is_adopted(paths, name):
     files = opened(paths)
+    files.advance()
     files.begin_epoch(1, 0)
     files.see(5)
     path = paths.own / "ha" / name

@@ -145,7 +145,7 @@ def test_a_slow_member_is_left_out_named_and_announced(store, members, monkeypat
     assert first.status.slow == {"uuid1": 1200}
     assert "member=uuid1 peer=" in caplog.text
     assert "takes 1200 ms to acknowledge" in caplog.text
-    assert first.brokers.awaited == frozenset()
+    wait_for(lambda: first.brokers.awaited == frozenset(), "it is not waited for")
     wait_for(lambda: second.status.announced["uuid0"].slow == {"uuid1": 1200}, "the others know")
     assert second.status.stream.leader == "uuid0", "it goes on copying"
 
@@ -376,6 +376,35 @@ def state_like(number: int):
     from appliance.engine.failover.set_state import Announcement
 
     return Announcement(uuid=f"x{number}", slot=1, addr="", ha="", version="", role="follower", seen=0, log_end=0)
+
+
+def test_an_old_copy_of_a_members_directory_joins_as_a_new_member_and_does_not_lead(store, members, caplog):
+    """It is in sync by the key, with a log as long as what was acknowledged; what it has of topics is old."""
+    first, second = two(members)
+    copied = second.files.turn
+    wait_for(lambda: second.files.turn > copied, "it to go on", seconds=30)
+    for member in (second, first):
+        member.service.request_stop()
+        assert member.service.stop()
+    announced, second.files.turn = second.files.turn, copied
+    assert second.files.uuid in state_of(store).isr
+    second.begin()
+    wait_for(lambda: second.status.uuid == "uuid1-new" and second.files.slot, "it to see that it is old")
+    assert f"it was left at turn {copied}, and turn {announced} was announced" in caplog.text
+    begun = second.status.read_at
+    wait_for(lambda: second.status.read_at > begun + 3 * second.rules.elect_after, "the first one's lead to be over")
+    assert (second.brokers.role, state_of(store).leader.uuid) == ("follower", "uuid0")
+    first.begin()
+    wait_for(first.leads, "the first one leads it")
+
+
+def test_a_member_that_comes_back_with_its_own_directory_is_the_one_that_left(store, members):
+    first, second = two(members)
+    second.service.request_stop()
+    assert second.service.stop()
+    second.begin()
+    wait_for(lambda: first.leads(2) and second.status.role == "in-sync", "it is in sync again")
+    assert second.files.uuid == "uuid1"
 
 
 def test_a_store_that_was_replaced_is_adopted_by_members_that_run():

@@ -10,7 +10,7 @@ from tests.support.engine import pull_fields, records, send_fields
 from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, make, send, wait_for_same_log
 from tests.support.waiting import wait_for
 
-DELETE_GROUP, QUERY_OFFSET = 207, 14
+DELETE_GROUP, QUERY_OFFSET, SEND_BACK = 207, 14, 36
 
 
 def joined(one, two):
@@ -268,6 +268,33 @@ def test_a_group_that_was_deleted_with_its_offsets_begins_anew_at_the_next_leade
     asked = {"consumerGroup": "Readers", "topic": "T", "queueId": 0}
     assert two.peer().ask(QUERY_OFFSET, asked).ext_fields["offset"] == "0"
     assert offsets.get("Others", "T", 0) == 2
+
+
+def test_no_retry_of_a_deleted_group_comes_to_the_next_one_of_its_name_at_the_next_leader(members):
+    """One was ready, one waited."""
+    one, two = members
+    joined(one, two)
+    peer = one.peer()
+    make(peer, "T", 1)
+    send(peer, "T", 0, *numbered(0, 3))
+    one.engine.broker.groups.find("Readers")
+    places = [record.physical_offset for record in records(peer.ask(PULL, pull_fields("T", 0, 0)).body)]
+
+    def send_back(member, number):
+        fields = {"offset": places[number], "group": "Readers", "delayLevel": 1, "originTopic": "T"}
+        assert member.peer().ask(SEND_BACK, fields).code == 0
+
+    send_back(one, 0)
+    wait_for(lambda: shown(one, "%RETRY%Readers", 1) == [[b"0"]], "the first one")
+    send_back(one, 1)
+    assert peer.ask(DELETE_GROUP, {"groupName": "Readers", "cleanOffset": "true"}).code == 0
+    wait_for_same_log(one, two)
+    one.fence()
+    two.lead(2)
+    two.engine.broker.groups.find("Readers")
+    send_back(two, 2)
+    wait_for(lambda: two.store.max_offset("%RETRY%Readers", 0) > 1, "the new group's own")
+    assert shown(two, "%RETRY%Readers", 1) == [[b"2"]]
 
 
 def test_a_reset_of_before_is_not_done_again_by_who_leads_anew(members):

@@ -12,6 +12,7 @@ import pytest
 
 from appliance.engine import fastjson
 from appliance.engine.broker.registration import Network, Registration
+from appliance.engine.broker.role import RegisteredAs
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.broker.topics import TopicConfigManager
 from appliance.engine.clock import Clock
@@ -34,7 +35,7 @@ HEAP = "256m"
 class OurBroker:
     """Topic table and registration of a broker without a port."""
 
-    def __init__(self, directory: Path, namesrv: str, broker_id: int = 0) -> None:
+    def __init__(self, directory: Path, namesrv: str, broker_id: int = 0, says_good_bye: bool = True) -> None:
         config = EngineConfig(data_dir=directory)
         broker = replace(config.broker, broker_name="broker-ours", broker_id=broker_id)
         config = replace(config, broker=broker)
@@ -43,7 +44,9 @@ class OurBroker:
         self.journal.start()
         self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, Clock())
         self.address = f"127.0.0.1:{1 + broker_id}"
-        self.registration = Registration(broker, Network(self.address, "127.0.0.1:9", (namesrv,)), self.topics)
+        network = Network(self.address, "127.0.0.1:9", (namesrv,))
+        registered_as = RegisteredAs(says_good_bye=says_good_bye)
+        self.registration = Registration(broker, network, self.topics, registered_as=registered_as)
         self.registration.start()
 
     def put(self, config: TopicConfig) -> dict[str, bool]:
@@ -59,8 +62,8 @@ class OurBroker:
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., OurBroker]]:
     started: list[OurBroker] = []
 
-    def start(namesrv: str, broker_id: int = 0) -> OurBroker:
-        started.append(OurBroker(tmp_path / f"broker-{len(started)}", namesrv, broker_id))
+    def start(namesrv: str, broker_id: int = 0, says_good_bye: bool = True) -> OurBroker:
+        started.append(OurBroker(tmp_path / f"broker-{len(started)}", namesrv, broker_id, says_good_bye))
         assert started[-1].registration.wait_registered(namesrv, 60)
         return started[-1]
 
@@ -72,6 +75,17 @@ def start_broker(tmp_path: Path) -> Iterator[Callable[..., OurBroker]]:
 def _clusters(namesrv: str) -> dict[str, Any]:
     document: dict[str, Any] = fastjson.loads(ask(namesrv, RequestCode.GET_BROKER_CLUSTER_INFO, {})[1])
     return document
+
+
+def _members(namesrv: str) -> dict[str, str]:
+    members: dict[str, str] = _clusters(namesrv)["brokerAddrTable"]["broker-ours"]["brokerAddrs"]
+    return members
+
+
+def _brokers_of(namesrv: str, topic: str) -> list[dict[str, str]]:
+    """The addresses by broker id of each broker name in the route of a topic."""
+    route = _route(namesrv, topic)
+    return [] if route is None else [one["brokerAddrs"] for one in route["brokerDatas"]]
 
 
 def _route(namesrv: str, topic: str) -> dict[str, Any] | None:
@@ -106,6 +120,26 @@ def test_apaches_name_server_takes_our_registration(version: str, start_broker: 
         for leaving in (slave, broker):
             leaving.registration.unregister(5.0)
         wait_for(lambda: not _clusters(apache.address)["brokerAddrTable"], "Apache's name server to forget us")
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_with_another_address_is_in_the_routes_of_apaches_name_server_by_that_one_alone(
+    version: str, start_broker: Callable[..., OurBroker]
+) -> None:
+    with ApacheNamesrv(version, heap=HEAP) as apache:
+        broker = start_broker(apache.address)
+        # The last one is an address that it had before.
+        for address in ("127.0.0.1:21", "127.0.0.1:22", "127.0.0.1:21"):
+            broker.registration.readdress(address)
+            assert broker.registration.wait_registered(apache.address, 60)
+            assert _brokers_of(apache.address, "TBW102") == [{"0": address}]
+            # It handles closed connections one after the other, in this order.
+            slave = start_broker(apache.address, broker_id=1, says_good_bye=False)
+            slave.registration.unregister(5.0)
+            wait_for(lambda: "1" not in _members(apache.address), "the closed connections to be handled")
+            assert _brokers_of(apache.address, "TBW102") == [{"0": address}]
+            assert broker.put(TopicConfig(topic_name="Later")) == {apache.address: True}
+            assert _brokers_of(apache.address, "Later") == [{"0": address}]
 
 
 @pytest.mark.nightly

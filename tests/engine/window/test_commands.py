@@ -209,11 +209,12 @@ def test_a_group_in_use_is_not_deleted_by_accident(running):
     running.commit("CG", "Orders", 0, 1)
     preview = running.window.group_commands.delete("CG", dry_run=True)
     assert codes(preview.blockers) == ["group_unread", "group_online"]
-    assert codes(preview.warnings) == ["offsets_removed", "leftover_topic"]
+    assert codes(preview.warnings) == ["offsets_removed", "retries_deleted"]
     with pytest.raises(Blocked):
         running.window.group_commands.delete("CG")
     running.window.group_commands.delete("CG", force=True)
     assert running.engine.broker.offsets.get("CG", "Orders", 0) == -1
+    assert not running.engine.broker.store.has_queues("%RETRY%CG")
 
 
 def test_offsets_may_stay_behind(running):

@@ -79,7 +79,7 @@ class GroupCommands:
         dry_run: bool = False,
         by: str = "",
     ) -> s.Change:
-        """Delete a group and (offsets=True) its offsets; its retry and dead letter topics stay, `warnings` name them.
+        """Delete a group and (offsets=True) its offsets and retry topics; its dead letters stay, `warnings` name them.
 
         Blocked without `force` if it has unread messages or connected clients. NotFound, Conflict (revision).
         """
@@ -144,7 +144,8 @@ class GroupCommands:
         for topic in (RETRY_PREFIX + name, DLQ_PREFIX + name):
             if self._topics.get(topic) is not None:
                 count = sum(queue.max_offset - queue.min_offset for queue in lag.queues.get(topic, ()))
-                warnings.append(say("leftover_topic", topic=topic, count=count))
+                goes = offsets and topic.startswith(RETRY_PREFIX)
+                warnings.append(say("retries_deleted" if goes else "leftover_topic", topic=topic, count=count))
         return blockers, warnings
 
 

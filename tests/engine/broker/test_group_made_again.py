@@ -1,0 +1,119 @@
+"""A group that is deleted with its offsets and made again: nothing that waited for the old one comes to the new one."""
+
+import errno
+
+import pytest
+
+from tests.support.engine import RunningEngine, pull_fields, records
+from tests.support.waiting import wait_for
+
+PULL, SEND_BACK, DELETE_GROUP, QUERY_OFFSET, CREATE_GROUP = 11, 36, 207, 14, 200
+RETRIES = "%RETRY%G"
+
+
+@pytest.fixture
+def running(tmp_path):
+    made = RunningEngine(tmp_path / "data", store={"message_delay_level": "0s 1h"})
+    yield made
+    made.stop()
+
+
+def send_back(peer, body, level):
+    """Send a message and have G send it back."""
+    offset = next(
+        one.physical_offset for one in records(peer.ask(PULL, pull_fields("T", 0, 0)).body) if one.body == body
+    )
+    assert peer.ask(SEND_BACK, {"offset": offset, "group": "G", "delayLevel": level, "originTopic": "T"}).code == 0
+
+
+def with_retries(running):
+    """A group with an offset, a retry that is ready, and one that waits."""
+    peer = running.peer()
+    running.put("T", b"ready", b"waits", b"later")
+    assert peer.ask(CREATE_GROUP, {}, b'{"groupName":"G"}').code == 0
+    running.commit("G", "T", 0, 2)
+    send_back(peer, b"ready", 1)
+    wait_for(lambda: running.engine.broker.store.max_offset(RETRIES, 0) == 1, "the retry")
+    send_back(peer, b"waits", 2)
+    return peer
+
+
+def retries(running):
+    """The bodies that a new group reads of its retry topic, from the beginning."""
+    begin, end = running.engine.broker.store.offset_range(RETRIES, 0)
+    if begin == end:
+        return []
+    return [one.body for one in records(running.peer().ask(PULL, pull_fields(RETRIES, 0, begin)).body)]
+
+
+def end_waiting(running):
+    """Restart, so that what waits is due."""
+    running.options["store"] = {"message_delay_level": "0s 0s"}
+    running.restart()
+
+
+@pytest.mark.parametrize("restarts_first", [False, True])
+@pytest.mark.parametrize("field", ["cleanOffset", "removeOffset"])
+def test_no_retry_of_the_old_group_comes_to_the_new_one(running, field, restarts_first):
+    peer = with_retries(running)
+    assert peer.ask(DELETE_GROUP, {"groupName": "G", field: "true"}).code == 0
+    if restarts_first:
+        end_waiting(running)
+        peer = running.peer()
+    assert peer.ask(CREATE_GROUP, {}, b'{"groupName":"G"}').code == 0
+    asked = {"consumerGroup": "G", "topic": "T", "queueId": 0, "setZeroIfNotFound": "false"}
+    assert peer.ask(QUERY_OFFSET, asked).code == 22
+    send_back(peer, b"later", 1)
+    if not restarts_first:
+        end_waiting(running)
+    broker = running.engine.broker
+    wait_for(lambda: broker.delays.deliver.given_up["no topic"] == 1, "the old retry is given up")
+    wait_for(lambda: retries(running) == [b"later"], "the new group's own retry")
+
+
+def test_a_group_that_is_deleted_without_its_offsets_goes_on_with_its_retries(running):
+    peer = with_retries(running)
+    assert peer.ask(DELETE_GROUP, {"groupName": "G"}).code == 0
+    assert peer.ask(CREATE_GROUP, {}, b'{"groupName":"G"}').code == 0
+    end_waiting(running)
+    wait_for(lambda: retries(running) == [b"ready", b"waits"], "both")
+    assert running.engine.broker.offsets.get("G", "T", 0) == 2
+
+
+def test_the_retry_topics_of_its_pop_consumers_go_and_those_of_another_group_stay(running):
+    """%RETRY%G_T may be that of pop consumers of G and T, or of a group G_T."""
+    broker = running.engine.broker
+    for topic in ("T", "U", "Other"):
+        running.put(topic, b"x")
+    for group in ("G", "G_U"):
+        broker.groups.find(group)
+    for topic in ("T", "U"):
+        running.commit("G", topic, 0, 1)
+    for name in ("G", "G_T", "G_U", "G_Other"):
+        assert broker.topics.create_retry_topic(f"%RETRY%{name}", 1, 6)
+    assert running.peer().ask(DELETE_GROUP, {"groupName": "G", "cleanOffset": "true"}).code == 0
+    left = {one.topic_name for one in broker.topics.all() if one.topic_name.startswith("%RETRY%")}
+    assert left == {"%RETRY%G_U", "%RETRY%G_Other"}
+
+
+def test_dead_letters_stay(running):
+    peer = with_retries(running)
+    send_back(peer, b"later", -1)
+    assert peer.ask(DELETE_GROUP, {"groupName": "G", "cleanOffset": "true"}).code == 0
+    assert running.engine.broker.store.max_offset("%DLQ%G", 0) == 1
+
+
+def test_a_deletion_that_fails_half_way_is_refused_and_finished_by_the_next(running, monkeypatch):
+    peer = with_retries(running)
+    store = running.engine.broker.store
+
+    def on_a_full_disk(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "delete_topic", on_a_full_disk)
+        answer = peer.ask(DELETE_GROUP, {"groupName": "G", "cleanOffset": "true"})
+        assert (answer.code, "try again" in answer.remark) == (1, True)
+    assert peer.ask(DELETE_GROUP, {"groupName": "G", "cleanOffset": "true"}).code == 0
+    assert not store.has_queues(RETRIES)
+    assert running.engine.broker.offsets.get("G", "T", 0) == -1
