@@ -33,6 +33,7 @@ from appliance.client import (
     RequestTimeout,
     Retry,
     Suspend,
+    allocation,
 )
 from appliance.client.core import requests
 from appliance.client.wire import encode_command, encode_properties
@@ -304,6 +305,7 @@ def start_push(name, group, namesrv, topic, instance, **given):
     if start is None:
         start = datetime.strptime(given["timestamp"], "%Y%m%d%H%M%S").astimezone()
     options = {"ordered": given.get("orderly", False), "broadcast": given.get("model") == "BROADCASTING"}
+    options["allocation"] = getattr(allocation, given.get("allocation", "average"))
     if given.get("max_reconsume", -1) >= 0:
         options["max_attempts"] = given["max_reconsume"] + 1
     client = client_of(namesrv, instance, given)
