@@ -35,8 +35,11 @@ GROWTH_BYTES = 5 << 20
 
 #: What both know of a message: its number and a body that follows from it.
 BODY = """
-import hashlib, os, signal, sys, time
-from appliance.client import Client, Message, SendError, SendResult
+import hashlib, os, pathlib, signal, sys, threading, time
+from appliance.client import Client, ClientError, Message, SendResult
+
+def is_ready():
+    pathlib.Path(sys.argv[3] + ".ready").touch()
 
 def body_of(name):
     return f"{name} ".encode() + hashlib.sha256(name.encode()).digest() * (1 + hash_of(name) % 20)
@@ -52,6 +55,7 @@ PRODUCER = (
 namesrv, topic, _, name, rate = sys.argv[1:]
 going = [True]
 signal.signal(signal.SIGTERM, lambda *_: going.clear())
+is_ready()
 
 def messages():
     begin, number = time.monotonic(), 0
@@ -64,8 +68,8 @@ with Client(namesrv, timeout=10) as client:
     for number, outcome in enumerate(client.producer(max_in_flight=500).send_many(messages(), window=100)):
         if isinstance(outcome, SendResult):
             os.write(log, f"{name}-{number}\\n".encode())
-        elif not isinstance(outcome, SendError):
-            raise outcome
+        else:
+            assert isinstance(outcome, ClientError)
 """
 )
 CONSUMER = (
@@ -82,6 +86,13 @@ def handle(message):
 with Client(namesrv, timeout=10) as client:
     consumer = client.push_consumer(group, start="first", ordered=ordered == "True", workers=int(workers))
     consumer.subscribe(topic, handler=handle)
+
+    def look():
+        while signal.getsignal(signal.SIGTERM) == signal.SIG_DFL or not consumer.assignment():
+            time.sleep(0.05)
+        is_ready()
+
+    threading.Thread(target=look, daemon=True).start()
     consumer.run()
 """
 )
@@ -108,9 +119,18 @@ class Process:
         with (self._directory / f"{own}.err").open("wb") as err:
             self._process = subprocess.Popen([*self._command, str(self.logs[-1]), *arguments], cwd=ROOT, stderr=err)
 
+    def wait(self) -> None:
+        """Until it has begun."""
+        ready = self._directory / f"{self.logs[-1].name}.ready"
+        wait_for(lambda: ready.exists() or self._has_ended(), f"the start of {ready}", 180, every=0.1)
+
+    def _has_ended(self) -> bool:
+        return self._process is not None and self._process.poll() is not None
+
     def end(self, number: signal.Signals) -> None:
-        """End it by a signal; with SIGTERM it has nothing left to do, and says so by its status."""
+        """End it by a signal once it has begun; with SIGTERM it has nothing left to do, and says so by its status."""
         assert self._process is not None
+        self.wait()
         self._process.send_signal(number)
         status = self._process.wait(120)
         errors = (self._directory / f"{self.logs[-1].name}.err").read_text()
@@ -165,6 +185,8 @@ def test_nothing_is_lost_in_minutes_of_kills(rocketbox_fresh, tmp_path):
 
         def kill_broker() -> None:
             nonlocal broker_kills
+            for process in (*senders, *members, *ordered):  # they begin with a server
+                process.wait()
             box.kill()
             box.start()
             broker_kills += 1
