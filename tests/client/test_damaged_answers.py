@@ -21,7 +21,9 @@ from tests.support.waiting import wait_for
 pytest_plugins = ("appliance.pytest_rocketbox",)
 
 PATIENT = 60.0
-DAMAGED = effort(250, 5000, 50_000)
+DAMAGED = effort(250, 2500, 50_000)
+#: Of a message in an answer.
+_MAGIC = b"\xda\xa3\x20\xa7"
 
 
 class Damaging:
@@ -76,6 +78,8 @@ class Damaging:
                 return header, body
             self.count += 1
             kind = chance.randrange(5)
+            if kind == 1 and body[4:8] == _MAGIC:  # a message with another topic has no handler, for ever if in order
+                kind = 2
             if kind == 0:
                 return self._bytes(header, bool(replaced)), body
             if kind == 1:
