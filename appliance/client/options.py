@@ -62,7 +62,7 @@ def _zlib(body: bytes) -> bytes:
 def _lz4(body: bytes) -> bytes:
     import lz4.frame
 
-    return bytes(lz4.frame.compress(body))
+    return bytes(lz4.frame.compress(body, block_linked=False))  # Java reads no blocks that need those before them
 
 
 def _zstd(body: bytes) -> bytes:

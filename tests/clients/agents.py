@@ -340,9 +340,14 @@ class PushConsumer:
         assert len(came()) == len(bodies), "one came twice"
         return came()
 
+    @property
+    def allocations(self) -> list[Json]:
+        """Its allocations so far, of each topic, in order."""
+        return [event for event in self._agent.events(self.name) if event["event"] == "allocated"]
+
     def queues(self) -> set[int] | None:
         """The queue ids of the topic it was allocated last; None before the first rebalance."""
-        mine = [e for e in self._agent.events(self.name) if e["event"] == "allocated" and e["topic"] == self._topic]
+        mine = [one for one in self.allocations if one["topic"] == self._topic]
         return {queue["queue_id"] for queue in mine[-1]["queues"]} if mine else None
 
     def wait_for_queues(self, count: int, timeout_s: float = 12.0) -> set[int]:

@@ -41,9 +41,7 @@ class Refusals:
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
         self._ended = True
         for sock in self._sockets:
-            with contextlib.suppress(OSError):
-                sock.shutdown(socket.SHUT_RDWR)
-            sock.close()
+            end(sock)
 
     def _listen(self, behind: str, replaced: dict[bytes, bytes]) -> str:
         listener = socket.create_server(("127.0.0.1", 0))
@@ -88,7 +86,7 @@ class Refusals:
                     if times != 1:
                         self.tampered.append(asked)
         finally:
-            server.close()
+            end(server)
 
     def _answer(
         self, client: socket.socket, server: socket.socket, lock: threading.Lock, replaced: dict[bytes, bytes]
@@ -101,7 +99,14 @@ class Refusals:
                 with lock:
                     write(client, mark, header, body)
         finally:
-            client.close()
+            end(client)
+
+
+def end(sock: socket.socket) -> None:
+    """Close a connection at once, also if another thread waits for its bytes."""
+    with contextlib.suppress(OSError):
+        sock.shutdown(socket.SHUT_RDWR)
+    sock.close()
 
 
 def read(sock: socket.socket) -> tuple[int, bytes, bytes]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -19,14 +20,14 @@ from tests.clients.agents import Agent, Json, Producer, PushConsumer
 from tests.clients.conftest import AGAINST, newest_first
 from tests.clients.messages import Message, assert_same, rich
 from tests.clients.refusals import Refusals
-from tests.clients.stage import JAVA, JAVA_AND_GO, READY_S, Stage, Target
+from tests.clients.stage import JAVA, JAVA_AND_GO, JAVA_GO_AND_PYTHON, READY_S, Stage, Target
 from tests.clients.test_trace import traced
 from tests.support.apache import ApacheRocketMQ
 from tests.support.directories import shared_directory
 from tests.support.server import Server
 from tests.support.waiting import wait_for
 
-java_and_go = pytest.mark.parametrize("kind", JAVA_AND_GO)
+java_go_and_python = pytest.mark.parametrize("kind", JAVA_GO_AND_PYTHON)
 java = pytest.mark.parametrize("kind", JAVA)
 
 HALF_TOPIC, DISCARDED_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC", "TRANS_CHECK_MAX_TIME_TOPIC"
@@ -121,10 +122,10 @@ def at_least(asked: list[list[Json]], *least: int) -> bool:
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_committed_messages_come_once_with_all_they_had(kind: str, stage: Stage) -> None:
     stage.create_topic(queues=4)
-    messages = rich(14)
+    messages = rich(14, flags=stage.agent.has_flags)
     with stage.consumer() as consumer, transactional(stage) as producer:
         acks = send(producer, stage.topic, *messages)
         executed = producer.wait_for_executed(14)
@@ -140,7 +141,7 @@ def test_committed_messages_come_once_with_all_they_had(kind: str, stage: Stage)
             assert ack["transaction_id"] == ack["msg_id"]
         assert one["queue_id"] == ack["queue_id"]
         assert one["sys_flag"] & TRANSACTION_BITS == COMMITTED
-        if kind == "go":  # Java's result of a transaction does not tell where its half is
+        if kind in ("go", "python"):  # Java's result of a transaction does not tell where its half is
             assert one["prepared_offset"] == decode_offset_id(ack["offset_msg_id"])[2]
         assert one["prepared_offset"] < one["physical_offset"]
         assert one["properties"]["REAL_TOPIC"] == stage.topic
@@ -149,7 +150,7 @@ def test_committed_messages_come_once_with_all_they_had(kind: str, stage: Stage)
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_what_was_rolled_back_never_comes_and_nobody_is_asked(kind: str, stage: Stage) -> None:
     stage.create_topic()
     no, yes = [message(f"no {n}", "rollback") for n in range(3)], [message(f"yes {n}") for n in range(2)]
@@ -162,13 +163,13 @@ def test_what_was_rolled_back_never_comes_and_nobody_is_asked(kind: str, stage: 
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_the_broker_asks_until_it_is_told(kind: str, stage: Stage) -> None:
     stage.create_topic(queues=2)
     properties = {"number": "7", "città": "Zürich"}
     commit, second = unknown("at once", tags="TagA"), unknown("at the second", "unknown commit", properties=properties)
     rollback, late = unknown("no", "rollback"), unknown("no, at the second", "unknown rollback")
-    flag = 5 if AGAINST == "rocketbox" else 0  # the half that Apache puts back has none
+    flag = 5 if AGAINST == "rocketbox" and stage.agent.has_flags else 0  # the half that Apache puts back has none
     large = Message(b"large" * 4000, keys=("k1", "k2"), flag=flag, properties={"local": "unknown", "check": "commit"})
     with stage.consumer() as consumer, transactional(stage) as producer:
         acks = send(producer, stage.topic, commit, second, rollback, late, large)
@@ -195,7 +196,7 @@ def test_the_broker_asks_until_it_is_told(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.at_once
-@java
+@pytest.mark.parametrize("kind", [*JAVA, "python"])
 def test_a_listener_that_throws_or_says_nothing_is_asked_again(kind: str, stage: Stage) -> None:
     stage.create_topic()
     throws, silent = message("throws", "throw", "throw commit"), message("silent", "null", "throw rollback")
@@ -209,7 +210,7 @@ def test_a_listener_that_throws_or_says_nothing_is_asked_again(kind: str, stage:
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_another_of_the_group_decides_for_a_producer_that_was_killed(kind: str, stage: Stage) -> None:
     stage.create_topic()
     messages = [message("lives", "hang"), message("goes", "hang", "rollback"), message("lives, too", "hang")]
@@ -230,9 +231,51 @@ def test_another_of_the_group_decides_for_a_producer_that_was_killed(kind: str, 
         came(consumer, messages[0], messages[2])
 
 
+@pytest.mark.at_once
+@pytest.mark.parametrize(
+    ("kind", "other"),
+    [(kind, other) for one in JAVA_AND_GO for kind, other in (("python", one), (one, "python"))],
+)
+def test_a_client_of_another_language_decides_for_a_producer_that_was_killed(
+    kind: str, other: str, stage: Stage
+) -> None:
+    """The half messages are of one language, and the producer that is left in their group of another. It reads what was
+    sent; also what it sends itself meanwhile ends as it says."""
+    stage.create_topic()
+    topic = stage.create_topic(f"{stage.topic}_other")
+    heir_client = stage.client(other)
+    messages = rich(7, flags=stage.agent.has_flags)
+    halves = [
+        replace(one, properties=one.properties | {"local": "hang", "check": check})
+        for one, check in zip(messages, ("commit", "rollback") * 4, strict=False)
+    ]
+    committed, own = halves[::2], message("of the heir")
+    with (
+        stage.consumer() as consumer,
+        closing(stage.another(kind)) as doomed,
+        transactional(stage, agent=heir_client) as heir,
+    ):
+        send(heir, topic, message("known to the broker"))
+        with transactional(stage, agent=doomed) as producer:
+            for number, one in enumerate(halves, 1):
+                producer.begin_transaction(stage.topic, one)
+                producer.wait_for_executed(number)
+            ran = producer.executed
+            doomed.kill()
+            producer.abandon()
+        send(heir, stage.topic, own)
+        for one, what in zip(halves, ran, strict=True):
+            [ask, *_] = heir.wait_for_checks(one, 1, ASKED_S)
+            assert_same(one, ask)
+            assert (ask["topic"], ask["transaction_id"]) == (stage.topic, what["transaction_id"])
+        came(consumer, *committed, own)
+        rounds_passed(heir, stage.topic)
+        came(consumer, *committed, own)
+
+
 @pytest.mark.own
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_a_group_without_a_member_is_asked_when_one_comes(kind: str, stage: Stage) -> None:
     """And what it could not be asked meanwhile does not count as a check."""
     stage.create_topic()
@@ -255,7 +298,7 @@ def test_a_group_without_a_member_is_asked_when_one_comes(kind: str, stage: Stag
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_a_decision_that_was_lost_on_its_way_is_asked_for(kind: str, stage: Stage) -> None:
     stage.create_topic()
     commit, rollback = message("lost commit"), message("lost rollback", "rollback", "rollback")
@@ -284,7 +327,7 @@ def test_a_decision_that_was_lost_on_its_way_is_asked_for(kind: str, stage: Stag
 
 @pytest.mark.own
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_a_decision_that_comes_twice_counts_once(kind: str, stage: Stage) -> None:
     """The answer to a question, too."""
     stage.create_topic()
@@ -324,7 +367,7 @@ def test_a_committed_message_with_a_level_is_delayed_from_its_commit_on(kind: st
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_the_immunity_that_a_message_asks_for(kind: str, stage: Stage) -> None:
     """Longer than the broker's own; and -1 is the broker's own."""
     stage.create_topic()
@@ -342,7 +385,7 @@ def test_the_immunity_that_a_message_asks_for(kind: str, stage: Stage) -> None:
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_what_nobody_decides_is_put_aside_after_the_last_check(kind: str, stage: Stage) -> None:
     stage.create_topic()
     undecided = unknown("never decided", "unknown", tags="TagA", keys=("never",))
@@ -370,7 +413,7 @@ def discarded(stage: Stage, body: bytes, ack: Json | None = None) -> list[Any]:
 
 
 @pytest.mark.at_once
-@java_and_go
+@java_go_and_python
 def test_transactions_within_a_namespace(kind: str, stage: Stage) -> None:
     """Go's check-back knows no namespaces."""
     namespace = "MQ_INST_1"
@@ -394,7 +437,7 @@ def test_it_consumes_what_others_commit_and_nothing_else(kind: str, stage: Stage
     """The C++ client's C interface has no transactional producer."""
     stage.create_topic()
     messages = {sender: [Message(f"{sender} {verdict}".encode(), properties={"local": verdict, "check": "rollback"})
-                for verdict in ("rollback", "commit", "unknown")] for sender in JAVA_AND_GO}  # fmt: skip
+                for verdict in ("rollback", "commit", "unknown")] for sender in JAVA_GO_AND_PYTHON}  # fmt: skip
     with stage.consumer() as consumer:
         for sender, its in messages.items():
             with stage.producer(sender, transactional=True) as producer:
@@ -434,7 +477,7 @@ def test_the_trace_of_a_transaction(kind: str, stage: Stage) -> None:
 
 @pytest.mark.own
 @pytest.mark.at_once
-@pytest.mark.parametrize("kind", newest_first(*JAVA_AND_GO))
+@pytest.mark.parametrize("kind", newest_first(*JAVA_GO_AND_PYTHON))
 def test_a_broker_that_is_killed_between_half_and_decision_asks_when_it_is_back(kind: str, stage: Stage) -> None:
     with stage.on_own_server(environment=environment(SETTINGS)) as (stage, server):
         stage.create_topic(queues=2)

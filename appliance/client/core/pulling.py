@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ..errors import BrokerAway
+from ..errors import BadAnswer, BrokerAway
 from ..message import MessageQueue, ReceivedMessage
 from ..wire import RemotingCommand, ResponseCode
 from . import requests
@@ -85,9 +85,15 @@ def pull_by(
     found = (
         read_messages(answer.body, queue, tag_set, directory.verifies) if answer.code == ResponseCode.SUCCESS else []
     )
+    following = number(answer, "nextBeginOffset", who)
+    kept = [message for message in found if offset <= message.queue_offset < following]
+    if len(kept) < len(found):
+        highest = max(message.queue_offset for message in found)
+        if highest >= following:  # its commit would skip what is in between
+            raise BadAnswer(f"{who} sends message {highest} of {queue} in an answer that ends before {following}.")
     return Pulled(
-        [message for message in found if message.queue_offset >= offset],
-        number(answer, "nextBeginOffset", who),
+        kept,
+        following,
         number(answer, "minOffset", who),
         number(answer, "maxOffset", who),
         answer.code == ResponseCode.PULL_OFFSET_MOVED,

@@ -202,6 +202,7 @@ def test_a_broker_that_forgot_the_group_hears_a_heartbeat(code):
         answer(0, b"", minOffset=0, maxOffset=9),
         answer(0, b"", nextBeginOffset="-5", minOffset=0, maxOffset=9),
         answer(0, b"", nextBeginOffset=0, minOffset=0, maxOffset=9),
+        answer(0, record(1) + record(1 << 40) + record(2), nextBeginOffset=3, minOffset=0, maxOffset=9),
     ],
 )
 def test_a_strange_answer_moves_nothing_and_is_asked_again_after_a_rest(strange):

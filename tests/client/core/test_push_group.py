@@ -698,3 +698,35 @@ def test_locks_are_read_with_care():
     for wrong in (b"", b"[]", b'{"lockOKMQSet":[1]}', b'{"lockOKMQSet":[{"topic":"T"}]}'):
         with pytest.raises(BadAnswer):
             read_locked(wrong)
+
+
+def test_a_broker_that_is_away_is_asked_again_at_once_and_then_less_and_less_often():
+    broker = Broker()
+    group = Group(broker)
+    broker.answers[11] = [AWAY] * 12
+    group.driver.slept.clear()
+    group.fetch()
+    pauses = [0.01 * 2**step for step in range(7)] + [1.0] * 5
+    assert len(group.driver.slept) >= len(pauses)
+    for slept, most in zip(group.driver.slept, pauses, strict=False):
+        assert most / 2 <= slept <= most
+    assert group.held.position == 4
+
+
+def test_the_next_pull_goes_out_before_the_messages_of_the_last_are_handled():
+    group = Group(Broker())
+    group.fetch()
+    assert [fields["queueOffset"] for fields in group.broker.fields(11) if fields["topic"] == "T"][:2] == ["0", "4"]
+    assert len(group.held.messages) == 4
+
+
+def test_offsets_that_have_not_moved_are_committed_once_a_minute(fetched):
+    for batch in fetched.begin(4):
+        fetched.finish(batch)
+    loop, outcome, rounds = fetched.core.keep_committed(5.0), None, []
+    while len(rounds) <= 24:
+        effect = loop.send(outcome)
+        if isinstance(effect, Sleep):
+            rounds.append(fetched.broker.commits().count(4))
+        outcome = fetched.driver._do(effect)
+    assert [number for number in range(1, 25) if rounds[number] > rounds[number - 1]] == [1, 12, 24]

@@ -38,7 +38,7 @@ func startPush(args arguments) (interface{}, error) {
 		consumer.WithInstance(args.text("instance", name)),
 		consumer.WithConsumeFromWhere(fromWhere[args.text("from", "")]),
 		consumer.WithConsumerOrder(args.flag("orderly")),
-		consumer.WithStrategy(reportingStrategy(name)),
+		consumer.WithStrategy(reportingStrategy(name, args.text("allocation", "average"))),
 		consumer.WithVIPChannel(args.flag("vip")),
 		consumer.WithConsumeGoroutineNums(4),
 	}
@@ -79,12 +79,17 @@ func startPush(args arguments) (interface{}, error) {
 	return nil, push.Start()
 }
 
-// reportingStrategy is the default strategy, saying each new outcome.
-func reportingStrategy(name string) consumer.AllocateStrategy {
+var rules = map[string]consumer.AllocateStrategy{
+	"average":  consumer.AllocateByAveragely,
+	"in_turns": consumer.AllocateByAveragelyCircle,
+}
+
+// reportingStrategy is one of these rules, saying each new outcome.
+func reportingStrategy(name, rule string) consumer.AllocateStrategy {
 	var lock sync.Mutex
 	last := map[string]string{}
 	return func(group, id string, all []*primitive.MessageQueue, ids []string) []*primitive.MessageQueue {
-		mine := consumer.AllocateByAveragely(group, id, all, ids)
+		mine := rules[rule](group, id, all, ids)
 		if len(all) == 0 {
 			return mine
 		}

@@ -5,6 +5,7 @@ flag there, and retries of a listener are exceptions.
 """
 
 import base64
+import contextlib
 import hashlib
 import itertools
 import json
@@ -19,7 +20,21 @@ from collections import Counter
 from datetime import UTC, datetime, timedelta
 from statistics import median
 
-from appliance.client import Client, ClientError, CloseReport, Message, MessageQueue, Reject, Retry, Suspend
+from appliance.client import (
+    BrokerAway,
+    Client,
+    ClientError,
+    CloseReport,
+    Decision,
+    Message,
+    MessageQueue,
+    Reject,
+    RequestRefused,
+    RequestTimeout,
+    Retry,
+    Suspend,
+    allocation,
+)
 from appliance.client.core import requests
 from appliance.client.wire import encode_command, encode_properties
 from tests.support.apache import ask
@@ -33,6 +48,8 @@ OPEN = {}
 STARTS = {"CONSUME_FROM_FIRST_OFFSET": "first", "CONSUME_FROM_LAST_OFFSET": "last"}
 #: Seconds for a machine with other work.
 PATIENT = 30.0
+#: Seconds for the decision of a transaction, whose answer a test may lose.
+DECIDED_S = 10.0
 LOOK_S = 0.02
 
 
@@ -79,6 +96,7 @@ def received(message):
         "body_bytes": len(message.body),
         "sys_flag": record.sys_flag,
         "store_bytes": record.size,
+        "prepared_offset": record.prepared_transaction_offset,
         "born_at_ms": record.born_time_ms,
         "store_at_ms": record.store_time_ms,
         "store_host": "{}:{}".format(*record.store_host),
@@ -96,23 +114,81 @@ def result_of(*results):
         "broker": first.queue.broker_name,
         "queue_id": first.queue.queue_id,
         "queue_offset": first.queue_offset,
+        "transaction_id": first.transaction_id,
         "recall_handle": first.recall_handle,
     }
 
 
-def client_of(namesrv, instance, given):
+def client_of(namesrv, instance, given, timeout=PATIENT):
     return Client(
         namesrv,
-        timeout=PATIENT,
+        timeout=timeout,
         instance_name=instance,
         namespace=given.get("namespace") or "",
         trace=given.get("trace", False),
     )
 
 
-def start_producer(name, group, namesrv, retries=2, **given):
-    client = client_of(namesrv, name, given)
-    OPEN[name] = client, client.producer(group, retries=retries), threading.Event()
+def start_producer(name, group, namesrv, retries=2, transactional=False, **given):
+    if transactional:
+        client = client_of(namesrv, name, given, timeout=DECIDED_S)
+        producer = client.transactional_producer(group, check=checks(name))
+    else:
+        client = client_of(namesrv, name, given)
+        producer = client.producer(group, retries=retries)
+    OPEN[name] = client, producer, threading.Event()
+
+
+def checks(name):
+    """Return a `check` that answers as the message says: see Transactions.java, transactions.go."""
+    asked = Counter()
+
+    def check(message):
+        came = received(message) | {"transaction_id": message.message_id}
+        say(event="checked", of=name, message=came)
+        with LOCK:
+            asked[came["body_sha256"]] += 1
+            times = asked[came["body_sha256"]]
+        word = verdict(message.properties.get("check"), times)
+        return None if word == "null" else Decision[word.upper()]
+
+    return check
+
+
+def verdict(words, times):
+    """Return the word of a message's property that counts for this call. Raises Undecided for "throw"; "hang" never
+    returns."""
+    listed = (words or "commit").split()
+    word = listed[min(times, len(listed)) - 1]
+    if word == "throw":
+        raise Undecided
+    while word == "hang":
+        time.sleep(PATIENT)
+    return word
+
+
+def transact(producer, name, message):
+    """Send a message in a transaction whose block ends as its property "local" says. As with the other clients it is no
+    error of the send if the decision does not arrive, or arrives twice."""
+    lost = Undecided, BrokerAway, RequestRefused, RequestTimeout
+    with contextlib.suppress(*lost), producer.transaction(message) as transaction:
+        ran = {
+            "body_sha256": hashlib.sha256(message.body).hexdigest(),
+            "transaction_id": transaction.result.message_id,
+            "properties": dict(message.properties),
+            "at_ms": int(time.time() * 1000),
+        }
+        say(event="executed", of=name, message=ran)
+        word = verdict(message.properties.get("local"), 1)
+        if word == "rollback":
+            transaction.rollback()
+        elif word != "commit":
+            raise Undecided
+    return transaction.result
+
+
+class Undecided(Exception):
+    """Leaves a block without a decision."""
 
 
 def send(name, topic, messages, how="sync", queue=None, **_):
@@ -122,6 +198,8 @@ def send(name, topic, messages, how="sync", queue=None, **_):
         return {"results": [result_of(*producer.send_batch(made))]}
     if how == "async":
         return {"results": [result_of(one.result()) for one in [producer.submit(message) for message in made]]}
+    if how == "transaction":
+        return {"results": [result_of(transact(producer, name, message)) for message in made]}
     if how == "oneway":
         for message in made:
             producer.send_oneway(message)
@@ -227,6 +305,7 @@ def start_push(name, group, namesrv, topic, instance, **given):
     if start is None:
         start = datetime.strptime(given["timestamp"], "%Y%m%d%H%M%S").astimezone()
     options = {"ordered": given.get("orderly", False), "broadcast": given.get("model") == "BROADCASTING"}
+    options["allocation"] = getattr(allocation, given.get("allocation", "average"))
     if given.get("max_reconsume", -1) >= 0:
         options["max_attempts"] = given["max_reconsume"] + 1
     client = client_of(namesrv, instance, given)

@@ -3,7 +3,8 @@
 The copy in TRANS_CHECK_MAX_TIME_TOPIC stays, and a half message like it, with no checks done, is stored in the half
 queue. It is not the half that was discarded: a producer's late decision about that one stays refused. Each discarded
 one is resumed once, so that no transaction is committed twice: an earlier resumption is found by the key index, or
-remembered until the index has it.
+remembered. While neither can exclude one, because the index is behind or too many messages have the key, nothing is
+resumed.
 Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resumeCheckHalfMessage`, which resumes any message as often as it is asked.
 """
 
@@ -16,10 +17,11 @@ from msgspec.structs import replace
 
 from ...errors import Conflict, InvalidInput, NotFound, Unavailable
 from ...named_tuple import NamedTuple
+from ...protocol.fields import I64_MAX
 from ...protocol.names import HALF_TOPIC
 from ...protocol.properties import REAL_TOPIC, TRANSACTION_CHECK_TIMES, UNIQUE_KEY, find_property
 from ...protocol.record import SYS_TRANSACTION_MASK, Record, hosts
-from ...store.index.index_query import IndexQuery
+from ...store.index.index_query import FIND_S, ChainTooLong, IndexQuery
 from ...store.message_store import MessageStore
 from ...store.record_reader import Missing, StoredRecord
 from ..delays.levels import Place, is_of_deleted
@@ -36,11 +38,13 @@ STORED_S = 10.0
 CATCH_UP_S = 0.25
 #: Most discarded ones remembered that were resumed since the start.
 _REMEMBERED = 10_000
-#: Most half messages of one unique key that are looked at.
-_LOOKED_AT = 64
+#: Longest search for a row that is shown.
+_SHOWN_S = 0.25
 
 NOT_DISCARDED = "the message is no discarded half message"
 RESUMED_BEFORE = "the discarded transaction was resumed before"
+INDEX_BEHIND = "the key index, which has earlier resumptions, is not complete yet: try again later"
+TOO_MANY = "too many messages have its unique key to find out whether it was resumed before"
 
 
 class Resumed(NamedTuple):
@@ -63,17 +67,19 @@ class ResumeDiscarded:
         self._lock = threading.Lock()
         #: Physical offset of a discarded one -> that of the half message that it became.
         self._resumed: dict[int, int] = {}
+        #: What was resumed below is not remembered.
+        self._remembered_from = store.index.target
 
     def resume(self, physical: int) -> Resumed:
         """Resume the discarded one at this physical offset; published when it returns.
 
         Raises NotFound (the message is gone), InvalidInput (it is no discarded half message), Conflict (it was resumed
-        before), Unavailable (the log takes nothing now).
+        before), Unavailable (the log takes nothing now, or it cannot be found out whether it was resumed before).
         """
         found = self.find(physical)
         self.catch_up(CATCH_UP_S)
         with self._lock:
-            if self.resumed_as(found) is not None:
+            if self._was_resumed(found):
                 raise Conflict(RESUMED_BEFORE)
             outcome = self._store_again(found)
             [half] = outcome.physical_offsets
@@ -99,7 +105,26 @@ class ResumeDiscarded:
 
     def resumed_as(self, discarded: StoredRecord) -> int | None:
         """Return the physical offset of the half message that it became; None if it was not resumed, as far as the key
-        index shows."""
+        index shows in a short time."""
+        try:
+            return self._search(discarded, _SHOWN_S)
+        except ChainTooLong:
+            return None
+
+    def _was_resumed(self, discarded: StoredRecord) -> bool:
+        index = self._store.index
+        is_behind = index.enabled and (not index.ready or index.position < self._remembered_from)
+        try:
+            if self._search(discarded, FIND_S) is not None:
+                return True
+        except ChainTooLong:
+            raise Unavailable(TOO_MANY) from None
+        if is_behind:
+            raise Unavailable(INDEX_BEHIND)
+        return False
+
+    def _search(self, discarded: StoredRecord, seconds: float) -> int | None:
+        """Return the same. Raises ChainTooLong when this takes longer than so many seconds."""
         record = discarded.record
         half = self._resumed.get(record.physical_offset)
         if half is not None:
@@ -107,10 +132,13 @@ class ResumeDiscarded:
         key = find_property(record.properties, UNIQUE_KEY)
         if not key or not self._store.index.enabled:
             return None
-        for one in self._index.find(HALF_TOPIC, key, _LOOKED_AT, 0, (1 << 63) - 1).records:
-            if find_property(one.record.properties, UNIQUE_KEY) == key and _is_made_of(one.record, record):
-                return one.record.physical_offset
-        return None
+        deadline = self._store.index.clock.monotonic() + seconds
+        for physical, one in self._index.newest((HALF_TOPIC,), (key,), 0, I64_MAX, 1 << 62, deadline):
+            if physical <= record.physical_offset:
+                break
+            if one is not None and find_property(one.properties, UNIQUE_KEY) == key and _is_made_of(one, record):
+                half = physical  # it may have been put back since: the first one is the resumption
+        return half
 
     def _store_again(self, found: StoredRecord) -> PutOutcome:
         record = found.record

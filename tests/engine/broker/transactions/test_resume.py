@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from appliance.engine.broker.transactions.resume import ResumeDiscarded
-from appliance.engine.errors import Conflict, InvalidInput, NotFound
+from appliance.engine.errors import Conflict, InvalidInput, NotFound, Unavailable
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import decode_record
 from tests.engine.broker.transactions.test_transactions import (
@@ -18,6 +18,7 @@ from tests.engine.broker.transactions.test_transactions import (
     COMMIT,
     GROUP,
     HALF,
+    ROLL_BACK,
     TOPIC,
     end,
     question,
@@ -90,6 +91,40 @@ def test_both_of_one_key_are_resumed_and_each_once(running, restart):
     for aside in both:
         with pytest.raises(Conflict, match="resumed before"):
             running.engine.broker.transactions.resume.resume(aside.physical_offset)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_newer_halves_of_its_key_do_not_hide_that_it_was_resumed(running, restart, monkeypatch):
+    """A producer chooses its keys, and each check that puts a half back stores it once more."""
+    producer = running.produce_as("p1", GROUP)
+    send_half(producer, "K")
+    [aside] = wait_for(lambda: stored(running._ours(), ASIDE), "the discarded one")
+    done = running.engine.broker.transactions.resume.resume(aside.physical_offset)
+    for _ in range(70):
+        end(producer, send_half(producer, "K"), ROLL_BACK)
+    if restart:
+        running.restart()
+    resume = running.engine.broker.transactions.resume
+    with pytest.raises(Conflict, match="resumed before"):
+        resume.resume(aside.physical_offset)
+    assert resume._search(resume.find(aside.physical_offset), 60.0) == done.physical_offset
+    if restart:
+        monkeypatch.setattr("appliance.engine.broker.transactions.resume.FIND_S", -1.0)
+        with pytest.raises(Unavailable, match="too many messages"):
+            resume.resume(aside.physical_offset)
+    assert resume.resumed_as(resume.find(aside.physical_offset)) in (None, done.physical_offset)
+
+
+def test_nothing_is_resumed_while_the_index_lacks_what_was_resumed_before_the_start(running):
+    producer = running.produce_as("p1", GROUP)
+    send_half(producer, "K")
+    [aside] = wait_for(lambda: stored(running._ours(), ASIDE), "the discarded one")
+    resume = running.engine.broker.transactions.resume
+    position, resume._remembered_from = resume._remembered_from, 1 << 60
+    with pytest.raises(Unavailable, match="not complete"):
+        resume.resume(aside.physical_offset)
+    resume._remembered_from = position
+    assert resume.resume(aside.physical_offset).unique_key == "K"
 
 
 @pytest.mark.parametrize("deleted_first", [False, True])

@@ -49,15 +49,19 @@ final class Producers {
     }
 
     private static Object start(Args args) throws Exception {
-        DefaultMQProducer producer =
-                args.flag("transactional")
-                        ? Transactions.producer(args)
-                        : new DefaultMQProducer(
-                                args.text("group"), Credentials.hook(args), args.flag("trace"), null);
+        DefaultMQProducer producer = made(args);
         configure(producer, args);
         producer.start();
         PRODUCERS.put(args.text("name"), producer);
         return null;
+    }
+
+    /** "compress": how 5.x packs large bodies, LZ4, ZSTD or ZLIB; it is read when a producer is made. */
+    private static synchronized DefaultMQProducer made(Args args) {
+        System.setProperty("rocketmq.message.compressType", args.text("compress", "ZLIB"));
+        return args.flag("transactional")
+                ? Transactions.producer(args)
+                : new DefaultMQProducer(args.text("group"), Credentials.hook(args), args.flag("trace"), null);
     }
 
     static void configure(DefaultMQProducer producer, Args args) {

@@ -5,6 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
+import org.apache.rocketmq.client.consumer.AllocateMessageQueueStrategy;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
@@ -12,7 +13,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
-import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -35,7 +37,8 @@ final class PushConsumers {
      * "from": CONSUME_FROM_FIRST_OFFSET and so on; "model": CLUSTERING or BROADCASTING; "namespace"; "trace": with
      * message trace; "max_reconsume": maxReconsumeTimes; "suspend_ms": how long an orderly queue rests after a failure;
      * "batch": how many messages a listener is given at most, "ack": the last of them that it says it has done (ackIndex);
-     * "sql": an SQL92 expression in place of "expression", which is tags; "poll_ms": how often it looks for new topics; "sink": a file that takes the messages as record
+     * "sql": an SQL92 expression in place of "expression", which is tags; "poll_ms": how often it looks for new topics;
+     * "allocation": average, in_turns or consistent_hash; "sink": a file that takes the messages as record
      * lines (RecordFile) in place of events. What the listener does is in Conduct.
      */
     private static Object start(Args args) throws Exception {
@@ -79,7 +82,7 @@ final class PushConsumers {
         }
         consumer.setConsumeThreadMin(4);
         consumer.setConsumeThreadMax(4);
-        consumer.setAllocateMessageQueueStrategy(new ReportingStrategy(name));
+        consumer.setAllocateMessageQueueStrategy(new ReportingStrategy(name, args.text("allocation", "average")));
         if (args.has("sink")) {
             SINKS.put(name, new RecordFile(args.text("sink")));
         }
@@ -155,19 +158,39 @@ final class PushConsumers {
         return null;
     }
 
-    /** The default strategy, saying each new outcome as an "allocated" event. */
-    private static final class ReportingStrategy extends AllocateMessageQueueAveragely {
+    private static AllocateMessageQueueStrategy strategy(String rule) {
+        switch (rule) {
+            case "average":
+                return new AllocateMessageQueueAveragely();
+            case "in_turns":
+                return new AllocateMessageQueueAveragelyByCircle();
+            case "consistent_hash":
+                return new AllocateMessageQueueConsistentHash();
+            default:
+                throw new IllegalArgumentException("allocation: " + rule);
+        }
+    }
+
+    /** A strategy that says each new outcome as an "allocated" event. */
+    private static final class ReportingStrategy implements AllocateMessageQueueStrategy {
         private final String name;
+        private final AllocateMessageQueueStrategy rule;
         private final Map<String, List<MessageQueue>> last = new HashMap<>();
 
-        ReportingStrategy(String name) {
+        ReportingStrategy(String name, String rule) {
             this.name = name;
+            this.rule = strategy(rule);
+        }
+
+        @Override
+        public String getName() {
+            return rule.getName();
         }
 
         @Override
         public synchronized List<MessageQueue> allocate(
                 String group, String clientId, List<MessageQueue> queues, List<String> clientIds) {
-            List<MessageQueue> mine = super.allocate(group, clientId, queues, clientIds);
+            List<MessageQueue> mine = rule.allocate(group, clientId, queues, clientIds);
             if (!queues.isEmpty() && !mine.equals(last.put(queues.get(0).getTopic(), mine))) {
                 Map<String, Object> content = new LinkedHashMap<>();
                 content.put("topic", queues.get(0).getTopic());
