@@ -82,6 +82,23 @@ def test_who_may_not_is_told_so(agent: Agent, server: Server, topic: str, creden
     assert caught.value.code == 16, caught.value
 
 
+@pytest.mark.usefixtures("administrator")
+@pytest.mark.parametrize("agent", [f"java-{version}" for version in JAVA_VERSIONS], indirect=True)
+def test_a_client_with_one_forbidden_group_consumes_for_its_other_ones(agent: Agent, server: Server):
+    version = agent.name.replace(".", "_")
+    # One client of the broker, with one heartbeat for all of its groups.
+    shared = ANN | {"instance": f"shared-{version}"}
+    with (
+        agent.push(server.namesrv, "Secret", f"others-{version}", **shared) as forbidden,
+        agent.push(server.namesrv, "Orders", f"orders-beside-{version}", **shared) as consumer,
+        agent.producer(server.namesrv, f"beside-{version}", **ANN) as producer,
+    ):
+        messages = [Message(f"{version} {number}".encode()) for number in range(8)]
+        producer.send("Orders", messages)
+        consumer.wait_for_each(messages)
+        assert forbidden.received == []
+
+
 def test_a_client_over_its_quotas_is_slowed_down_and_loses_nothing(administrator: Agent, server: Server):
     def limit(**options: int) -> None:
         for name, value in options.items():

@@ -96,6 +96,7 @@ def _cluster(*actions: str) -> Asks:
 
 
 def _heartbeat(request: RemotingCommand, _: str) -> list[Asked]:
+    """Need what a client consumes. Its handler checks it part by part: what is allowed is registered."""
     asked = []
     for consumer in decode_body(request.body, HeartbeatData).consumer_data_set:
         topics = [data.topic for data in consumer.subscription_data_set]
@@ -160,6 +161,9 @@ SUPER: Asks = lambda _, cluster: []  # noqa: E731  a mark, told apart by identit
 _SENDS = _topic("topic", PUB)
 _SHORT_SENDS = _topic("b", PUB)
 _READS_TOPIC = _topic("topic", SUB, GET)
+
+#: Codes whose handlers do what is allowed of a request, and refuse the rest (`RemotingCommand.caller`).
+IN_PARTS = frozenset((C.HEART_BEAT,))
 
 ASKS: dict[int, Asks] = {
     C.SEND_MESSAGE: _SENDS,

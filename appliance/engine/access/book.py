@@ -13,6 +13,7 @@ else in clear text. The file is 0600 in a directory of 0700. Secrets are in no a
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 import threading
@@ -63,16 +64,21 @@ class _Line(Account, frozen=True, gc=False, omit_defaults=True, forbid_unknown_f
     sealed: str = ""
 
 
+_numbers = itertools.count()
+
+
 class User:
     """An account with its keys and policies prepared. Frozen."""
 
-    __slots__ = ("account", "keys", "policies", "signer")
+    __slots__ = ("account", "keys", "number", "policies", "signer")
 
     def __init__(self, account: Account) -> None:
         """Raises ValueError for an account that no journal may hold."""
         if any(wrong_quota(quota, number) for quota, number in account.quotas.items()):
             raise ValueError(f"a quota of {account.name} that cannot be")
         self.account = account
+        #: Another one for each state of each user.
+        self.number = next(_numbers)
         self.keys = tuple(map(SigningKey, account.secrets))
         #: The keys for the compiled twin, made when they are first used.
         self.signer: Any = None
