@@ -148,6 +148,8 @@ class Book(TableState):
         self._anew_at = _ANEW_BYTES
         #: Grows with every change.
         self.generation = 0
+        #: The last number in _changed.
+        self.newest = 0
         # Name -> generation of its last change, in this order; also of users that are gone. _content: names this
         # numbering. Guarded by _writing.
         self._changed: dict[str, int] = {}
@@ -216,6 +218,7 @@ class Book(TableState):
         if len(self._changed) > 2 * MOST_USERS:  # most are gone: whoever copies begins anew
             self._changed = {known: number for known, number in self._changed.items() if known in self._users}
             self._content_id = secrets.token_hex(8)
+        self.newest = next(reversed(self._changed.values()), 0)
 
     def _content(self) -> bytes:
         return b"".join(self._line(user.account) for user in self._users.values())
@@ -382,9 +385,8 @@ class Book(TableState):
         """Return accounts that have changed since `place`, as an earlier answer has it; all accounts if this book did
         not give it. Ends behind the account with which it has most_bytes. Any thread that may wait for the disk."""
         with self._writing:
-            content, _, at = place.partition(":")
-            begin = content != self._content_id or not at.isdecimal() or len(at) > 18
-            seen = 0 if begin else int(at)
+            seen = self.number_of(place)
+            begin = seen < 0
             names: list[str] = []
             for name, number in reversed(self._changed.items()):
                 if number <= seen:
@@ -399,7 +401,12 @@ class Book(TableState):
                 seen = self._changed[name]
                 size += len(_encode(account))
                 accounts.append(account)
-            return Changes(begin, accounts, f"{self._content_id}:{seen}", bool(names))
+            return Changes(begin, accounts, f"{self._content_id}:{max(seen, 0)}", bool(names))
+
+    def number_of(self, place: str) -> int:
+        """Return the change up to which a copy at this place has all; -1 if this book did not give it. Any thread."""
+        content, _, at = place.partition(":")
+        return int(at) if content == self._content_id and at.isdecimal() and len(at) <= 18 else -1
 
     def take_copies(self, accounts: Iterable[Account], *, are_all: bool = False) -> list[str]:
         """Take accounts over as another broker has them, durably; return the names of those that changed here.
