@@ -34,7 +34,7 @@ from ..errors import RefusedRequest
 from ..few_lines import FewLines
 from ..hotpath import Guard, Signer
 from ..named_tuple import NamedTuple
-from ..protocol.codes import RequestCode, ResponseCode
+from ..protocol.codes import NO_ROUTE, RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.member_proof import FOR_USER
 from ..protocol.message_id import decode_host
@@ -254,6 +254,8 @@ class AccessGate:
     def admit(self, request: RemotingCommand, conn: Connection) -> None:
         code = request.code
         if code in ROUTE_CODES and self._anonymous_routes:
+            if code == RequestCode.GET_ROUTEINFO_BY_TOPIC and request.ext_fields.get(ACCESS_KEY):
+                self._admit_signed_route(request, conn)
             return
         if code == RequestCode.ROCKETBOX_MEMBER:
             return  # a proof itself
@@ -282,6 +284,19 @@ class AccessGate:
             self._let_through.add(conn)
         elif meter is None and code in GUARDED:
             self._tell_guard(request, conn, user, generation, is_certified)
+
+    def _admit_signed_route(self, request: RemotingCommand, conn: Connection) -> None:
+        """Answer a user who has no right on a topic as if there were no such topic. Where routes are told to all, a
+        wrong signature is as none; the broker refuses what follows."""
+        if not self._enforces:
+            return
+        user = self._proved(request.ext_fields[ACCESS_KEY], request, conn)
+        if user is None or user.account.is_super:
+            return
+        address = _address_of(conn.born_host)
+        for kind, name, actions in asks_of(request.code)(request, self._cluster):
+            if not user.policies.decide(kind, name, actions, address).is_allowed:
+                raise _no_route(request)
 
     def _tell_guard(
         self, request: RemotingCommand, conn: Connection, user: User, generation: int, is_certified: bool
@@ -331,8 +346,13 @@ class AccessGate:
         if code in IN_PARTS:
             return True
         may = True
-        for asked in asks(request, self._cluster):
-            may &= self.check(user, asked, address, code)
+        try:
+            for asked in asks(request, self._cluster):
+                may &= self.check(user, asked, address, code)
+        except RefusedRequest:
+            if code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                raise _no_route(request) from None
+            raise
         return may
 
     def as_now(self, user: User) -> User:
@@ -366,19 +386,28 @@ class AccessGate:
                 return None
             self._refuse("", _address_of(born_host), request.code, _NO_USER, NO_USER)
             return None
+        user = self._proved(name, request, conn)
+        if user is not None:
+            return user
+        is_known = self._book.get(name) is not None
+        if not is_known and not self._enforces and not always:
+            self._claim(name, request, _address_of(born_host))
+        counted = name if is_known else ""
+        self._refuse(name, _address_of(born_host), request.code, _NOT_PROVED, NOT_PROVED, counted=counted)
+        return None
+
+    def _proved(self, name: str, request: RemotingCommand, conn: Connection) -> User | None:
+        """Return the user whom a request names, if it is enabled and has signed it."""
         user = self._book.get(name)
         # Names that do not exist are too many to count each: they count as one.
         counted = name if user is not None else ""
-        host = address_of(born_host)
+        host = address_of(conn.born_host)
         # A user who was proved on this connection is not kept out by a neighbour's guesses.
         if name in conn.principals or not self._failures.are_too_many(host, counted):
-            is_signed = is_signed_by(_NOBODY if user is None else user.keys, fields, request.body)
+            is_signed = is_signed_by(_NOBODY if user is None else user.keys, request.ext_fields, request.body)
             if is_signed and user is not None and user.account.is_enabled:
                 return user
             self._failures.add(host, counted)
-        if user is None and not self._enforces and not always:
-            self._claim(name, request, _address_of(born_host))
-        self._refuse(name, _address_of(born_host), request.code, _NOT_PROVED, NOT_PROVED, counted=counted)
         return None
 
     def _claim(self, name: str, request: RemotingCommand, address: Address) -> None:
@@ -496,6 +525,11 @@ class AccessGate:
                 left_out,
             )
         return enforces
+
+
+def _no_route(request: RemotingCommand) -> RefusedRequest:
+    """Return the answer about a topic that is not there."""
+    return RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE % (request.ext_fields.get("topic") or "null"))
 
 
 def _no_permission(name: str, resources: str, address: Address, why: str) -> str:

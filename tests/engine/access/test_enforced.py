@@ -522,6 +522,42 @@ def test_routes_are_told_to_who_does_not_sign_unless_told_otherwise(start):
     assert site.peer(ann.user, name_server).ask(CODE.GET_BROKER_CLUSTER_INFO).code == 0
 
 
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("anonymous", [True, False])
+def test_a_topic_that_a_user_has_no_right_on_looks_like_one_that_is_not_there(start, anonymous, codec):
+    site = start(namesrv_anonymous_routes=anonymous)
+    ann = site.make(ANN, "Topic:Orders Sub", "Group:readers Sub", "Topic:Shut Pub Deny")
+    name_server = str(site.running.engine.namesrv_address)
+    for topic in ("Orders", "Secret", "Shut", "%RETRY%readers", "%RETRY%others"):
+        assert send(site.root, topic).code == 0
+
+    def ask(user: tuple[str, str] | None, topic: str) -> RemotingCommand:
+        peer = site.peer(user, name_server)
+        return peer.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, codec=codec)
+
+    unknown = ask(ROOT, "Nothing")
+    assert unknown.code == 17
+    for topic in ("Secret", "Shut", "%RETRY%others"):
+        answer = ask(ann.user, topic)
+        assert (answer.code, answer.remark) == (17, str(unknown.remark).replace("Nothing", topic))
+        assert ask(ROOT, topic).code == 0
+    # The template's route tells nothing, and new topics are made by it.
+    for topic in ("Orders", "%RETRY%readers", "TBW102"):
+        assert ask(ann.user, topic).code == 0
+    for user in (None, (ANN[0], "some other secret"), ("nobody", "a secret of nobody")):
+        assert {ask(user, topic).code for topic in ("Orders", "Secret")} == {0 if anonymous else 16}
+
+
+def test_routes_do_not_tell_if_a_guessed_secret_is_right(start):
+    site = start()
+    ann = site.make(ANN)
+    assert send(site.root, "Secret").code == 0
+    peers = [site.peer((ANN[0], f"guess number {n}"), str(site.running.engine.namesrv_address)) for n in range(10)]
+    assert {peer.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": "Secret"}).code for peer in peers} == {0}
+    right = site.peer(ann.user, str(site.running.engine.namesrv_address))
+    assert right.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": "Secret"}).code == 0, "it is not looked at"
+
+
 def test_the_own_broker_registers_and_a_stranger_does_not(start):
     site = start(namesrv_broker_addresses="")
     name_server = str(site.running.engine.namesrv_address)
