@@ -281,11 +281,12 @@ class Book(TableState):
         """Make new users, all or none, durable; those whose name is taken stay as they are. Return the names of those
         that are made. dry_run: nothing changes. Raises BookRefusal, OSError."""
         with self._writing:
-            news = [User(account) for account in accounts if account.name not in self._users]
-            names = [user.account.name for user in news]
-            end_change = self.begin_change() if news else self._nothing_changed(dry_run)
-            if len(self._users) + len(news) > MOST_USERS:
+            made = [account for account in accounts if account.name not in self._users]
+            names = [account.name for account in made]
+            end_change = self.begin_change() if made else self._nothing_changed(dry_run)
+            if len(self._users) + len(made) > MOST_USERS:
                 raise BookRefusal("wire_users_most", f"there are {MOST_USERS} users at most", count=MOST_USERS)
+            news = [User(account) for account in made]
             for user in news:
                 self._check(None, user.account)
             if dry_run:
