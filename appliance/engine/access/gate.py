@@ -44,7 +44,7 @@ from ..shares import address_of
 from ..wire_gate import plain
 from .asked import IN_PARTS, SUPER, Asked, asks_of, of_group, of_topic
 from .book import Account, Book, User, may_less
-from .policies import CLUSTER, GET, SUB, TOPIC, Address, Network, Verdict
+from .policies import CLUSTER, GET, PUB, SUB, TOPIC, Address, Network, Verdict
 from .pure_guard import GUARDED, PureGuard
 from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
 
@@ -428,6 +428,18 @@ class AccessGate:
                     address=str(address),
                     now_ms=now_ms,
                 )
+
+    def may_send(self, conn: Connection, topic: str) -> bool:
+        """True if a user who has signed on the connection may send to the topic; always in report mode. For what the
+        broker sends of its own accord. On remoting-io."""
+        if not self._enforces:
+            return True
+        kind, name, actions = of_topic(topic, PUB)
+        address = _address_of(conn.born_host)
+        users = (user for user in map(self._book.get, conn.principals) if user is not None and user.account.is_enabled)
+        return any(
+            user.account.is_super or user.policies.decide(kind, name, actions, address).is_allowed for user in users
+        )
 
     def check(self, user: User, asked: Asked, address: Address, code: int) -> bool:
         """Refuse with 16 a user who may do none of the actions; False in report mode. Any thread."""

@@ -215,6 +215,26 @@ def test_only_who_may_send_to_the_topic_ends_its_transaction(site):
     wait_for(lambda: b"half" in pull(ann, "readers", "Paid").body, "the message that ann committed")
 
 
+def test_only_producers_who_may_send_to_the_topic_are_asked_about_its_transactions(start):
+    site = start(transaction_time_out_ms=1, transaction_check_interval_ms=1)
+    ann, bob = site.make(ANN, "Topic:Paid Pub"), site.make(BOB, "Topic:Other Pub")
+    join = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "PG"}]}).encode()
+    assert bob.ask(CODE.HEART_BEAT, {}, join).code == 0
+    assert send(ann, "Paid", b"half", i="PGROUP\x01PG\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01K1\x02", f=4).code == 0
+    check = site.running.engine.broker.transactions.check
+    looked = check._act
+    looks: list[int] = []
+    check._act = lambda found: looks.append(len(found)) or looked(found)  # type: ignore[method-assign,func-returns-value]
+    wait_for(lambda: len(looks) > 2, "some looks at the transaction")
+    assert check.asked == 0, "its group has bob only"
+    assert ann.ask(CODE.HEART_BEAT, {}, join).code == 0  # who is not the first of the group
+    for _ in range(3):
+        question = ann.receive()
+        assert (question.code, b"half" in question.body) == (CODE.CHECK_TRANSACTION_STATE, True)
+    opaque = bob.send(CODE.GET_BROKER_RUNTIME_INFO)
+    assert bob.receive().opaque == opaque, "nothing came before the answer"
+
+
 def test_retries_are_read_by_their_own_group_only(site):
     ann = site.make(ANN, "Group:readers Sub", "Topic:T Sub")
     bob = site.make(BOB, "Group:others Sub", "Topic:T Sub,Pub")
