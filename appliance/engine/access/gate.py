@@ -190,6 +190,9 @@ class AccessGate:
         if brake is not None:
             brake.on_limit = self.guard.forget
         self._failures = Failures(clock)
+        # Of questions for routes, where those are told to all: clients with a wrong secret repeat them, and are refused
+        # nothing.
+        self._route_failures = Failures(clock)
         self._clock = clock
         self._lines = FewLines(_TOLD, _TELL_S, clock.monotonic)
         # Replaced by `change`.
@@ -290,7 +293,7 @@ class AccessGate:
         wrong signature is as none; the broker refuses what follows."""
         if not self._enforces:
             return
-        user = self._proved(request.ext_fields[ACCESS_KEY], request, conn)
+        user = self._proved(request.ext_fields[ACCESS_KEY], request, conn, self._route_failures)
         if user is None or user.account.is_super:
             return
         address = _address_of(conn.born_host)
@@ -386,7 +389,7 @@ class AccessGate:
                 return None
             self._refuse("", _address_of(born_host), request.code, _NO_USER, NO_USER)
             return None
-        user = self._proved(name, request, conn)
+        user = self._proved(name, request, conn, self._failures)
         if user is not None:
             return user
         is_known = self._book.get(name) is not None
@@ -396,18 +399,19 @@ class AccessGate:
         self._refuse(name, _address_of(born_host), request.code, _NOT_PROVED, NOT_PROVED, counted=counted)
         return None
 
-    def _proved(self, name: str, request: RemotingCommand, conn: Connection) -> User | None:
-        """Return the user whom a request names, if it is enabled and has signed it."""
+    def _proved(self, name: str, request: RemotingCommand, conn: Connection, failures: Failures) -> User | None:
+        """Return the user whom a request names, if it is enabled and has signed it. failures: counts those that have
+        not."""
         user = self._book.get(name)
         # Names that do not exist are too many to count each: they count as one.
         counted = name if user is not None else ""
         host = address_of(conn.born_host)
         # A user who was proved on this connection is not kept out by a neighbour's guesses.
-        if name in conn.principals or not self._failures.are_too_many(host, counted):
+        if name in conn.principals or not failures.are_too_many(host, counted):
             is_signed = is_signed_by(_NOBODY if user is None else user.keys, request.ext_fields, request.body)
             if is_signed and user is not None and user.account.is_enabled:
                 return user
-            self._failures.add(host, counted)
+            failures.add(host, counted)
         return None
 
     def _claim(self, name: str, request: RemotingCommand, address: Address) -> None:

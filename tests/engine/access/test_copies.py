@@ -436,6 +436,7 @@ def test_a_change_that_a_slave_has_not_confirmed_counts_and_is_answered_1(pair, 
     assert book_of(master).get("ann") is not None
     with pytest.raises(BookRefusal, match="not all slaves"):  # the same again waits, too
         book_of(master).update("ann", is_enabled=True)
+    monkeypatch.setattr("appliance.engine.access.copies._FOLLOWERS_S", 60.0)
     may_take.set()
     wait_for(lambda: book_of(slave).get("ann") is not None, "ann at the slave")
     following(master)

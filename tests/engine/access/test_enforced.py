@@ -576,6 +576,9 @@ def test_routes_do_not_tell_if_a_guessed_secret_is_right(start):
     assert {peer.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": "Secret"}).code for peer in peers} == {0}
     right = site.peer(ann.user, str(site.running.engine.namesrv_address))
     assert right.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": "Secret"}).code == 0, "it is not looked at"
+    # Clients with a wrong secret keep asking for routes, and lock nobody out who sends.
+    assert site.allow("ann", "Topic:Secret Pub").code == 0
+    assert send(site.peer(ann.user), "Secret").code == 0
 
 
 def test_the_own_broker_registers_and_a_stranger_does_not(start):
