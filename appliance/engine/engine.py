@@ -351,6 +351,8 @@ class Engine:
 
     def _broker_made(self, broker: Broker) -> None:
         broker.topic_service.forget_more = lambda topic: self._forget_schema(broker, topic)
+        if self._access is not None:
+            broker.transactions.check.may_be_asked = self._access.gate.may_send
         self._tell_directly(broker)
 
     def _forget_schema(self, broker: Broker, topic: str) -> None:

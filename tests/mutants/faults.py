@@ -1109,6 +1109,22 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "access",
+        "a change of users is answered before a slave has it",
+        ENGINE + "access/parts.py",
+        "                        self.members.wait_for_followers()",
+        "                        assert self.members",
+        (T + "access/test_copies.py",),
+    ),
+    Fault(
+        "access",
+        "a heartbeat of which a part was refused is not read again",
+        ENGINE + "broker/processors/client.py",
+        "                data, mark = without(data, kept_from), None",
+        "                data = without(data, kept_from)",
+        (T + "access/test_heartbeats.py",),
+    ),
+    Fault(
+        "access",
         "a message sent back may be of a topic that its consumer may not read",
         ENGINE + "broker/processors/send_back.py",
         "            if reply.request.caller is not None:",

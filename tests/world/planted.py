@@ -471,8 +471,8 @@ PLANTED = (
     Planted(
         "a slave copies no users",
         ENGINE + "broker/slave_sync.py",
-        "        if users is not None and greeting is not None:\n",
-        "        if users is not None and greeting is None:\n",
+        "        if users is None or greeting is None:\n",
+        "        if users is None or greeting is not None:\n",
     ),
     Planted(
         "a schema is answered before it is on the disk",

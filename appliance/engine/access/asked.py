@@ -26,7 +26,7 @@ from ..named_tuple import NamedTuple
 from ..protocol.codes import RequestCode as C
 from ..protocol.codes import ResponseCode
 from ..protocol.command import RemotingCommand
-from ..protocol.names import RETRY_PREFIX
+from ..protocol.names import RETRY_PREFIX, TEMPLATE_TOPIC
 from ..protocol.request_kinds import ROUTE_CODES
 from .policies import ACTIONS, ALL, CLUSTER, CREATE, DELETE, GET, GROUP, PUB, SUB, TOPIC, UPDATE
 
@@ -96,6 +96,7 @@ def _cluster(*actions: str) -> Asks:
 
 
 def _heartbeat(request: RemotingCommand, _: str) -> list[Asked]:
+    """Need what a client consumes. Its handler checks it part by part: what is allowed is registered."""
     asked = []
     for consumer in decode_body(request.body, HeartbeatData).consumer_data_set:
         topics = [data.topic for data in consumer.subscription_data_set]
@@ -154,12 +155,22 @@ def _nothing(request: RemotingCommand, _: str) -> list[Asked]:
     return []
 
 
+def _route(request: RemotingCommand, _: str) -> list[Asked]:
+    """Need any right on the topic. Producers ask for the template's route for a topic that is not there yet, which
+    tells nothing of other topics."""
+    topic = request.ext_fields.get("topic") or ""
+    return [] if topic == TEMPLATE_TOPIC else [of_topic(topic, *(action for action in ACTIONS if action != ALL))]
+
+
 #: Only for Super users: others could give themselves any right with these codes.
 SUPER: Asks = lambda _, cluster: []  # noqa: E731  a mark, told apart by identity
 
 _SENDS = _topic("topic", PUB)
 _SHORT_SENDS = _topic("b", PUB)
 _READS_TOPIC = _topic("topic", SUB, GET)
+
+#: Codes whose handlers do what is allowed of a request, and refuse the rest (`RemotingCommand.caller`).
+IN_PARTS = frozenset((C.HEART_BEAT,))
 
 ASKS: dict[int, Asks] = {
     C.SEND_MESSAGE: _SENDS,
@@ -230,8 +241,7 @@ ASKS: dict[int, Asks] = {
         ),
         _cluster(GET),
     ),
-    # Where only users get routes: those who may do something with the topic.
-    C.GET_ROUTEINFO_BY_TOPIC: _topic("topic", *(action for action in ACTIONS if action != ALL)),
+    C.GET_ROUTEINFO_BY_TOPIC: _route,
     **dict.fromkeys(
         (
             C.UPDATE_BROKER_CONFIG,

@@ -13,6 +13,7 @@ else in clear text. The file is 0600 in a directory of 0700. Secrets are in no a
 
 from __future__ import annotations
 
+import itertools
 import re
 import secrets
 import threading
@@ -63,16 +64,21 @@ class _Line(Account, frozen=True, gc=False, omit_defaults=True, forbid_unknown_f
     sealed: str = ""
 
 
+_numbers = itertools.count()
+
+
 class User:
     """An account with its keys and policies prepared. Frozen."""
 
-    __slots__ = ("account", "keys", "policies", "signer")
+    __slots__ = ("account", "keys", "number", "policies", "signer")
 
     def __init__(self, account: Account) -> None:
         """Raises ValueError for an account that no journal may hold."""
         if any(wrong_quota(quota, number) for quota, number in account.quotas.items()):
             raise ValueError(f"a quota of {account.name} that cannot be")
         self.account = account
+        #: Another one for each state of each user.
+        self.number = next(_numbers)
         self.keys = tuple(map(SigningKey, account.secrets))
         #: The keys for the compiled twin, made when they are first used.
         self.signer: Any = None
@@ -142,6 +148,8 @@ class Book(TableState):
         self._anew_at = _ANEW_BYTES
         #: Grows with every change.
         self.generation = 0
+        #: The last number in _changed.
+        self.newest = 0
         # Name -> generation of its last change, in this order; also of users that are gone. _content: names this
         # numbering. Guarded by _writing.
         self._changed: dict[str, int] = {}
@@ -210,6 +218,7 @@ class Book(TableState):
         if len(self._changed) > 2 * MOST_USERS:  # most are gone: whoever copies begins anew
             self._changed = {known: number for known, number in self._changed.items() if known in self._users}
             self._content_id = secrets.token_hex(8)
+        self.newest = next(reversed(self._changed.values()), 0)
 
     def _content(self) -> bytes:
         return b"".join(self._line(user.account) for user in self._users.values())
@@ -272,11 +281,12 @@ class Book(TableState):
         """Make new users, all or none, durable; those whose name is taken stay as they are. Return the names of those
         that are made. dry_run: nothing changes. Raises BookRefusal, OSError."""
         with self._writing:
-            news = [User(account) for account in accounts if account.name not in self._users]
-            names = [user.account.name for user in news]
-            end_change = self.begin_change() if news else self._nothing_changed(dry_run)
-            if len(self._users) + len(news) > MOST_USERS:
+            made = [account for account in accounts if account.name not in self._users]
+            names = [account.name for account in made]
+            end_change = self.begin_change() if made else self._nothing_changed(dry_run)
+            if len(self._users) + len(made) > MOST_USERS:
                 raise BookRefusal("wire_users_most", f"there are {MOST_USERS} users at most", count=MOST_USERS)
+            news = [User(account) for account in made]
             for user in news:
                 self._check(None, user.account)
             if dry_run:
@@ -376,9 +386,8 @@ class Book(TableState):
         """Return accounts that have changed since `place`, as an earlier answer has it; all accounts if this book did
         not give it. Ends behind the account with which it has most_bytes. Any thread that may wait for the disk."""
         with self._writing:
-            content, _, at = place.partition(":")
-            begin = content != self._content_id or not at.isdecimal() or len(at) > 18
-            seen = 0 if begin else int(at)
+            seen = self.number_of(place)
+            begin = seen < 0
             names: list[str] = []
             for name, number in reversed(self._changed.items()):
                 if number <= seen:
@@ -393,7 +402,12 @@ class Book(TableState):
                 seen = self._changed[name]
                 size += len(_encode(account))
                 accounts.append(account)
-            return Changes(begin, accounts, f"{self._content_id}:{seen}", bool(names))
+            return Changes(begin, accounts, f"{self._content_id}:{max(seen, 0)}", bool(names))
+
+    def number_of(self, place: str) -> int:
+        """Return the change up to which a copy at this place has all; -1 if this book did not give it. Any thread."""
+        content, _, at = place.partition(":")
+        return int(at) if content == self._content_id and at.isdecimal() and len(at) <= 18 else -1
 
     def take_copies(self, accounts: Iterable[Account], *, are_all: bool = False) -> list[str]:
         """Take accounts over as another broker has them, durably; return the names of those that changed here.

@@ -8,7 +8,8 @@ part of it is handled or stored:
     its resources   those that `asked.py` lists for its code; Super users may do everything
 
 The topic of some requests is known only when their record is read (33, 36, 37): then the handler checks it by
-`RemotingCommand.caller`. In report mode the same is decided, logged and counted, but the request goes on.
+`RemotingCommand.caller`. So does that of heartbeats, which registers what is allowed. In report mode the same is
+decided, logged and counted, but the request goes on.
 
 Sends and pulls like one that was admitted on the same connection are checked by the compiled twin (`guard.pxi`), or by
 `pure_guard.py`, until a user or a quota changes. Those of users with quotas of a second are checked here.
@@ -24,7 +25,7 @@ import logging
 import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Set
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -33,7 +34,7 @@ from ..errors import RefusedRequest
 from ..few_lines import FewLines
 from ..hotpath import Guard, Signer
 from ..named_tuple import NamedTuple
-from ..protocol.codes import RequestCode, ResponseCode
+from ..protocol.codes import NO_ROUTE, RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.member_proof import FOR_USER
 from ..protocol.message_id import decode_host
@@ -41,9 +42,9 @@ from ..protocol.request_kinds import ADMIN, BROKER, ROUTE_CODES, kind_of
 from ..protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 from ..shares import address_of
 from ..wire_gate import plain
-from .asked import SUPER, Asked, asks_of, of_group, of_topic
+from .asked import IN_PARTS, SUPER, Asked, asks_of, of_group, of_topic
 from .book import Account, Book, User, may_less
-from .policies import CLUSTER, GET, TOPIC, Address, Network
+from .policies import CLUSTER, GET, PUB, SUB, TOPIC, Address, Network, Verdict
 from .pure_guard import GUARDED, PureGuard
 from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
 
@@ -59,6 +60,9 @@ PULL_CODES = frozenset((RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE)
 #: Most secrets of a user whose requests a guard checks.
 _GUARDED_SECRETS = 2
 
+#: Apache's words for what entries do not allow.
+_WHY = {NO_ENTRY: "no matched policies.", DENIED: "the decision is deny."}
+
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
 _NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
@@ -73,6 +77,8 @@ _FAILURES, _FAILURES_S = 10, 60.0
 _MOST_FAILING = 10_000
 #: Most lines of the log about refusals, in this many seconds.
 _TOLD, _TELL_S = 20, 60.0
+#: Most resources in the text of one refusal.
+_MOST_TOLD = 10
 #: Time for which requests in the names of users that do not exist are kept, and most resources of one.
 _CLAIMS_KEPT_MS, _MOST_CLAIMED = 86_400_000, 20
 _NOBODY = (SigningKey("no user has this one, and it takes as long to check"),)
@@ -136,6 +142,19 @@ class Caller:
         """User and address, as a member that passes the request on tells them (`FOR_USER`)."""
         return f"{self.name} {self._address}"
 
+    @property
+    def identity(self) -> Hashable:
+        """See `protocol.command.Caller`."""
+        return (self.told, self._user.number) if self._gate.enforces else None
+
+    def kept_from_consuming(
+        self, named: Iterable[tuple[str, str]], conn: Connection
+    ) -> tuple[Set[tuple[str, str]], str]:
+        """See `protocol.command.Caller`. On remoting-io."""
+        if self._user.account.is_super:
+            return frozenset(), ""
+        return self._gate.kept_from_consuming(self._user, named, self._address, self._code, conn)
+
     def seen(self, kind: str) -> Callable[[str], bool] | None:
         """Return what tells whether a name of this kind, TOPIC or GROUP, is shown to the user; None if all are. Any
         thread."""
@@ -171,6 +190,9 @@ class AccessGate:
         if brake is not None:
             brake.on_limit = self.guard.forget
         self._failures = Failures(clock)
+        # Of questions for routes, where those are told to all: clients with a wrong secret repeat them, and are refused
+        # nothing.
+        self._route_failures = Failures(clock)
         self._clock = clock
         self._lines = FewLines(logger.warning, _TOLD, _TELL_S, clock.monotonic)
         # Replaced by `change`.
@@ -184,6 +206,10 @@ class AccessGate:
         self._refusals = Refusals()
         # Requests in report mode in the names of users that do not exist.
         self._claims = Refusals()
+
+    @property
+    def enforces(self) -> bool:
+        return self._enforces
 
     def change(self, *, enforces: bool) -> None:
         """Enforce from now on, or report only. Any thread; `hang_up` follows."""
@@ -231,6 +257,8 @@ class AccessGate:
     def admit(self, request: RemotingCommand, conn: Connection) -> None:
         code = request.code
         if code in ROUTE_CODES and self._anonymous_routes:
+            if code == RequestCode.GET_ROUTEINFO_BY_TOPIC and request.ext_fields.get(ACCESS_KEY):
+                self._admit_signed_route(request, conn)
             return
         if code == RequestCode.ROCKETBOX_MEMBER:
             return  # a proof itself
@@ -259,6 +287,19 @@ class AccessGate:
             self._let_through.add(conn)
         elif meter is None and code in GUARDED:
             self._tell_guard(request, conn, user, generation, is_certified)
+
+    def _admit_signed_route(self, request: RemotingCommand, conn: Connection) -> None:
+        """Answer a user who has no right on a topic as if there were no such topic. Where routes are told to all, a
+        wrong signature is as none; the broker refuses what follows."""
+        if not self._enforces:
+            return
+        user = self._proved(request.ext_fields[ACCESS_KEY], request, conn, self._route_failures)
+        if user is None or user.account.is_super:
+            return
+        address = _address_of(conn.born_host)
+        for kind, name, actions in asks_of(request.code)(request, self._cluster):
+            if not user.policies.decide(kind, name, actions, address).is_allowed:
+                raise _no_route(request)
 
     def _tell_guard(
         self, request: RemotingCommand, conn: Connection, user: User, generation: int, is_certified: bool
@@ -305,9 +346,16 @@ class AccessGate:
         asks = asks_of(code)
         if asks is SUPER:
             self._refuse(user.account.name, address, code, "only a Super user may", NOT_SUPER)
+        if code in IN_PARTS:
+            return True
         may = True
-        for asked in asks(request, self._cluster):
-            may &= self.check(user, asked, address, code)
+        try:
+            for asked in asks(request, self._cluster):
+                may &= self.check(user, asked, address, code)
+        except RefusedRequest:
+            if code == RequestCode.GET_ROUTEINFO_BY_TOPIC:
+                raise _no_route(request) from None
+            raise
         return may
 
     def as_now(self, user: User) -> User:
@@ -341,19 +389,29 @@ class AccessGate:
                 return None
             self._refuse("", _address_of(born_host), request.code, _NO_USER, NO_USER)
             return None
+        user = self._proved(name, request, conn, self._failures)
+        if user is not None:
+            return user
+        is_known = self._book.get(name) is not None
+        if not is_known and not self._enforces and not always:
+            self._claim(name, request, _address_of(born_host))
+        counted = name if is_known else ""
+        self._refuse(name, _address_of(born_host), request.code, _NOT_PROVED, NOT_PROVED, counted=counted)
+        return None
+
+    def _proved(self, name: str, request: RemotingCommand, conn: Connection, failures: Failures) -> User | None:
+        """Return the user whom a request names, if it is enabled and has signed it. failures: counts those that have
+        not."""
         user = self._book.get(name)
         # Names that do not exist are too many to count each: they count as one.
         counted = name if user is not None else ""
-        host = address_of(born_host)
+        host = address_of(conn.born_host)
         # A user who was proved on this connection is not kept out by a neighbour's guesses.
-        if name in conn.principals or not self._failures.are_too_many(host, counted):
-            is_signed = is_signed_by(_NOBODY if user is None else user.keys, fields, request.body)
+        if name in conn.principals or not failures.are_too_many(host, counted):
+            is_signed = is_signed_by(_NOBODY if user is None else user.keys, request.ext_fields, request.body)
             if is_signed and user is not None and user.account.is_enabled:
                 return user
-            self._failures.add(host, counted)
-        if user is None and not self._enforces and not always:
-            self._claim(name, request, _address_of(born_host))
-        self._refuse(name, _address_of(born_host), request.code, _NOT_PROVED, NOT_PROVED, counted=counted)
+            failures.add(host, counted)
         return None
 
     def _claim(self, name: str, request: RemotingCommand, address: Address) -> None:
@@ -375,17 +433,58 @@ class AccessGate:
                     now_ms=now_ms,
                 )
 
+    def may_send(self, conn: Connection, topic: str) -> bool:
+        """True if a user who has signed on the connection may send to the topic; always in report mode. For what the
+        broker sends of its own accord. On remoting-io."""
+        if not self._enforces:
+            return True
+        kind, name, actions = of_topic(topic, PUB)
+        address = _address_of(conn.born_host)
+        users = (user for user in map(self._book.get, conn.principals) if user is not None and user.account.is_enabled)
+        return any(
+            user.account.is_super or user.policies.decide(kind, name, actions, address).is_allowed for user in users
+        )
+
     def check(self, user: User, asked: Asked, address: Address, code: int) -> bool:
         """Refuse with 16 a user who may do none of the actions; False in report mode. Any thread."""
         verdict = user.policies.decide(asked.kind, asked.name, asked.actions, address)
         if not verdict.is_allowed:
-            name = user.account.name
-            reason, why = (
-                (NO_ENTRY, "no matched policies.") if verdict.entry is None else (DENIED, "the decision is deny.")
-            )
-            text = f"User:{name} has no permission to access {_resource(asked)} from {address}, {why}"
-            self._refuse(name, address, code, text, reason, asked)
+            text, enforces = self._note_denied(user, asked, verdict, address, code)
+            if enforces:
+                raise RefusedRequest(ResponseCode.NO_PERMISSION, text)
         return verdict.is_allowed
+
+    def _note_denied(self, user: User, asked: Asked, verdict: Verdict, address: Address, code: int) -> tuple[str, bool]:
+        """Count and log that a user may do none of the actions; return the text, and True if it is to be raised."""
+        name, reason = user.account.name, NO_ENTRY if verdict.entry is None else DENIED
+        text = _no_permission(name, _resource(asked), address, _WHY[reason])
+        return text, self._note(name, address, code, text, reason, asked)
+
+    def kept_from_consuming(
+        self, user: User, named: Iterable[tuple[str, str]], address: Address, code: int, conn: Connection
+    ) -> tuple[Set[tuple[str, str]], str]:
+        """See `protocol.command.Caller`. On remoting-io."""
+        kept_from = set()
+        refused: dict[str, str] = {}  # resource -> Apache's words for the reason
+        enforces = True
+        for kind, name in dict.fromkeys(named):
+            asked = of_topic(name, SUB) if kind == TOPIC else of_group(name, SUB)
+            verdict = user.policies.decide(asked.kind, asked.name, asked.actions, address)
+            if verdict.is_allowed:
+                continue
+            kept_from.add((kind, name))
+            if _resource(asked) not in refused:
+                refused[_resource(asked)] = _WHY[NO_ENTRY if verdict.entry is None else DENIED]
+                enforces &= self._note_denied(user, asked, verdict, address, code)[1]
+        if not enforces:
+            self._let_through.add(conn)
+        if not refused or not enforces:
+            return frozenset(), ""
+        told = [*refused][:_MOST_TOLD]
+        if len(refused) > len(told):
+            told.append(f"{len(refused) - len(told)} more")
+        why = " ".join(dict.fromkeys(refused.values()))
+        return kept_from, _no_permission(user.account.name, ", ".join(told), address, why)
 
     def seen(self, user: User, kind: str, address: Address, code: int) -> Callable[[str], bool] | None:
         """Return what tells whether a name of this kind is shown to a user; None if all are, as in report mode, which
@@ -406,6 +505,13 @@ class AccessGate:
         return is_shown
 
     def _refuse(
+        self, name: str, address: Address, code: int, why: str, reason: str, counted: str | None = None
+    ) -> None:
+        """Count and log a refusal, and raise it if the gate enforces, or if only Super users may do it at all."""
+        if self._note(name, address, code, why, reason, counted=counted):
+            raise RefusedRequest(ResponseCode.NO_PERMISSION, why)
+
+    def _note(
         self,
         name: str,
         address: Address,
@@ -414,10 +520,9 @@ class AccessGate:
         reason: str,
         asked: Asked | None = None,
         counted: str | None = None,
-    ) -> None:
-        """Count and log a refusal, and raise it if the gate enforces, or if only Super users may do it at all. reason:
-        as in `refusals.py`. asked: what the user has no right to. counted: the user it counts for, if that is not
-        `name`."""
+    ) -> bool:
+        """Count and log a refusal; True if it is to be raised. reason: as in `refusals.py`. asked: what the user has no
+        right to. counted: the user it counts for, if that is not `name`."""
         enforces = self._enforces or reason == NOT_SUPER or asks_of(code) is SUPER
         user = name if counted is None else counted
         resource, actions = ("", ()) if asked is None else (_resource(asked), tuple(sorted(asked.actions)))
@@ -432,8 +537,16 @@ class AccessGate:
                 code,
                 why,
             )
-        if enforces:
-            raise RefusedRequest(ResponseCode.NO_PERMISSION, why)
+        return enforces
+
+
+def _no_route(request: RemotingCommand) -> RefusedRequest:
+    """Return the answer about a topic that is not there."""
+    return RefusedRequest(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE % (request.ext_fields.get("topic") or "null"))
+
+
+def _no_permission(name: str, resources: str, address: Address, why: str) -> str:
+    return f"User:{name} has no permission to access {resources} from {address}, {why}"
 
 
 def _resource(asked: Asked) -> str:

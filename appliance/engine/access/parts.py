@@ -78,7 +78,7 @@ class Access:
         enforces = config.broker.access_control == ENFORCE
         #: In report mode it only counts.
         self.brake = Brake(loop, self.book, default_quotas(config), counts_only=not enforces)
-        self.book.on_change = self.brake.changed
+        self.book.on_change = self._changed
         server.on_close(self.brake.leave)
         server.on_close(lambda conn: self.gate.leave(conn))
         brokers = parse_networks(config.broker.namesrv_broker_addresses)
@@ -91,7 +91,24 @@ class Access:
         self.gate = AccessGate(self.book, clock, rules, self.brake, enforces=enforces)
         gives = config.broker.auth_give_secrets
         self.processor = AccessProcessor(self.book, _recording_given(audit, clock) if gives else None)
-        self.members = None if secret is None else MembersProcessor(self.book, secret, clock)
+        self.members: MembersProcessor | None = None
+        if secret is not None:
+            self.members = members = MembersProcessor(self.book, secret, clock, self._later)
+            server.on_close(members.leave)
+
+    def _changed(self, name: str) -> None:
+        """Note that a user has changed. Any thread."""
+        self.brake.changed(name)
+        if self.members is not None:
+            self.members.changed()
+
+    def _later(self, seconds: float, call: Callable[[], None]) -> None:
+        """Have a function called later on remoting-io. Any thread."""
+
+        def begin() -> None:
+            self._loop.call_later(seconds, call)
+
+        self._loop.call_soon(begin)
 
     def new_dispatcher(self, pools: dict[str, WorkerPool], gates: tuple[Gate, ...]) -> Dispatcher:
         """Return an empty table of one port. gates: with the gate of access control."""
@@ -106,7 +123,7 @@ class Access:
 
     def change_at(self, broker: Callable[[], Broker | None]) -> None:
         """Have users changed where the broker of this process takes messages only, and wait for the members of its set
-        that are in sync. broker: returns it; None while it is being replaced."""
+        that are in sync, or for its slaves. broker: returns it; None while it is being replaced."""
 
         def begin_change() -> Callable[[], None]:
             here = broker()
@@ -118,13 +135,17 @@ class Access:
                     where=where,
                 )
 
-            def wait_for_members() -> None:
+            def wait_for_others() -> None:
+                key = "wire_users_unconfirmed"
                 try:
                     here.topic_service.tell_members("changed")
+                    if not here.role.is_member and self.members is not None:
+                        key = "wire_users_not_at_slaves"
+                        self.members.wait_for_followers()
                 except RefusedRequest as refusal:
-                    raise BookRefusal("wire_users_unconfirmed", refusal.remark, ResponseCode.SYSTEM_ERROR) from None
+                    raise BookRefusal(key, refusal.remark, ResponseCode.SYSTEM_ERROR) from None
 
-            return wait_for_members
+            return wait_for_others
 
         self.book.begin_change = begin_change
 

@@ -7,6 +7,7 @@ Source: RocketMQ 5.3.3 `HeartbeatData`, `SubscriptionData`, `CheckClientRequestB
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Set
 from typing import Any, TypeVar
 
 import msgspec
@@ -14,6 +15,7 @@ import msgspec
 from .. import fastjson
 from ..errors import RefusedRequest
 from ..protocol.codes import ResponseCode
+from ..protocol.names import RETRY_PREFIX
 from .config_table import without_nulls
 from .topic_config import I32, I64
 
@@ -171,6 +173,30 @@ def _decoder(kind: type[B]) -> msgspec.json.Decoder[B]:
     if decoder is None:
         decoder = _decoders[kind] = msgspec.json.Decoder(kind, strict=False)
     return decoder
+
+
+def named_in(data: HeartbeatData) -> Iterator[tuple[str, str]]:
+    """Yield ("Group", name) and ("Topic", name) of all that a heartbeat consumes."""
+    for consumer in data.consumer_data_set:
+        yield "Group", consumer.group_name
+        for one in consumer.subscription_data_set:
+            yield "Topic", one.topic
+
+
+def without(data: HeartbeatData, kept_from: Set[tuple[str, str]]) -> HeartbeatData:
+    """Return a heartbeat without groups and topics, ("Group", name) and ("Topic", name). A group of which no topic but
+    its retry topic is left goes, too: it would only take queues from others of the group."""
+    consumers = []
+    for consumer in data.consumer_data_set:
+        if ("Group", consumer.group_name) in kept_from:
+            continue
+        wanted = consumer.subscription_data_set
+        left = [one for one in wanted if ("Topic", one.topic) not in kept_from]
+        if len(left) == len(wanted):
+            consumers.append(consumer)
+        elif any(not one.topic.startswith(RETRY_PREFIX) for one in left):
+            consumers.append(msgspec.structs.replace(consumer, subscription_data_set=left))
+    return msgspec.structs.replace(data, consumer_data_set=consumers)
 
 
 def subscription_as_dict(data: SubscriptionData) -> dict[str, Any]:

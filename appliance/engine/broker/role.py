@@ -97,9 +97,12 @@ def role_of(config: EngineConfig) -> Role:
 class UserCopies(Protocol):
     """The follower's side of the copying of users; `access/copies.py`."""
 
-    def take(self, ask: Callable[[RemotingCommand], RemotingCommand], session: Callable[[], bytes]) -> None:
-        """Take over what the broker that is asked has changed since the last call, durably. session: key of the
-        connection. Raises ValueError, OSError, and what `ask` raises."""
+    def take(
+        self, ask: Callable[[RemotingCommand], RemotingCommand], session: Callable[[], bytes], wait_ms: int = 0
+    ) -> bool:
+        """Take over what the broker that is asked has changed since the last call, durably; True if there was
+        something. session: key of the connection. wait_ms: that broker may wait for a change so long. Raises
+        ValueError, OSError, and what `ask` raises."""
 
 
 class Ties(NamedTuple):

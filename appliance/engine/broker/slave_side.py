@@ -16,7 +16,7 @@ from .delays.settled import SettledDelays
 from .followed import Followed
 from .registration import Registration
 from .role import NO_TIES, Role, Ties
-from .slave_sync import SlaveSync, log_end_in
+from .slave_sync import FAILURES, SlaveSync, log_end_in
 from .tables import Tables
 
 
@@ -41,6 +41,23 @@ class _TablesOfMaster(SlaveSync):
             return False
         answer = call(RemotingCommand(RequestCode.VIEW_MESSAGE_BY_ID, ext_fields={"offset": str(file.start)}))
         return answer.code == ResponseCode.SUCCESS and bytes(answer.body) == read_record(self._store, file.start)
+
+    def rest(self, address: str) -> None:
+        """Take over users that change meanwhile: the master's answers to their changes wait for it."""
+        ends = self.clock.monotonic() + self._period_s
+        while address and self.failure is None and not self.stopped:
+            began = self.clock.monotonic()
+            left_ms = int((ends - began) * 1000)
+            if left_ms <= 0:
+                break
+            try:
+                changed = self._take_users(address, left_ms)
+            except FAILURES:  # the next round says why
+                break
+            # Nothing waits where there are no users to copy, or the master has an older version.
+            if not changed and self.clock.monotonic() - began < left_ms / 2000:
+                break
+        self.wait(max(ends - self.clock.monotonic(), 0))
 
     def run(self) -> None:
         super().run()

@@ -148,9 +148,13 @@ class SlaveSync(ServiceThread):
                 self._find_master()
             else:
                 self.work(address)
-            self.wait(self._period_s)
+            self.rest(address)
         if self._client is not None:
             self._client.close()
+
+    def rest(self, address: str) -> None:
+        """Wait for the next round. address: of the master, "" while it is not known."""
+        self.wait(self._period_s)
 
     def _on_loop(self, job: Callable[[], object]) -> None:
         run_on_loop(self._loop.call_soon, job, lambda: self.stopped)
@@ -323,11 +327,13 @@ class SlaveSync(ServiceThread):
         self._purged = number
         return True
 
-    def _take_users(self, address: str) -> None:
-        """Copy users and policies. After the topics, whose answer counts changes that must be here, too."""
+    def _take_users(self, address: str, wait_ms: int = 0) -> bool:
+        """Copy users and policies; True if some have changed. After the topics, whose answer counts changes that must
+        be here, too. wait_ms: how long the master may wait for a change."""
         users, greeting = self._users, self._greeting
-        if users is not None and greeting is not None:
-            users.take(lambda request: self._invoke(address, request), lambda: greeting.session)
+        if users is None or greeting is None:
+            return False
+        return users.take(lambda request: self._invoke(address, request), lambda: greeting.session, wait_ms)
 
     def _take_settled(self, address: str) -> bool:
         """Copy which delayed messages the master handled before they were due: delivery steps over them here, should

@@ -18,7 +18,7 @@ from zlib_ng import zlib_ng
 
 from ..errors import RefusedRequest
 from ..protocol.askers import reads_quoted_ids
-from ..protocol.codes import FAQ_HINT, RequestCode, ResponseCode
+from ..protocol.codes import NO_ROUTE, RequestCode, ResponseCode
 from ..protocol.command import RemotingCommand
 from ..protocol.data_version import KNOWS_TABLES, SAME_TABLE, DataVersion, SameTable
 from ..protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
@@ -47,9 +47,6 @@ UNIT, UNIT_SUB = 1, 2
 _WHOLE_TABLE_BYTES = 64 * 1024
 #: `MixAll.ZONE_NAME`, `ZONE_MODE`: fields that a 5.x client adds to every request when its environment sets them.
 _ZONE_NAME, _ZONE_MODE = "__ZONE_NAME", "__ZONE_MODE"
-
-_NO_ROUTE = f"No topic route info in name server for the topic: %s{FAQ_HINT}"
-
 
 _I32 = Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)]
 
@@ -182,7 +179,7 @@ class NamesrvProcessor:
                 quoted=reads_quoted_ids(request.version, fields),
             )
         if body is None:
-            return RemotingCommand.response(ResponseCode.TOPIC_NOT_EXIST, _NO_ROUTE % (topic or "null"))
+            return RemotingCommand.response(ResponseCode.TOPIC_NOT_EXIST, NO_ROUTE % (topic or "null"))
         return _success(body=body)
 
     def handle_get_cluster_info(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:

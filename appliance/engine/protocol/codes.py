@@ -7,6 +7,8 @@ Source: RocketMQ 5.3.3 `RequestCode`, `ResponseCode`, `RemotingSysResponseCode`,
 
 #: The end of many remarks. Source: `FAQUrl.suggestTodo`.
 FAQ_HINT = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+#: Text of 17 for a topic that no broker has, or that the user has no right on.
+NO_ROUTE = f"No topic route info in name server for the topic: %s{FAQ_HINT}"
 
 
 class RequestCode:

@@ -17,7 +17,7 @@ Source: RocketMQ 5.3.3 `RemotingCommand`, `NettyDecoder`.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterable, Set
 from typing import Any, Protocol
 
 from ..errors import FrameError
@@ -67,6 +67,16 @@ class Caller(Protocol):
     def check_topic(self, topic: str, *actions: str) -> None:
         """Refuse with code 16 unless the caller may do one of the actions (`access.policies`) on the topic. For
         handlers that learn only from a record which topic is meant. Any thread."""
+
+    @property
+    def identity(self) -> Hashable:
+        """User, rights and address: equal for requests of which the same is allowed. None if what is not
+        allowed passes, and is noted only."""
+
+    def kept_from_consuming(self, named: Iterable[tuple[str, str]], conn: Any) -> tuple[Set[tuple[str, str]], str]:
+        """Return what the caller may not consume of some ("Topic", name) and ("Group", name), as it is named there, and
+        the text that refuses it; nothing and "" if all is allowed. For handlers that do the rest nevertheless. On the
+        I/O thread."""
 
     def seen(self, kind: str) -> Callable[[str], bool] | None:
         """Return what tells whether a name of this kind, "Topic" or "Group", is shown to the caller; None if all are.

@@ -201,6 +201,9 @@ TEMPLATES: dict[str, str | Plural] = {
         "It is changed here, but not all members in sync have confirmed it: a fail-over now could undo it. "
         "Look again in a moment."
     ),
+    "wire_users_not_at_slaves": _(
+        "It is changed here, but not all slaves have confirmed that they have it. Look again in a moment."
+    ),
     "two_secrets": _("%(name)s has two secrets already. End the old one first."),
     "one_secret": _("%(name)s has only one secret, and that one stays."),
     "wrong_quota": _("%(quota)s is a whole number from 0, which is no limit, to %(most)d."),

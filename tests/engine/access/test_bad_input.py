@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from appliance.engine.access import book as book_module
+from appliance.engine.access.book import Account
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.signature import signed_content
 from tests.engine.access.test_enforced import ANN, CODE, SignedPeer, Site, send, start  # noqa: F401
@@ -59,6 +60,21 @@ def test_a_field_that_is_there_twice(site):
         assert asked_raw(ann, [*fields, (name, "root")]).code == 16
 
 
+def test_a_field_that_is_there_twice_in_the_other_codec(site):
+    ann = site.make(ANN, "Topic:Open Pub")
+    for first, last in (("Open", "Secret"), ("Secret", "Open")):
+        for of in (first, last):
+            told = [(name, first if name == "b" else value) for name, value in signed(ann, send_fields(of))]
+            fields = b"".join(
+                struct.pack(">h", len(name)) + name.encode() + struct.pack(">i", len(value)) + value.encode()
+                for name, value in [*told, ("b", last)]
+            )
+            header = struct.pack(">hBhiiii", CODE.SEND_MESSAGE_V2, 0, 1, 77, 0, 0, len(fields)) + fields
+            ann.send_bytes(struct.pack(">iI", 4 + len(header) + 1, 1 << 24 | len(header)), header, b"x")
+            assert ann.receive().code == (0 if of == last == "Open" else 16), (first, last, of)
+    assert site.running.engine.broker.topics.get("Secret") is None
+
+
 def test_names_with_a_nul(site):
     ann = site.make(ANN, "Topic:T Pub")
     ask = site.root.ask
@@ -85,6 +101,18 @@ def test_a_policy_with_100_000_entries(site):
     told = json.loads(site.root.ask(CODE.AUTH_GET_ACL, {"subject": "User:ann"}).body)
     assert [entry["resource"] for entry in told["policies"][0]["entries"]] == ["Topic:T"]
     assert send(site.peer(ANN), "T").code == 0
+
+
+def test_fifty_thousand_users_at_once_are_refused_and_none_is_made(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(book_module, "User", lambda account: made.append(account))
+    users = book_module.Book(tmp_path / "access.journal")
+    try:
+        with pytest.raises(book_module.BookRefusal, match="10000 users at most"):
+            users.add(Account(f"user{number}", ("a secret of many",)) for number in range(50_000))
+        assert (list(users), made) == ([], [])
+    finally:
+        users.close()
 
 
 def test_more_users_than_there_may_be(site, monkeypatch):

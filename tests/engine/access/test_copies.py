@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import ssl
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partialmethod
@@ -15,7 +16,7 @@ import msgspec
 import pytest
 
 from appliance.engine.access.book import Account, Book, BookRefusal, Changes
-from appliance.engine.access.copies import KNOWN, UserCopies
+from appliance.engine.access.copies import KNOWN, WAIT_MS, MembersProcessor, UserCopies
 from appliance.engine.access.policies import Entry, checked_entry
 from appliance.engine.access.quotas import Quotas
 from appliance.engine.broker import topic_service
@@ -380,6 +381,97 @@ def test_a_slave_has_its_masters_users_and_changes_none(pair):
     assert set_status(master.peer(), "ann", "disable").code == 0
     assert held.receive_all() == []  # the connection of a user who may do less ends
     assert asked_here() == 16
+
+
+def following(master: RunningEngine, count: int = 1) -> MembersProcessor:
+    """Return the master's side of the copying when so many slaves have all of its users."""
+    assert master.engine._access is not None
+    members = master.engine._access.members
+    assert members is not None
+
+    def has_all() -> bool:
+        found = [has for has, _ in list(members._followers.values())]
+        return len(found) == count and set(found) == {book_of(master).newest}
+
+    wait_for(has_all, f"{count} slaves with all users")
+    return members
+
+
+def test_a_change_is_answered_when_the_slave_has_it(pair):
+    master = pair[0]()
+    slave = pair[1](master)
+    follower_of = slave.engine.broker.follower
+    assert follower_of is not None
+    follower_of.sync._period_s = 600  # its rounds do nothing for it
+    following(master)
+    copy = book_of(slave)
+    for n in range(20):
+        assert make_user(master.peer(), (f"user-{n}", f"the secret of {n}"), "Topic:Orders").code == 0
+        user = copy.get(f"user-{n}")
+        assert user is not None
+        assert [one.resource for one in user.account.custom] == ["Topic:Orders"]
+    # Also those that the console changes, and those that are gone.
+    master.window.users.act("user-3", "disable")
+    assert not copy.get("user-3").account.is_enabled
+    master.window.users.delete("user-4")
+    assert copy.get("user-4") is None
+    assert list(copy) == list(book_of(master))
+
+
+def test_a_change_that_a_slave_has_not_confirmed_counts_and_is_answered_1(pair, monkeypatch):
+    monkeypatch.setattr("appliance.engine.access.copies._FOLLOWERS_S", 0.3)
+    master = pair[0]()
+    slave = pair[1](master)
+    members = following(master)
+    taken = UserCopies._take_page
+    may_take = threading.Event()
+
+    def take(self: UserCopies, page: Changes, size: int) -> None:
+        may_take.wait(60)
+        taken(self, page, size)
+
+    monkeypatch.setattr(UserCopies, "_take_page", take)
+    refused = make_user(master.peer(), ANN)
+    assert (refused.code, "not all slaves" in refused.remark) == (1, True)
+    assert book_of(master).get("ann") is not None
+    with pytest.raises(BookRefusal, match="not all slaves"):  # the same again waits, too
+        book_of(master).update("ann", is_enabled=True)
+    monkeypatch.setattr("appliance.engine.access.copies._FOLLOWERS_S", 60.0)
+    may_take.set()
+    wait_for(lambda: book_of(slave).get("ann") is not None, "ann at the slave")
+    following(master)
+    assert set_status(master.peer(), "ann", "disable").code == 0
+    slave.stop()
+    wait_for(lambda: not members._followers, "the slave to be gone")
+    assert set_status(master.peer(), "ann", "enable").code == 0
+
+
+def test_a_slave_that_asks_nothing_any_more_holds_up_no_change(pair, monkeypatch):
+    master = pair[0]()
+    pair[1](master)
+    members = following(master)
+    monkeypatch.setattr(members, "_followers", {conn: (-1, at) for conn, (_, at) in members._followers.items()})
+    monkeypatch.setattr("appliance.engine.access.copies._FOLLOWERS_S", 0.3)
+    monkeypatch.setattr("appliance.engine.access.copies._AWAY_S", -1.0)
+    assert make_user(master.peer(), ANN).code == 0
+
+
+def test_an_answer_that_no_change_comes_for_is_empty(pair, monkeypatch):
+    monkeypatch.setattr("appliance.engine.access.copies.LONGEST_WAIT_MS", 50)
+    master = pair[0]()
+    greeting = Greeting(SHARED.encode())
+    with closing(RemotingClient(str(master.engine.broker_address), greet=greeting)) as client:
+
+        def ask(known: str) -> Changes:
+            nonce = secrets.token_hex(16)
+            fields = {KNOWN: known, NONCE: nonce, WAIT_MS: "99999999"}
+            answer = client.invoke_sync(RemotingCommand(CODE.ROCKETBOX_USERS, ext_fields=fields), 60_000)
+            return msgspec.json.decode(unseal(greeting.session, bytes(answer.body), nonce), type=Changes)
+
+        first = ask("")
+        assert (first.begin, [account.name for account in first.accounts]) == (True, ["root"])
+        again = ask(first.place)
+        assert (again.begin, again.accounts, again.place, again.more) == (False, [], first.place, False)
 
 
 def test_a_slave_gets_the_whole_tables_of_topics_and_groups(pair):

@@ -215,6 +215,26 @@ def test_only_who_may_send_to_the_topic_ends_its_transaction(site):
     wait_for(lambda: b"half" in pull(ann, "readers", "Paid").body, "the message that ann committed")
 
 
+def test_only_producers_who_may_send_to_the_topic_are_asked_about_its_transactions(start):
+    site = start(transaction_time_out_ms=1, transaction_check_interval_ms=1)
+    ann, bob = site.make(ANN, "Topic:Paid Pub"), site.make(BOB, "Topic:Other Pub")
+    join = json.dumps({"clientID": "c", "producerDataSet": [{"groupName": "PG"}]}).encode()
+    assert bob.ask(CODE.HEART_BEAT, {}, join).code == 0
+    assert send(ann, "Paid", b"half", i="PGROUP\x01PG\x02TRAN_MSG\x01true\x02UNIQ_KEY\x01K1\x02", f=4).code == 0
+    check = site.running.engine.broker.transactions.check
+    looked = check._act
+    looks: list[int] = []
+    check._act = lambda found: looks.append(len(found)) or looked(found)  # type: ignore[method-assign,func-returns-value]
+    wait_for(lambda: len(looks) > 2, "some looks at the transaction")
+    assert check.asked == 0, "its group has bob only"
+    assert ann.ask(CODE.HEART_BEAT, {}, join).code == 0  # who is not the first of the group
+    for _ in range(3):
+        question = ann.receive()
+        assert (question.code, b"half" in question.body) == (CODE.CHECK_TRANSACTION_STATE, True)
+    opaque = bob.send(CODE.GET_BROKER_RUNTIME_INFO)
+    assert bob.receive().opaque == opaque, "nothing came before the answer"
+
+
 def test_retries_are_read_by_their_own_group_only(site):
     ann = site.make(ANN, "Group:readers Sub", "Topic:T Sub")
     bob = site.make(BOB, "Group:others Sub", "Topic:T Sub,Pub")
@@ -520,6 +540,45 @@ def test_routes_are_told_to_who_does_not_sign_unless_told_otherwise(start):
     name_server = str(site.running.engine.namesrv_address)
     assert site.peer(address=name_server).ask(CODE.GET_BROKER_CLUSTER_INFO).code == 16
     assert site.peer(ann.user, name_server).ask(CODE.GET_BROKER_CLUSTER_INFO).code == 0
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("anonymous", [True, False])
+def test_a_topic_that_a_user_has_no_right_on_looks_like_one_that_is_not_there(start, anonymous, codec):
+    site = start(namesrv_anonymous_routes=anonymous)
+    ann = site.make(ANN, "Topic:Orders Sub", "Group:readers Sub", "Topic:Shut Pub Deny")
+    name_server = str(site.running.engine.namesrv_address)
+    for topic in ("Orders", "Secret", "Shut", "%RETRY%readers", "%RETRY%others"):
+        assert send(site.root, topic).code == 0
+
+    def ask(user: tuple[str, str] | None, topic: str) -> RemotingCommand:
+        peer = site.peer(user, name_server)
+        return peer.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}, codec=codec)
+
+    unknown = ask(ROOT, "Nothing")
+    assert unknown.code == 17
+    for topic in ("Secret", "Shut", "%RETRY%others"):
+        answer = ask(ann.user, topic)
+        assert (answer.code, answer.remark) == (17, str(unknown.remark).replace("Nothing", topic))
+        assert ask(ROOT, topic).code == 0
+    # The template's route tells nothing, and new topics are made by it.
+    for topic in ("Orders", "%RETRY%readers", "TBW102"):
+        assert ask(ann.user, topic).code == 0
+    for user in (None, (ANN[0], "some other secret"), ("nobody", "a secret of nobody")):
+        assert {ask(user, topic).code for topic in ("Orders", "Secret")} == {0 if anonymous else 16}
+
+
+def test_routes_do_not_tell_if_a_guessed_secret_is_right(start):
+    site = start()
+    ann = site.make(ANN)
+    assert send(site.root, "Secret").code == 0
+    peers = [site.peer((ANN[0], f"guess number {n}"), str(site.running.engine.namesrv_address)) for n in range(10)]
+    assert {peer.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": "Secret"}).code for peer in peers} == {0}
+    right = site.peer(ann.user, str(site.running.engine.namesrv_address))
+    assert right.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": "Secret"}).code == 0, "it is not looked at"
+    # Clients with a wrong secret keep asking for routes, and lock nobody out who sends.
+    assert site.allow("ann", "Topic:Secret Pub").code == 0
+    assert send(site.peer(ann.user), "Secret").code == 0
 
 
 def test_the_own_broker_registers_and_a_stranger_does_not(start):

@@ -54,6 +54,80 @@ def test_a_request_of_which_one_byte_is_another_is_not_signed(part):
     assert not is_good(request)
 
 
+V4_PROPERTIES = "KEYS\x01k1\x02UNIQ_KEY\x017F00000159694E0E2F2A691F8DF80000\x02WAIT\x01true\x02TAGS\x01T\x02"
+#: Recorded: user, its fields, and the signature. A body stands under "".
+VECTORS = {
+    "V1": ("goldenadmin", {}, "R6D47+RAvvFIXvxsEcoye5/1HVE="),
+    "V2": ("goldenuser", {"topic": "AclTopicPub"}, "ydyD5FMy325RLI0+aEWlBED5/18="),
+    "V3": (
+        "goldenuser",
+        {"topic": "AclTopicPub", "SecurityToken": "security-token-1"},
+        "aRZtykxW0Ft1MISO65v1cS9F0bU=",
+    ),
+    "V4": (
+        "goldenuser",
+        {
+            "a": "PG_AclGood", "b": "AclTopicPub", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1795254875640",
+            "h": "0", "i": V4_PROPERTIES, "j": "0", "k": "false", "m": "false", "n": "broker-a", "": "signed",
+        },
+        "ZfFTwpEcp11TtSNbXLSQTeVXvKI=",
+    ),
+    "V5": (
+        "goldenadmin",
+        {"username": "goldenuser", "": '{"userStatus":"enable","username":"goldenuser"}'},
+        "T9ouvJQN4YqX0mRmQ3EKw9zO0WA=",
+    ),
+    "V6": (
+        "goldenadmin",
+        {
+            "attributes": "", "defaultTopic": "TBW102", "force": "false", "order": "false", "perm": "6",
+            "readQueueNums": "2", "topic": "AclCreated", "topicFilterType": "SINGLE_TAG", "topicSysFlag": "0",
+            "writeQueueNums": "2",
+        },
+        "FOY1JqfZXLX5Lsq3xWxpyiPgSXM=",
+    ),
+    "V7": (
+        "goldenadmin",
+        {
+            "accessKey": "goldenthird", "admin": "false", "groupPerms": "CG_AclGood=SUB", "secretKey": "goldensecret3",
+            "topicPerms": "AclTopicPub=PUB",
+        },
+        "cxXJcOtsI1ES91tLbKXL0l4/Elo=",
+    ),
+    "V8": (
+        "goldenuser",
+        {
+            "_UNIQUE_KEY_QUERY": "false", "beginTimestamp": "0", "endTimestamp": "9223372036854775807", "key": "k1",
+            "maxNum": "8", "topic": "AclTopicPub",
+        },
+        "8eoGw5zSSH4h0QffsrHyc9DsmMU=",
+    ),
+    "V8 of clients that leave a field out": (
+        "goldenuser",
+        {
+            "_UNIQUE_KEY_QUERY": "false", "beginTimestamp": "0", "endTimestamp": "9223372036854775807", "key": "k1",
+            "maxNum": "8", "topic": "AclTopicPub",
+        },
+        "jqn2nxgKVF+hTy/xm6D32tADIBk=",
+    ),
+    "V10": ("goldenadmin", {"username": "goldenuser"}, "ttoZPy/ivpuiFkGI3tIY2MzkUA0="),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("number", VECTORS)
+def test_each_vector_is_good_and_with_another_secret_it_is_not(number):
+    user, given, signature = VECTORS[number]
+    fields = {ACCESS_KEY: user, SIGNATURE: signature} | given
+    body = fields.pop("", "").encode()
+    assert is_signed_by((SigningKey(SECRETS[user]),), fields, body)
+    assert not is_signed_by((SigningKey("another secret"),), fields, body)
+
+
+def test_the_vector_of_a_wrong_secret_is_bad():
+    fields = {ACCESS_KEY: "goldenuser", SIGNATURE: "U7byvcMy8Kuj9tWhe8+ApWjhFJE=", "topic": "AclTopicPub"}
+    assert not is_signed_by((SigningKey(SECRETS["goldenuser"]),), fields, b"")  # V9
+
+
 def test_either_of_two_secrets_signs():
     request = next(one for one in signed_requests() if is_good(one))
     other = SigningKey("another secret")

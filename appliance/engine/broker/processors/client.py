@@ -29,7 +29,7 @@ from ...filter.expressions import (
 )
 from ...filter.message_filter import MessageFilter
 from ...protocol.codes import RequestCode, ResponseCode
-from ...protocol.command import RemotingCommand
+from ...protocol.command import Caller, RemotingCommand
 from ...protocol.fields import require_str
 from ...protocol.names import PERM_READ, PERM_WRITE, RETRY_PREFIX, is_legal_group
 from ...remoting.connection import Connection
@@ -38,7 +38,7 @@ from ...shares import Shares
 from ..clients import Client, ClientManager
 from ..config_table import TooMany
 from ..groups import SubscriptionGroupManager
-from ..heartbeat import CheckClientBody, ConsumerData, HeartbeatData, decode_body
+from ..heartbeat import CheckClientBody, ConsumerData, HeartbeatData, decode_body, named_in, without
 from ..heartbeat_bounds import (
     MOST_EXPRESSION_CHARS,
     MOST_GROUPS_OF_A_CONNECTION,
@@ -68,16 +68,26 @@ MOST_WAITING_BYTES, FEW_WAITING_BYTES = 64 * 1024 * 1024, 16 * 1024
 
 
 class _Heartbeat:
-    """A heartbeat that is being registered; `at` counts the entries that are done, consumers first."""
+    """A heartbeat that is being registered; `at` counts the entries that are done, consumers first. data: what is
+    allowed of it. refusal: of the rest, "" if there is none. mark: None if the next one like it is to be read."""
 
-    __slots__ = ("at", "compiled", "conn", "data", "full_wanted", "mark", "request", "size", "who")
+    __slots__ = ("at", "compiled", "conn", "data", "full_wanted", "mark", "refusal", "request", "size", "who")
 
-    def __init__(self, request: RemotingCommand, conn: Connection, data: HeartbeatData, who: Client, mark: int) -> None:
+    def __init__(
+        self,
+        request: RemotingCommand,
+        conn: Connection,
+        data: HeartbeatData,
+        who: Client,
+        mark: int | None,
+        refusal: str,
+    ) -> None:
         self.request = request
         self.conn = conn
         self.data = data
         self.who = who
         self.mark = mark
+        self.refusal = refusal
         self.size = len(request.body)
         self.at = 0
         self.compiled: dict[str, MessageFilter | RefusedRequest] = {}
@@ -126,32 +136,39 @@ class ClientProcessor:
         return self._topics.generation + self._groups.generation
 
     def handle_heartbeat(self, request: RemotingCommand, conn: Connection) -> RemotingCommand | None:
-        """Register the client's groups. A group that may not be made is left out, as 5.3.3 does.
+        """Register the client's groups. A group that may not be made is left out, as 5.3.3 does. Groups and topics that
+        its user may not consume are left out, and refused with 16 when the rest is registered.
 
         Refuses with 1 a body that is no heartbeat, one that names groups but no client, and one that exceeds
         `heartbeat_bounds`; nothing is registered then. Refuses with 2 while an earlier heartbeat of the connection is
         being registered. None: the answer comes later.
         """
-        body = request.body
-        mark = hash(body)
+        body, caller = request.body, request.caller
+        mark = hash(body) if caller is None else _mark_of(body, caller)
         if (
-            (request.version, request.language) == (conn.version, conn.language)
+            mark is not None
+            and (request.version, request.language) == (conn.version, conn.language)
             and conn not in self._waiting_for
             and self._clients.heard_again(conn, mark, self._generation())
         ):
             return _taken(full_wanted=True)  # it equals the connection's last one, as nearly all do
         data = decode_body(body, HeartbeatData)
-        if mark != self._clients.mark_of(conn):  # otherwise it equals the last one, which passed
+        if mark is None or mark != self._clients.mark_of(conn):  # otherwise it equals the last one, which passed
             check_heartbeat(data)
             self._check_room(conn, data, len(body))
         if self._waiting_for and conn in self._waiting_for:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "the last heartbeat of this client is still being taken")
+        refusal = ""
+        if caller is not None:
+            kept_from, refusal = caller.kept_from_consuming(named_in(data), conn)
+            if kept_from:
+                data, mark = without(data, kept_from), None
         who = Client(data.client_id, request.language, request.version)
         if conn.client_id != who.client_id:
             conn.told.clear()  # it had another client id before
         conn.client_id, conn.language, conn.version = who
         if new := _to_be_compiled(data):
-            self._compile_first(_Heartbeat(request, conn, data, who, mark), new)
+            self._compile_first(_Heartbeat(request, conn, data, who, mark, refusal), new)
             return None
         if len(data.consumer_data_set) + len(data.producer_data_set) <= _FEW:
             full_wanted = data.heartbeat_fingerprint == 0
@@ -165,14 +182,14 @@ class ClientProcessor:
                 if is_legal_group(producer.group_name):
                     self._clients.register_producer(conn, who, producer.group_name)
             again = None
-            if data.heartbeat_fingerprint == 0:  # else the answer depends on the other members
+            if data.heartbeat_fingerprint == 0 and mark is not None:  # else the answer depends on the other members
                 again = (
                     {consumer.group_name for consumer in data.consumer_data_set},
                     {producer.group_name for producer in data.producer_data_set},
                 )
             self._clients.heard(conn, mark, again, generation)
-            return _taken(full_wanted)
-        beat = _Heartbeat(request, conn, data, who, mark)
+            return _answer(data, refusal, full_wanted)
+        beat = _Heartbeat(request, conn, data, who, mark, refusal)
         if not self._take_slice(beat):
             self._let_wait(beat)
             self._resume(beat)
@@ -296,7 +313,7 @@ class ClientProcessor:
 
     def _done(self, beat: _Heartbeat) -> RemotingCommand:
         self._clients.heard(beat.conn, beat.mark)
-        return _taken(beat.full_wanted)
+        return _answer(beat.data, beat.refusal, beat.full_wanted)
 
     def _make_group(self, consumer: ConsumerData, conn: Connection) -> bool:
         """Make the group and its retry topic where they are missing; False if the group may not be made."""
@@ -385,6 +402,20 @@ def _to_be_compiled(data: HeartbeatData) -> dict[str, str]:
             if kind == SQL92 and expression not in found and not is_known(expression):
                 found[expression] = kind
     return {} if is_quick_to_make(sum(map(len, found)) + len(found) * 50) else found
+
+
+def _mark_of(body: bytes, caller: Caller) -> int | None:
+    """Return what tells a user's heartbeat from others; None if each is to be read."""
+    identity = caller.identity
+    return None if identity is None else hash((body, identity))
+
+
+def _answer(data: HeartbeatData, refusal: str, full_wanted: bool) -> RemotingCommand:
+    """Return the answer to a heartbeat of which a part may be refused. A client that is answered 16 does not learn that
+    its subscriptions are wanted: it is told that first."""
+    if refusal and not (data.without_sub and full_wanted):
+        return RemotingCommand.response(ResponseCode.NO_PERMISSION, refusal)
+    return _taken(full_wanted)
 
 
 def _taken(full_wanted: bool) -> RemotingCommand:

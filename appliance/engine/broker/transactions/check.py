@@ -142,6 +142,9 @@ class CheckTransactions(ServiceThread):
         self._op_begin = op_begin if op_begin <= self._op_end else 0
         #: Returns the check counts from before this start: pages of half messages, as `OpenHalves.restore` takes them.
         self.remembered: Callable[[], Iterable[tuple[int, bytes]]] = tuple
+        #: (connection, topic) -> True if the client may be asked about messages to the topic; None: all may. Set by the
+        #: engine.
+        self.may_be_asked: Callable[[Connection, str], bool] | None = None
         #: Reason why it cannot work; None if it can.
         self.failure: str | None = None
         #: Written by remoting-io, taken by the thread: look at the oldest.
@@ -429,16 +432,19 @@ class CheckTransactions(ServiceThread):
     # --- remoting-io again
 
     def _act(self, looked: list[_Looked]) -> None:
-        producers: dict[str, list[Connection]] = {}  # looked up once: there may be thousands of them
+        # By group and topic, looked up once: there may be thousands of them.
+        producers: dict[tuple[str, str], list[Connection]] = {}
         for offset, half, missing in looked:
-            if half is not None and half.group not in producers:
-                producers[half.group] = [one.conn for one in self._clients.producer_channels(half.group)]
+            if half is not None and (half.group, half.target.topic) not in producers:
+                producers[half.group, half.target.topic] = self._producers_for(half)
             checks = self._halves.checks(offset)
             if checks is None:
                 continue  # decided meanwhile
             if half is not None:
                 if self._decisions.seen(half):
-                    self._act_on(half, max(checks, checks_of(half.record.properties)), producers[half.group])
+                    self._act_on(
+                        half, max(checks, checks_of(half.record.properties)), producers[half.group, half.target.topic]
+                    )
             elif missing in (Missing.EXPIRED, Missing.NO_RECORD):
                 self._lost(offset, missing)
             else:
@@ -457,7 +463,9 @@ class CheckTransactions(ServiceThread):
         if left_ms > 0:
             self._halves.wait(offset, now_ms + left_ms)
             return
-        if not producers and self._halves.park(offset, half.group):
+        # Producers that may not be asked are there: a further one would not wake what is parked.
+        is_alone = not producers and not self._clients.producer_channels(half.group)
+        if is_alone and self._halves.park(offset, half.group):
             return
         if self._ask(half, checks + 1, producers):
             self._halves.set_checks(offset, checks + 1)
@@ -503,6 +511,12 @@ class CheckTransactions(ServiceThread):
         logger.error("transactions: half message %d is lost: %s", offset, why.value)
         self._decisions.forget(offset)
 
+    def _producers_for(self, half: Half) -> list[Connection]:
+        """Return the producers of a half's group that may be asked: a question holds the message."""
+        found = [one.conn for one in self._clients.producer_channels(half.group)]
+        may = self.may_be_asked
+        return found if may is None else [conn for conn in found if may(conn, half.target.topic)]
+
     def _ask(self, half: Half, checks: int, connections: list[Connection]) -> bool:
         """Ask one of these producers, in turn; False if all are too busy to be asked."""
         for _ in connections[:_TURNS]:
@@ -520,11 +534,11 @@ class CheckTransactions(ServiceThread):
         checks = self._halves.checks(half.record.queue_offset)
         if checks is None:
             return AskedNow.DECIDED
-        channels = self._clients.producer_channels(half.group)
-        if not channels:
+        producers = self._producers_for(half)
+        if not producers:
             return AskedNow.NO_PRODUCER
         checks = max(1, checks, checks_of(half.record.properties))
-        return AskedNow.ASKED if self._ask(half, checks, [one.conn for one in channels]) else AskedNow.BUSY
+        return AskedNow.ASKED if self._ask(half, checks, producers) else AskedNow.BUSY
 
     def _question(self, half: Half, checks: int) -> RemotingCommand:
         record, key = half.record, half.unique_key
