@@ -46,7 +46,8 @@ def test_the_reference_of_the_client_is_that_of_its_docstrings():
 def shell_lines(page: Path) -> list[list[str]]:
     """Return the words behind `rocketbox` in each command of a page's blocks; `script/server` is `rocketbox serve`."""
     found = []
-    blocks = re.findall(r"(?ms)^```(?:sh|bash)?\n(.*?)^```$", page.read_text(encoding="utf-8"))
+    fenced = re.findall(r"(?ms)^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"))
+    blocks = [text for language, text in fenced if language in ("", "sh", "bash")]
     for line in "\n".join(blocks).replace("\\\n", " ").splitlines():
         at = re.search(r"(?:^|\| |exec )(?:\S*/)?(rocketbox|script/server) (.+)", line)
         if at is not None:

@@ -902,7 +902,16 @@ def test_a_tail_prints_messages_as_they_are_stored(server, as_json):
         row = json.loads(lines[0])
         assert (row["keys"], row["glance"]) == (["k-1"], "hello there")
     else:
-        assert lines[0].split() == ["stored", "queue_id", "queue_offset", "tags", "keys", "body_bytes", "unique_id", "glance"]
+        assert lines[0].split() == [
+            "stored",
+            "queue_id",
+            "queue_offset",
+            "tags",
+            "keys",
+            "body_bytes",
+            "unique_id",
+            "glance",
+        ]
         assert "k-1" in lines[1]
         assert lines[1].rstrip().endswith("hello there")
 
