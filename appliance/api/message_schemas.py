@@ -76,6 +76,37 @@ class MessagePageOut(PageOut):
     snapshot_at_ms: int
 
 
+class TailRowOut(Out):
+    """A message that came: tag and keys cut to 400 characters. glance: the beginning of its body, None if it was not
+    asked for; binary: it is hexadecimal; cut: the body is longer."""
+
+    queue_id: int
+    queue_offset: int
+    offset_id: str
+    unique_id: str | None
+    stored_at_ms: int
+    body_bytes: int
+    tags: str | None
+    keys: list[str]
+    reconsume_times: int
+    glance: str | None
+    binary: bool
+    cut: bool
+
+
+class TailOut(Out):
+    """Messages that came since the last answer, in the log's order. passed: all that came; filtered: they do not match;
+    left_out: they match, but `one_in` or `limit` kept them out; unread: not looked at, as too many came at once, or not
+    readable. next_cursor: always there; ask again with it."""
+
+    items: list[TailRowOut]
+    passed: int
+    filtered: int
+    left_out: int
+    unread: int
+    next_cursor: str
+
+
 class SearchOut(PageOut):
     """Results of a search, in a snapshot: newer messages are not included. topic_names, group_names: the first few
     whose names contain the text, on the first page. place_note: why there is no message at the place that the text

@@ -17,6 +17,18 @@ from .times import Moment
 
 Limit = Annotated[int, Query(50, ge=1, le=500, description="Items per page.")]
 Cursor = Annotated[str | None, Query(None, max_length=4096, description="The next_cursor of the previous page.")]
+BodyChars = Annotated[
+    int | None,
+    Query(
+        None,
+        ge=1,
+        le=1000,
+        description=(
+            "Adds the beginning of each body as `glance`, decoded by the topic's schema if it has one. Needs the right "
+            "to read bodies, and is in the audit log."
+        ),
+    ),
+]
 From = Annotated[Moment | None, Query(None, alias="from", description="Not before this time.")]
 To = Annotated[Moment | None, Query(None, alias="to", description="Not after this time.")]
 
@@ -35,6 +47,17 @@ def decode_position(cursor: str, question: object) -> int:
     if digest != _digest(question):
         raise InvalidInput("cursor", "this page link belongs to another filter, sort or limit")
     return number
+
+
+def tail_place(cursor: str) -> tuple[int, int]:
+    """The place in the log, and the count of matched messages, that a cursor of a tail carries."""
+    try:
+        place, matched = decode_cursor(cursor, tuple[int, int])
+    except ValueError:
+        place = matched = -1
+    if min(place, matched) < 0:
+        raise InvalidInput("cursor", "this is no cursor of a tail: start again without one")
+    return place, matched
 
 
 def encode_position(number: int, question: object) -> str:

@@ -341,6 +341,21 @@ class ChecksOut(Out):
     items: list[CheckOut]
 
 
+class LogLineOut(Out):
+    """A line of the log. number: grows by one a line, for `after`."""
+
+    number: int
+    at_ms: int
+    level: str
+    logger: str
+    thread: str
+    text: str
+
+
+class LogOut(Out):
+    items: list[LogLineOut]
+
+
 class CleanedOut(Out):
     """topics: those whose queues were deleted; log and queue files are deleted after the call returns."""
 

@@ -26,6 +26,7 @@ LEFT_OUT = {
     "message_content": "a part of the message's page, where its command is",
     "message_raw": "a part of the message's page, where its command is",
     "messages": "its operation needs a topic, so the view makes the command",
+    "message_tail": "its operation is asked again and again; the command is `rocketbox message tail`",
     "user": "its operation needs the name, and the page's address has a number",
     **dict.fromkeys(("job_file", "backup_download", "definitions_file", "support_bundle_file"), "a file"),
 }

@@ -7,6 +7,7 @@ import http.client
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -448,7 +449,7 @@ def test_a_line_of_the_table_says_what_the_api_says(verb):
     assert query <= names
     assert verb.dry_run == ("dry_run" in names)
     assert verb.force == ("force" in names)
-    assert verb.lists == ("cursor" in names)
+    assert (verb.lists or verb.follows) == ("cursor" in names)
     if verb.shape in ("option", "json"):
         return
     _columns_are_of_the_answer(described, verb, operation)
@@ -870,3 +871,56 @@ def test_deliveries_that_were_not_recorded_are_not_counted_as_none(delivered, wh
     }  # fmt: skip
     finding = {"level": "act", "sentence": {"text": "It stands."}, "message": held}
     assert said in "\n".join(show.diagnosis({"group": "g", "findings": [finding], "looked": []}))
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_tail_prints_messages_as_they_are_stored(server, as_json):
+    topic = f"tailed-{as_json}"
+    told(server, "topic", "create", topic)
+    told(server, "message", "send", topic, given="before")
+    command = [sys.executable, "-m", "appliance.main", "message", "tail", topic, "--body-chars", "20"]
+    environ = {**os.environ, **SHARED, "ROCKETBOX_URL": f"http://{server.ready['http']}", "TZ": "UTC"}
+    with subprocess.Popen(
+        [*command, *(["--json"] if as_json else [])], cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True
+    ) as process:
+        lines: list[str] = []
+        reader = threading.Thread(target=lambda: lines.extend(iter(process.stdout.readline, "")))
+        reader.start()
+        try:
+            # It has begun once it shows one of those that are sent again and again.
+            def came() -> bool:
+                told(server, "message", "send", topic, "--key", "k-1", given="hello there")
+                return bool(lines)
+
+            wait_for(came, "a message is shown")
+        finally:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == 0
+            reader.join()
+    assert not any("before" in line for line in lines)
+    if as_json:
+        row = json.loads(lines[0])
+        assert (row["keys"], row["glance"]) == (["k-1"], "hello there")
+    else:
+        assert lines[0].split() == [
+            "stored",
+            "queue_id",
+            "queue_offset",
+            "tags",
+            "keys",
+            "body_bytes",
+            "unique_id",
+            "glance",
+        ]
+        assert "k-1" in lines[1]
+        assert lines[1].rstrip().endswith("hello there")
+
+
+def test_the_log_of_the_server_is_shown_with_its_times(server):
+    rows = asked(server, "system", "log", "--level", "INFO", "--limit", "3")["items"]
+    assert 1 <= len(rows) <= 3
+    assert rows == sorted(rows, key=lambda row: row["number"])
+    text = told(server, "system", "log", "--limit", "3")
+    assert text.splitlines()[0].split() == ["at", "level", "logger", "text"]
+    last = rows[-1]["number"]
+    assert all(row["number"] > last for row in asked(server, "system", "log", "--after", str(last))["items"])

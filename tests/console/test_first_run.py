@@ -1,9 +1,12 @@
 """The first run: the link, the wizard's steps, and that nothing of it is left afterwards."""
 
+import re
+
 import pytest
 from django.test import Client
 
 from appliance import runtime
+from appliance.console.alerts.models import AlertRule
 from appliance.console.models import AuditEntry, Setting, User
 from appliance.console.sign_in import set_up
 from appliance.engine import address_check
@@ -119,6 +122,28 @@ def test_nothing_of_the_wizard_is_left_afterwards(client, engine, link):
         assert client.get(path).status_code == 404
         assert client.post(path).status_code == 404
         assert Client().get(path).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("given", "there", "rules"),
+    [
+        ({"alert": "on"}, [], ["What needs you"]),
+        ({}, [], []),
+        ({"alert": "on"}, ["of a file"], ["of a file"]),  # definitions that were loaded at the start
+    ],
+)
+def test_a_first_rule_of_alerts_is_offered(client, engine, link, given, there, rules):
+    client.post(f"{link}administrator/", NEW)
+    page = client.get("/setup/message/").content.decode()
+    assert re.search(r'<input type="checkbox" name="alert" checked>', page)
+    for name in there:
+        AlertRule.objects.create(name=name, figure="lag_minutes", above=5)
+    assert client.post("/setup/message/", given).headers["Location"] == "/"
+    assert [rule.name for rule in AlertRule.objects.all()] == rules
+    if rules and not there:
+        (rule,) = AlertRule.objects.all()
+        assert (rule.figure, rule.above, rule.severity, rule.is_active) == ("needs", 1.0, "act", True)
+        assert AuditEntry.objects.filter(action="alert_rule.create", target="What needs you").exists()
 
 
 def test_the_counter_turns_green_with_the_first_message_and_stops_asking(client, new_broker, link):

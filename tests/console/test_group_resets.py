@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -239,3 +240,25 @@ def test_a_user_kept_to_some_names_moves_no_others(client_as, people, broker, gr
 )  # fmt: skip
 def test_the_audit_log_has_a_target_in_time_as_people_read_it(asked, to):
     assert _target(asked) == to
+
+
+def test_a_skip_of_one_message_says_so(client_as, broker, group):
+    operator = client_as("operator")
+    asked = ASK | {"topic": group, "queues": "0", "to": "skip", "offset": "3", "step": "preview"}
+    preview = content(operator.get(f"/groups/{group}/reset/", asked))
+    assert f"Skip one message of {group}?" in preview
+    assert f"to offset 4 of {group}/0" in preview
+    revision = re.search(r'name="revision" value="([^"]+)"', preview)[1]
+    operator.post(f"/groups/{group}/reset/", asked | {"step": "apply", "revision": revision})
+    assert f"to offset 4 of {group}/0" in content(operator.get(f"/groups/{group}/resets/"))
+
+
+def test_a_diagnosis_that_comes_early_says_so(client_as, broker, group, monkeypatch):
+    window, address = runtime.window(), f"/groups/{group}/diagnosis/"
+    of, detail = window.diagnosis.of, window.groups.detail
+    monkeypatch.setattr(window.diagnosis, "of", lambda *_: replace(of(*_), findings=()))
+    monkeypatch.setattr(window.groups, "detail", lambda *_, **given: replace(detail(*_, **given), lag=7, lag_ms=99_000))
+    page = content(client_as("viewer").get(address))
+    assert "Nothing wrong was found yet. The oldest message has waited for 1 min 39 s" in page
+    monkeypatch.setattr(window.groups, "detail", lambda *_, **given: replace(detail(*_, **given), lag=7, lag_ms=2_000))
+    assert "Nothing wrong was found." in content(client_as("viewer").get(address))

@@ -339,3 +339,18 @@ def test_retries_without_a_tick_go_back_to_their_level(client_as, retried, runni
     operator = client_as("operator")
     answer = operator.get(f"/groups/{retried}/retries/act/", {"what": "drop", "ticked": "yes", "level": "3"})
     assert answer.url == f"/groups/{retried}/retries/?level=3"
+
+
+def test_bodies_are_shown_to_those_who_may_read_them(client_as, group):
+    address, viewer = f"/dead-letters/{group}/", client_as("viewer")
+    assert 'name="bodies"' not in content(viewer.get(address))
+    assert "glance" not in content(viewer.get(f"{address}?bodies=on"))
+    reader = client_as("viewer", "may_read_bodies")
+    assert "glance" not in content(reader.get(address))
+    for more in ("", "&origin=Orders"):
+        page = content(reader.get(f"{address}?bodies=on{more}"))
+        shown = re.findall(r'class="line glance".*?<code>(.*?)</code>', page, re.DOTALL)
+        assert len(shown) == len(re.findall(r'<td class="id">', page)) > 10
+        assert all(shown), "each has a beginning"
+    entries = AuditEntry.objects.filter(action="message.read", target=f"%DLQ%{group}")
+    assert entries.count() == 2

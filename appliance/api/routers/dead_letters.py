@@ -9,6 +9,7 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Query, Router, Status
 
 from ... import runtime
+from ...console.audit.log import audit
 from ...console.dead_letters.archive_views import start_archive
 from ...console.dead_letters.replay_views import may_send, started
 from ...engine.window.dead_letters.snapshots import DeadLetterSummary, ExpiringLetters, ReplayJob, ReplayPlan
@@ -28,7 +29,7 @@ from ..dead_letter_schemas import (
 )
 from ..job_answers import IdempotencyKey, accepted
 from ..job_schemas import JobOut
-from ..paging import Cursor, From, Limit, To, table
+from ..paging import BodyChars, Cursor, From, Limit, To, table
 from ..schemas import Text
 
 router = Router(tags=["dead letters"])
@@ -68,14 +69,21 @@ def list_dead_letters(
     from_ms: From,
     to_ms: To,
     asked: Query[DeadLetterFilter],
+    body_chars: BodyChars = None,
 ) -> Any:
-    """A group's dead letters by the time they died, newest first, without bodies; of one snapshot. With a filter
+    """A group's dead letters by the time they died, newest first, of one snapshot; without bodies unless `body_chars`
+    is given. With a filter
     `seen` of `total` were looked at, and a page may be empty and have a next one."""
     auth.require_groups(request, group)
     wanted = {"topic" if name == "origin_topic" else name: value for name, value in asked if value is not None}
-    return runtime.window().dead_letters.page(
-        group, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=limit
+    if body_chars is not None:
+        auth.require_bodies(request, "Bodies in a list need the right to read message bodies.")
+    page = runtime.window().dead_letters.page(
+        group, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=limit, body_chars=body_chars or 0
     )
+    if body_chars is not None:
+        audit(request, "message.read", f"%DLQ%{group}", after={"messages": len(page.rows)})
+    return page
 
 
 @router.get("/groups/{group}/dead-letters/summary", response=DeadLetterSummary)

@@ -10,6 +10,7 @@ from ninja import Header, Query, Router
 
 from ... import runtime
 from ...console.audit.log import audit
+from ...engine.cursors import encode_cursor
 from ...engine.errors import NotFound
 from ...engine.window.messages.snapshots import MessageDetail, SentMessage
 from ...engine.window.snapshots import fields_of
@@ -26,7 +27,10 @@ from ..message_schemas import (
     RecordOut,
     SearchOut,
     SearchQuestion,
+    TailOut,
 )
+from ..paging import BodyChars, Cursor, tail_place
+from ..schemas import Text
 
 router = Router(tags=["messages"])
 
@@ -50,15 +54,7 @@ def topic_messages(
     request: HttpRequest,
     topic: str,
     asked: Query[MessageQuestion],
-    body_chars: int | None = Query(
-        None,
-        ge=1,
-        le=1000,
-        description=(
-            "Adds the beginning of each body as `glance`, decoded by the topic's schema if it has one. Needs the right "
-            "to read bodies, and is in the audit log."
-        ),
-    ),
+    body_chars: BodyChars = None,
 ) -> Any:
     """Messages by the time they were stored; without bodies unless `body_chars` is given. Pages are of one snapshot,
     without newer messages. With a filter a page ends after 250 ms or 64 MiB, whatever it has found by then; `scanned`
@@ -77,6 +73,34 @@ def topic_messages(
         audit(request, "message.read", topic, after={"messages": len(page.rows)})
     shown = fields_of(page)
     return shown | {"items": page.rows, "scanned": shown | {"bytes": page.scanned_bytes, "ms": page.took_ms}}
+
+
+@router.get("/topics/{topic}/tail", response=TailOut)
+def tail_of_topic(
+    request: HttpRequest,
+    topic: str,
+    tags: Text = Query("", max_length=1000, description="One of these, as a consumer says it: paid || sent."),
+    key: Text = Query("", max_length=1000, description="One of the message's keys."),
+    expression: Text = Query("", max_length=1000, description="SQL92 over the properties."),
+    one_in: int = Query(1, ge=1, le=1_000_000, description="Of so many that match, one."),
+    limit: int = Query(100, ge=1, le=200, description="Most messages of one answer."),
+    body_chars: BodyChars = None,
+    cursor: Cursor = None,
+) -> Any:
+    """The messages that were stored since the answer whose cursor is given; without one only a cursor, of now. For
+    programs that ask again and again. No offset is committed, no group is made."""
+    auth.require_topics(request, topic)
+    if body_chars is not None:
+        auth.require_bodies(request, "Bodies in a list need the right to read message bodies.")
+    place, matched = (None, 0) if cursor is None else tail_place(cursor)
+    tails = runtime.window().tails
+    wanted = tails.wanted(topic, tags, key, expression, one_in, body_chars=body_chars or 0)
+    found = tails.since(wanted, place, matched, limit)
+    if body_chars is not None and cursor is None:
+        asked = {name: text for name, text in (("tags", tags), ("key", key), ("expression", expression)) if text}
+        audit(request, "message.tail", topic, after=asked)
+    look = fields_of(found.look)
+    return look | {"items": look["rows"], "next_cursor": encode_cursor((found.place, found.matched))}
 
 
 @router.post("/topics/{topic}/messages", response={201: SentMessage})

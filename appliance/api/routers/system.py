@@ -20,7 +20,7 @@ from ...engine.window.snapshots import Change, Overview
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
 from ..paging import From, To
-from ..schemas import Asked, ChecksOut, CleanedOut, ConfigurationIn, MetricOut, SeriesOut
+from ..schemas import Asked, ChecksOut, CleanedOut, ConfigurationIn, LogOut, MetricOut, SeriesOut, Text
 
 router = Router(tags=["system"])
 
@@ -40,6 +40,18 @@ def system_checks(request: HttpRequest) -> Any:
     """Every health check, of the engine and of the audit log, as a sentence with a level."""
     checks: list[Any] = [*runtime.window().checks(), health_check()]
     return {"worst": max((check.level for check in checks), key=_LEVELS.index, default="ok"), "items": checks}
+
+
+@router.get("/system/log", response=LogOut)
+def system_log(
+    request: HttpRequest,
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL"] = "INFO",
+    q: Text = Query("", max_length=255, description="Part of the text, or of the logger's name."),
+    after: int = Query(0, ge=0, description="Only lines with a larger number."),
+    limit: int = Query(200, ge=1, le=2000),
+) -> Any:
+    """The newest lines of this process's log, the oldest of them first. The whole log is what the process prints."""
+    return {"items": runtime.window().log.lines(level, q, after, limit)}
 
 
 @router.get("/system/config", response=Configuration)

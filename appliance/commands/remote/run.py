@@ -307,6 +307,8 @@ def _done(command: Command, found: Server) -> int:
         return WRONG
     if dry:
         query["dry_run"] = "true"
+    if verb.follows:
+        return _follow(command, found, query)
     answer = found.ask(command.method, command.path, query, body)
     if "--all" in command.flags:
         _rest(command, found, query, answer)
@@ -322,6 +324,33 @@ def _rest(command: Command, found: Server, query: dict[str, Any], answer: dict[s
         page = found.ask("GET", command.path, query | {"cursor": answer["next_cursor"]})
         answer["items"] += page["items"]
         answer["next_cursor"] = page.get("next_cursor")
+
+
+def _follow(command: Command, found: Server, query: dict[str, Any]) -> int:
+    """Print what comes, until Ctrl-C: a line each, with --json an object each."""
+    columns = command.verb.columns.split()
+    if "body_chars" not in query:
+        columns.remove("glance")
+    widths: list[int] = []
+    cursor, missed = None, 0
+    try:
+        while True:
+            answer = found.ask("GET", command.path, query | ({} if cursor is None else {"cursor": cursor}))
+            cursor = answer["next_cursor"]
+            rows = answer["items"]
+            if "--json" in command.flags:
+                lines = [json.dumps(row) for row in rows]
+            else:
+                lines = show.more_of_a_table(rows, columns, widths)
+            if lines:
+                print("\n".join(lines), flush=True)
+            missed += answer["unread"] + answer["left_out"] * (query.get("one_in", 1) == 1)
+            if missed and sys.stderr.isatty():
+                print(f"\rrocketbox: {missed} messages came too fast to be shown", end="\n", file=sys.stderr)
+                missed = 0
+            time.sleep(LOOK_S)
+    except KeyboardInterrupt:
+        return 0
 
 
 def _confirmed(command: Command, found: Server, query: dict[str, Any], body: Any) -> bool:

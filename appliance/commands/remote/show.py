@@ -28,7 +28,7 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
     that it can be: "≥ 7"."""
     if not rows:
         return ["(none)"]
-    shown = [name.removesuffix("?") for name in columns if name[-1] != "?" or name[:-1] in rows[0]]
+    shown = [name.removesuffix("?") for name in columns if name[-1] != "?" or _has(rows[0], name[:-1])]
     names = shown or list(dict.fromkeys(name for row in rows for name in row))[:8]
     found = [[_value(row, name) for name in names] for row in rows]
     cells = [[_least(row, name) + cell(name, _value(row, name)) for name in names] for row in rows]
@@ -36,6 +36,18 @@ def table(rows: Sequence[dict[str, Any]], columns: Sequence[str]) -> list[str]:
     right = [all(isinstance(row[at], int | float | None) for row in found) and not _is_time(name)
              for at, name in enumerate(names)]  # fmt: skip
     return laid_out(heads, cells, right)
+
+
+def more_of_a_table(rows: Sequence[dict[str, Any]], columns: Sequence[str], widths: list[int]) -> list[str]:
+    """Return lines of rows that come bit by bit, with the heads above the first. widths: of the columns so far, which
+    grow with what comes; the caller keeps them."""
+    cells = [[cell(name, row.get(name)) for name in columns] for row in rows]
+    if rows and not widths:
+        cells.insert(0, [_label(name, columns) for name in columns])
+        widths += [0] * len(columns)
+    for row in cells:
+        widths[:] = [max(width, len(_cut(text))) for width, text in zip(widths, row, strict=True)]
+    return ["  ".join(map(str.ljust, map(_cut, row[:-1]), widths)) + f"  {row[-1]}" for row in cells]
 
 
 def laid_out(heads: Sequence[str], cells: Sequence[Sequence[str]], right: Sequence[bool]) -> list[str]:
@@ -58,6 +70,11 @@ def _cut(text: str) -> str:
 
 def _least(row: dict[str, Any], name: str) -> str:
     return "≥ " if row.get(f"{name}_why") is not None and row.get(name) is not None else ""
+
+
+def _has(row: dict[str, Any], name: str) -> bool:
+    head, dot, rest = name.partition(".")
+    return head in row and (not dot or (isinstance(row[head], dict) and _has(row[head], rest)))
 
 
 def _value(row: dict[str, Any], name: str) -> Any:

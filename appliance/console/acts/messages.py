@@ -14,7 +14,11 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET topics/<topic>/messages", "message list TOPIC", "Messages of a topic, by time.",
              query=f"{TIMES} queue_id=queue:int filter newest_first:bool body_chars:int {PAGE}",
              columns="stored_at_ms queue_id queue_offset tags keys body_bytes unique_id glance?", lists=True)]),
-    Act("live.tail_views.message_tail", "messages/tail/", VIEWER),
+    Act("live.tail_views.message_tail", "messages/tail/", VIEWER, curl=None, calls=[
+        Call("GET topics/<topic>/tail", "message tail TOPIC",
+             "Messages as they are stored, until Ctrl-C; no group is made and no offset committed.",
+             query="tags key expression one_in:int body_chars:int limit:int",
+             columns="stored_at_ms queue_id queue_offset tags keys body_bytes unique_id glance", follows=True)]),
     Act("messages.search_views.search", "search/", VIEWER, curl="q!", calls=[
         Call("GET search", "message search TEXT", "Find messages by id, key or topic/queue/offset.",
              query=f"topic {TIMES} copies:bool {PAGE}", fixed="q={text}",
@@ -57,9 +61,9 @@ ROWS: tuple[Act | Also, ...] = (
              columns="group count oldest_at_ms newest_at_ms expires_not_before_at_ms job", lists=True)]),
     Act("dead_letters.views.dead_letters", "dead-letters/<name:name>/", VIEWER, names=GROUP, calls=[
         Call("GET groups/<group>/dead-letters", "dlq show GROUP", "A group's dead letters.",
-             query=f"{TIMES} origin_topic retries:int key replayed {PAGE}",
+             query=f"{TIMES} origin_topic retries:int key replayed body_chars:int {PAGE}",
              columns="message.stored_at_ms origin_topic message.tags message.keys times_replayed "
-                     "expires_not_before_at_ms message.unique_id message", lists=True)]),
+                     "expires_not_before_at_ms message.unique_id message message.glance?", lists=True)]),
     Act("dead_letters.replay_views.replay_create", "dead-letters/<name:name>/replay/", OPERATOR,
         takes=FORM, names=GROUP, master=True, calls=[
         Call("POST groups/<group>/replays", "dlq replay GROUP", "Send dead letters again; they stay where they are.",

@@ -66,7 +66,8 @@ class Call(NamedTuple):
     fields. fixed: fields that the command itself sets, as "action=commit". columns: of a list, those shown without
     --json; a dot leads into a nested object, and one with a "?" is shown when the answer has it. lists: the answer
     has items and a cursor. ask_first: its effect is shown, and has to be confirmed, before it is done. shape: the
-    function in `shapes.py` that makes the body. waits: a job that --wait waits for. raw: the answer is a file.
+    function in `shapes.py` that makes the body. waits: a job that --wait waits for. raw: the answer is a file. follows:
+    it is asked again and again with the cursor of the last answer, until Ctrl-C.
     """
 
     operation: str
@@ -84,6 +85,7 @@ class Call(NamedTuple):
     shape: str = ""
     waits: str = ""
     raw: bool = False
+    follows: bool = False
 
     @property
     def key(self) -> str:

@@ -71,7 +71,10 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET system/retention", "system retention", "What is kept, and what goes next.")]),
     Act("system.views.system_clean", "system/clean/", ADMIN, takes=FORM, calls=[
         Call("POST system/retention/clean", "system clean", "Delete now what has expired.", takes=WORD, query="what")]),
-    Act("system.views.system_logs", "system/log/", OPERATOR),
+    Act("system.views.system_logs", "system/log/", OPERATOR, curl="level q", calls=[
+        Call("GET system/log", "system log", "The newest lines of the server's log.",
+             query="level q after:int limit:int",
+             columns="at_ms level logger text")]),
     Act("system.support_views.support_bundle_file", "system/bundle/file/", ADMIN, curl=None, calls=[
         Call("GET system/bundle/file", "system bundle", "For support: a zip without secrets, on standard output.",
              raw=True)]),

@@ -7,13 +7,14 @@ from typing import Any
 
 from django.db import transaction
 from django.http import HttpRequest
+from django.utils.translation import gettext as _
 
 from ..audit.log import audit
 from ..models import now_ms
 from ..reports import digest_channels
 from . import book, sending, texts
 from .book import DryRun
-from .figures import Past
+from .figures import FIGURES, LEVELS, NEEDS, Past
 from .models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
 from .teller import teller
 
@@ -57,6 +58,20 @@ def save_rule(request: HttpRequest, form: Any) -> AlertRule:
     rule: AlertRule = form.save()
     audit(request, "alert_rule.change" if before else "alert_rule.create", rule.name, before, facts_of(rule))
     return rule
+
+
+@transaction.atomic
+def first_rule(request: HttpRequest) -> None:
+    """Create the rule that the set-up offers: whatever needs somebody today. Nothing if there are rules already, as of
+    definitions that were loaded at the start."""
+    if AlertRule.objects.exists():
+        return
+    figure = FIGURES[NEEDS]
+    rule = AlertRule.objects.create(
+        name=_("What needs you"), figure=NEEDS, above=LEVELS["watch"], for_minutes=figure.for_minutes,
+        severity=AlertRule.Severity.ACT,
+    )  # fmt: skip
+    audit(request, "alert_rule.create", rule.name, None, facts_of(rule))
 
 
 @transaction.atomic

@@ -16,6 +16,7 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput
+from ..audit.log import audit
 from ..pages.engine_pages import (
     CSV_ROWS,
     PAGE_SIZE,
@@ -30,12 +31,15 @@ from ..pages.engine_pages import (
     wants_csv,
 )  # fmt: skip
 from ..sign_in.identity import names_for
+from ..users.access import allows
 from ..users.scope import cut
 
 HOUR_MS = 3_600_000
 #: Most columns and rows of the grid; dead letters beyond them are only summed up.
 MOST_HOURS = 12
 MOST_KINDS = 40
+#: Characters of a body in a row.
+BODY_CHARS = 160
 #: The rows of a CSV are searched for at most this long.
 CSV_S = 10.0
 
@@ -103,7 +107,7 @@ def letters_asked(source: QueryDict) -> dict[str, Any]:
 @asks_the_engine
 def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
     """Show a group's dead letters, newest first, with a form for the ticked ones; `format=csv` for those of the
-    filter."""
+    filter, ?bodies=on for the beginning of each body to users who may read bodies."""
     admin = runtime.window()
     asked = {field: request.GET.get(field, "") for field in ("from", "to", "origin", "retries", "key", "replayed")}
     context: dict[str, Any] = {"group": name, "asked": asked, "no_origin": request.GET.get("no_origin") == "yes"}
@@ -117,9 +121,14 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
         if wants_csv(request):
             return _csv(name, _all_letters(name, from_ms, to_ms, wanted))
         cursor = request.GET.get("cursor") or None
-        context["page"] = admin.dead_letters.page(
-            name, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=PAGE_SIZE
-        )
+        bodies = "bodies" in request.GET and allows(request.user, "message_content")
+        context["page"] = found = admin.dead_letters.page(
+            name, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=PAGE_SIZE,
+            body_chars=BODY_CHARS if bodies else 0,
+        )  # fmt: skip
+        context["bodies"] = bodies
+        if bodies:
+            audit(request, "message.read", f"%DLQ%{name}", after={"messages": len(found.rows)})
         context["filtered"] = bool(wanted) or from_ms is not None or to_ms is not None
     except InvalidInput as error:
         context["error"] = refusal_text(error)

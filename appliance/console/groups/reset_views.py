@@ -135,7 +135,9 @@ def group_reset(request: HttpRequest, name: str) -> HttpResponse:
                 return redirect("group_reset_done", name, done.id)
             carry_moment(form, "at_ms")
             context |= {"preview": done, "moves": done.moves[:MOST_SHOWN], "hidden": len(done.moves) - MOST_SHOWN}
-            context["heading"] = _("Move the offsets of %(name)s?") % {"name": name}
+            skips_one = (len(done.moves), done.skips, done.replays) == (1, 1, 0)
+            heading = _("Skip one message of %(name)s?") if skips_one else _("Move the offsets of %(name)s?")
+            context["heading"] = heading % {"name": name}
             return render(request, "groups/reset_preview.html", context)
     context |= {"topics": _topics_of(detail), "heading": _("Move the offsets of %(name)s") % {"name": name}}
     status = 409 if "changed" in context else form_status(form)

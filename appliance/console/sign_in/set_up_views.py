@@ -14,6 +14,7 @@ from ... import runtime
 from ...engine.address_check import AddressCheck, own_addresses
 from ...engine.errors import StartError
 from ...engine.host_port import cannot_reach, host_of, is_host
+from ..alerts.acts import first_rule
 from ..audit.log import audit
 from ..system.connect_views import ELSEWHERE, with_shell
 from ..system.snippets import LANGUAGES, TOPIC, projects
@@ -85,8 +86,11 @@ def setup_address(request: HttpRequest) -> HttpResponse:
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def setup_message(request: HttpRequest) -> HttpResponse:
-    """Step 4: send a first message with a program that has the right address in it. POST ends the wizard."""
+    """Step 4: send a first message with a program that has the right address in it. POST ends the wizard, with alert=on
+    after making a first rule of alerts."""
     if request.method == "POST":
+        if request.POST.get("alert"):
+            first_rule(request)
         set_up.go_to(set_up.DONE)
         audit(request, "set-up.finish")
         return HttpResponseRedirect(reverse("overview"))

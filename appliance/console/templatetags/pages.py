@@ -64,6 +64,10 @@ def reset_target(reset: Any) -> SafeString | str:
     if reset.kind == "clone":
         return _("to where %(group)s is") % {"group": reset.asked}
     name, _space, value = reset.asked.partition(" ")
+    if name == "offsets" and len(reset.moves) == 1:
+        (move,) = reset.moves
+        where = {"offset": "-" if move.to is None else move.to, "queue": f"{move.topic}/{move.queue_id}"}
+        return _("to offset %(offset)s of %(queue)s") % where
     if name == "time":
         return format_html("{} {}", _("to messages stored from"), as_time(int(value)))
     if name == "shift":

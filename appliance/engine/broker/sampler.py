@@ -291,6 +291,16 @@ class Sampler(ServiceThread):
             return 0, 0.0
         return steps, self._times[(count - 1) % SLOTS] - self._times[(count - 1 - steps) % SLOTS]
 
+    def span_within(self, samples: int, within_s: float) -> tuple[int, float]:
+        """Return the same of at most so many samples, from the first one that is not older than `within_s` seconds."""
+        steps, _ = self.span(samples)
+        if not steps:
+            return 0, 0.0
+        last, begin = self._times[(self.count - 1) % SLOTS], time.monotonic() - within_s
+        while steps and self._times[(self.count - 1 - steps) % SLOTS] < begin:
+            steps -= 1
+        return (steps, last - self._times[(self.count - 1 - steps) % SLOTS]) if steps else (0, 0.0)
+
     def rate(self, moves: RecentMoves | None, span: tuple[int, float] | None = None) -> float | None:
         """Return the moves a second; None before there are two samples. span: of `span()`, for many calls in a row."""
         steps, seconds = span or self.span()

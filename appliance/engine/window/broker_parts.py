@@ -234,6 +234,7 @@ class BrokerParts:
             self._system.broker_name,
             self._broker.pull.long_polling.held_at,
             self._broker.deliveries.service.last_pulls.get,
+            self._lateness,
         )
 
     @first_asked

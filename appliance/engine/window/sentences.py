@@ -275,9 +275,9 @@ TEMPLATES: dict[str, str | Plural] = {
         "lag",
     ),
     "falls_behind": ngettext_lazy(
-        "%(group)s is %(late_span)s behind and does not catch up: %(came)s/s in, %(went)s/s out. "
+        "%(group)s keeps falling behind, now by %(late_span)s: %(came)s/s in, %(went)s/s out. "
         "%(lag)d message is waiting.",
-        "%(group)s is %(late_span)s behind and does not catch up: %(came)s/s in, %(went)s/s out. "
+        "%(group)s keeps falling behind, now by %(late_span)s: %(came)s/s in, %(went)s/s out. "
         "%(lag)d messages are waiting.",
         "lag",
     ),

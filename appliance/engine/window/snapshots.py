@@ -312,15 +312,17 @@ class QueueNow(QueueProgress):
     next_offset: int | None
 
 
-Trend = Literal["caught_up", "keeps_up", "catches_up", "never", "unknown"]
+Trend = Literal["caught_up", "keeps_up", "catches_up", "never", "stands", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class GroupPace:
     """Speed of a group. in_rate, out_rate: messages that came and that it committed, a second, over the last minute.
     trend: caught_up, keeps_up (only messages that came just now wait), catches_up (in catches_up_ms) or never, at these
-    rates or, if the group is late by five minutes, at those of the last five; or unknown (why). lags: messages behind
-    at times_at_ms, over ten minutes, oldest first."""
+    rates or, if the group is late by five minutes, at those of the last five; stands (some queues have stood still for
+    two minutes, so the group does not catch up before they move); or unknown (why). standing: number of those queues.
+    moving, catches_up_ms: the same of the other queues, None if no message waits there. lags: messages behind at
+    times_at_ms, over ten minutes, oldest first."""
 
     in_rate: float | None
     out_rate: float | None
@@ -329,6 +331,8 @@ class GroupPace:
     why: Sentence | None
     times_at_ms: tuple[int, ...]
     lags: tuple[float | None, ...]
+    standing: int = 0
+    moving: Trend | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,6 +71,8 @@ def test_who_pulled_last_and_who_waits(filled):
 
 
 def test_the_pace_is_unknown_with_a_reason_at_first(filled):
+    assert filled.window.group_now.pace("CG").trend == "never", "no member is there"
+    filled.join("c1", "CG")
     pace = filled.window.group_now.pace("CG")
     assert (pace.trend, pace.why.code, pace.in_rate) == ("unknown", "not_measured_yet", None)
 
@@ -109,6 +111,7 @@ class Beats:
 def test_whether_it_ever_catches_up(running, first, steps, trend, monkeypatch):
     running.window.topic_commands.create("Paced", read_queues=1, write_queues=1)
     running.window.group_commands.create("PG")
+    running.join("c1", "PG", topic="Paced")
     beats = Beats(running)
     came, went = steps
     running.put("Paced", *[b"x"] * (first or 1), queue=0)

@@ -107,6 +107,16 @@ FOUND = {
 }
 
 
+_TRENDS = ("caught_up", "keeps_up", "catches_up", "never", "unknown", None)
+#: Codes of needs -> the trends, of the group and of its queues that move, that the group's page may show beside them.
+TRENDS: tuple[tuple[set[str], set[tuple[str, str | None]]], ...] = (
+    ({"stuck", "queues_stuck"}, {("stands", moving) for moving in _TRENDS}),
+    ({"falls_behind"}, {("never", "never"), ("stands", "never")}),
+    ({"catching_up"}, {("catches_up", "catches_up"), ("stands", "catches_up")}),
+    ({"nobody_consumes", "nobody_consumes_late", "consumption_is_off_behind"}, {("never", "never")}),
+)
+
+
 @pytest.mark.parametrize("seed", range(6))
 def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, seed: int) -> None:
     """Random scenes of groups that go on, stand, fall behind and lose members; both views are compared after each."""
@@ -166,7 +176,16 @@ def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, se
         running.sample()
         before = needs()
         told = {name: running.window.diagnosis.of(name) for name in before}
+        paces = {name: running.window.group_now.pace(name) for name in groups}
         after = needs()
+        for name, pace in paces.items():
+            steady = before.get(name, set()) & after.get(name, set())
+            gone_or_new = before.get(name, set()) ^ after.get(name, set())
+            for codes, trends in TRENDS:
+                if codes & steady:
+                    assert (pace.trend, pace.moving) in trends, (name, codes, pace)
+            if pace.trend == "stands" and not gone_or_new:
+                assert steady & {"stuck", "queues_stuck"}, (name, steady, pace)
         for name, codes in before.items():
             for code in codes & after.get(name, set()):
                 assert FOUND[code] & {one.kind for one in told[name].findings}, (name, code, told[name])
@@ -177,3 +196,32 @@ def test_what_needs_somebody_is_never_said_to_be_well(running: RunningEngine, se
         look()
     put("")
     wait_for(look, "the scene has a fault")
+
+
+def test_queues_that_move_are_judged_without_those_that_stand(running: RunningEngine) -> None:
+    """Three queues keep up, one stands: half of what comes goes to that one, and is not held against the others."""
+    running.join("c1", "ledger")
+    running.put("Orders", *[b"x"] * 5)
+    for queue in range(1, 4):
+        running.put("Orders", b"x", b"x", queue=queue)
+    for queue in range(4):
+        running.commit("ledger", "Orders", queue, 0)
+    running.sample()
+    done = 0
+
+    def goes_on() -> Any:
+        nonlocal done
+        running.put("Orders", *[b"x"] * 3)
+        done += 1
+        for queue in range(1, 4):
+            running.put("Orders", b"x", queue=queue)
+            running.commit("ledger", "Orders", queue, done)
+        running.sample()
+        pace = running.window.group_now.pace("ledger")
+        return pace if pace.trend == "stands" and done > 20 else None
+
+    pace = wait_for(goes_on, "a queue stands", every=0.02)
+    assert (pace.standing, pace.moving, pace.catches_up_ms) == (1, "keeps_up", None)
+    codes = {need.sentence.code for need in running.window.overview.snapshot().needs if need.name == "ledger"}
+    assert codes == {"queues_stuck"}
+    assert {one.kind for one in running.window.diagnosis.of("ledger").findings} == {"queue_stuck"}

@@ -81,7 +81,7 @@ def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known
     assert need.sentence.args["lag"] == 56
     assert need.sentence.args["late_span"] >= 600
     assert need.sentence.args["came"] > need.sentence.args["went"] > 0
-    assert "does not catch up" in str(need.sentence)
+    assert "keeps falling behind" in str(need.sentence)
 
 
 def test_a_group_that_works_off_what_it_missed_is_only_watched_and_told_until_when(watched, rates_known_soon):

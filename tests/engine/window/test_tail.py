@@ -183,3 +183,51 @@ def test_what_cannot_be_watched_is_refused(broker, topic, wish, field):
     assert refused.value.field == field
     with pytest.raises(NotFound):
         watch(broker, "no-such-topic")
+
+
+@pytest.mark.parametrize("tags", ["", "a || b"])
+def test_who_comes_again_with_a_place_misses_nothing_and_sees_nothing_twice(broker, topic, tags):
+    tails, wanted, dice = broker.window.tails, Wanted(topic, tags=tags), random.Random(5)
+    send(broker, topic, b"before", tags="a")
+    found = tails.since(wanted, None)
+    assert (found.look.rows, found.look.passed) == ((), 0)
+    sent, seen = 0, []
+    for _ in range(30):
+        for _ in range(dice.randrange(5)):
+            send(
+                broker, topic, str(sent).encode(), tags=dice.choice("ab"), queue_id=dice.randrange(4), keys=[f"k{sent}"]
+            )
+            sent += 1
+        found = tails.since(wanted, found.place, found.matched)
+        assert found.look.passed == len(found.look.rows)
+        seen += [row.keys[0] for row in found.look.rows]
+    assert seen == [f"k{number}" for number in range(sent)]
+
+
+def test_what_is_more_than_the_limit_is_left_out_and_sampling_goes_on_over_calls(broker, topic):
+    tails = broker.window.tails
+    begin = tails.since(Wanted(topic), None)
+    for number in range(12):
+        send(broker, topic, keys=[str(number)])
+    look = tails.since(Wanted(topic), begin.place, most=5).look
+    assert (len(look.rows), look.left_out, look.passed) == (5, 7, 12)
+    found, shown = tails.since(Wanted(topic, one_in=4), None), []
+    for number in range(12):
+        send(broker, topic, keys=[str(number)])
+        found = tails.since(Wanted(topic, one_in=4), found.place, found.matched)
+        shown += [row.keys[0] for row in found.look.rows]
+    assert shown == ["0", "4", "8"]
+    with pytest.raises(NotFound):
+        tails.since(Wanted("no-such"), None)
+
+
+def test_what_there_is_no_time_for_is_counted_as_unread(broker, topic, monkeypatch):
+    tails = broker.window.tails
+    begin = tails.since(Wanted(topic, tags="a"), None)
+    for _ in range(200):
+        send(broker, topic, tags="a", queue_id=0)
+    monkeypatch.setattr(tail_module, "SINCE_MS", 0.0)
+    monkeypatch.setattr(tail_module, "LOOK_MS", 0.0)
+    look = tails.since(Wanted(topic, tags="a"), begin.place).look
+    assert look.passed == 200 == len(look.rows) + look.unread
+    assert look.unread

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import field
 
 from ...lazy_dataclass import dataclass
-from ..messages.snapshots import MessageCopy, MessageRow
+from ..messages.snapshots import MessageCopy, MessageLine, MessageRow
 from ..sentences import Sentence
 from ..snapshots import HIDDEN, ByTopic
 
@@ -19,7 +19,7 @@ class DeadLetterRow:
     # message.reconsume_times: how often it was retried. expires_not_before_at_ms: it stays at least until then, unless
     # the disk gets too full. came_by_job: the copy of that replay became a dead letter again. replayed_by: of the
     # group's last 20 jobs. copies: this one included.
-    message: MessageRow
+    message: MessageLine | MessageRow
     origin_topic: str | None
     origin_id: str | None
     expires_not_before_at_ms: int | None

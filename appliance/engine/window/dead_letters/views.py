@@ -98,14 +98,16 @@ class DeadLetterViews:
         wanted: Mapping[str, Any] | None = None,
         cursor: str | None = None,
         limit: int = 50,
+        body_chars: int = 0,
     ) -> DeadLetterPage:
         """Return a page of a group's dead letters stored in [from_ms, to_ms], newest first, over a snapshot as
         `messages.page`.
 
         wanted: fields of a filter: topic (that it was first sent to; "" if its properties lack that), retries, key (or
         unique id, or its original offset id), replayed ("no", "yes": from its place; "again": it is the copy of a
-        replay). With a filter a page ends after 250 ms, and may be empty although there is a next one. No bodies:
-        `messages.body(row.message.offset_id)`. NotFound (group; its dead letter topic), InvalidInput.
+        replay). With a filter a page ends after 250 ms, and may be empty although there is a next one. body_chars:
+        characters of each body to return, which needs the grant to read bodies; the caller checks that. NotFound
+        (group; its dead letter topic), InvalidInput.
         """
         topic = DLQ_PREFIX + group
         chosen = filter_of(wanted)
@@ -127,7 +129,7 @@ class DeadLetterViews:
             of_this = jobs.get((record.queue_id, record.queue_offset), [])
             rows.append(
                 DeadLetterRow(
-                    message=row_of(record),
+                    message=self._messages.line_of(record, body_chars) if body_chars else row_of(record),
                     origin_topic=properties.get(RETRY_TOPIC),
                     origin_id=properties.get(ORIGIN_MESSAGE_ID),
                     expires_not_before_at_ms=expiry.of(record.physical_offset, record.store_time_ms, hours),

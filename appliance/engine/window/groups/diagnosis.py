@@ -504,7 +504,7 @@ class _Patient:
         ]
         if late.eta_ms is not None:
             evidence.append(d.Evidence("work_left", round(late.eta_ms / 1000, 1), "s"))
-        level = "act" if late.eta_ms is None else "watch"
+        level = "watch" if late.soon else "act"
         yield d.Finding("falls_behind", level, say_late(self._group, late), tuple(evidence))
 
     def slow_handler(self) -> Iterator[d.Finding]:
@@ -593,10 +593,16 @@ class _Patient:
         for topic, queues, clients in self._shares():
             if not clients < queues:
                 continue
-            lag = self._progress.backlog(self._group, topic).lag
+            # Without the queues that stand still: another client would not move them.
+            still = {one.queue for one in self._standing}
+            lagging = self._progress.backlog(self._group, topic).lagging
+            lag = sum(queue.max_offset - offset for queue, offset in lagging if queue not in still)
             if not lag:
                 continue
-            comes, goes = self._rate_in(topic), self._rate_out(topic)
+            rates = self._lateness.rates(self._group, (topic,), self._standing, self._reader, limits.RATE_SAMPLES)
+            if rates is None:
+                raise _Unknown(say("not_measured_yet"))
+            comes, goes = rates
             if comes - goes < max(limits.GROWTH_RATE, limits.GROWTH_SHARE * comes):
                 continue
             evidence = (

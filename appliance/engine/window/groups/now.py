@@ -14,9 +14,10 @@ from ...errors import NotFound
 from ...protocol.names import RETRY_PREFIX
 from ...store.queues.consume_queue import ConsumeQueue
 from .. import snapshots as s
-from ..figures.lag import BROADCASTING, LagSnapshot, lag_of, lag_time_ms, never_committed, next_of
+from ..figures.lag import BROADCASTING, Backlog, LagSnapshot, lag_of, never_committed, next_of
 from ..figures.measures import Budget
 from ..health import limits
+from ..health.lateness import Lateness
 from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from ..sources import Sources
@@ -36,11 +37,13 @@ class GroupNow:
         broker_name: str,
         held_at: Callable[[ConsumeQueue], Iterable[PullRequest]],
         last_pull: Callable[[str, str, int], LastPull | None],
+        lateness: Lateness,
     ) -> None:
         """held_at: returns the pulls that wait at a queue. last_pull: returns the LastPull of a (group, topic, queue
         id), None without one."""
         # Constant after construction.
         self._store, self._lag, self._sampler = sources.store, sources.lag, sources.sampler
+        self._groups, self._lateness = sources.groups, lateness
         self._measures, self._pulled = sources.measures, sources.pulled
         self._locks = locks
         self._broker_name = broker_name
@@ -66,25 +69,30 @@ class GroupNow:
         comes = goes = None
         if span[1] >= limits.RATE_KNOWN_S:
             comes, goes = sampler.rates(name, topics, span)
-        trend: s.Trend
-        catches_up, why = None, None
+        trend, moving, eta_ms, why, standing = self._trend(name, progress, backlog)
+        return s.GroupPace(comes, goes, trend, eta_ms, why, times, lags, standing, moving)
+
+    def _trend(
+        self, name: str, progress: LagSnapshot, backlog: Backlog
+    ) -> tuple[s.Trend, s.Trend | None, int | None, Sentence | None, int]:
+        """Return (trend, that of the queues that move, time left, reason if unknown, queues that stand still)."""
         if backlog.lag is None:
-            trend, why = "unknown", backlog.why
-        elif comes is None or goes is None:
-            trend, why = "unknown", say("not_measured_yet")
-        elif not backlog.lag:
-            trend = "caught_up"
-        elif goes > comes * (1 - limits.GROWTH_SHARE) and backlog.lag <= goes * limits.KEEPS_UP_S:
-            trend = "keeps_up"
-        else:
-            # Of a late group at the rates of `Lateness`, so that its figures and its need say the same.
-            with QueueReader(self._store) as reader:
-                late_ms, _ = lag_time_ms(backlog, reader, self._measures)
-            is_late = late_ms is not None and late_ms >= limits.LATE_S * 1000
-            came, went = sampler.rates(name, topics, sampler.span(limits.LATE_SAMPLES)) if is_late else (comes, goes)
-            trend = "catches_up" if went > came else "never"
-            catches_up = int(1000 * backlog.lag / (went - came)) if went > came else None
-        return s.GroupPace(comes, goes, trend, catches_up, why, times, lags)
+            return "unknown", None, None, backlog.why, 0
+        if not backlog.lag:
+            return "caught_up", None, None, None, 0
+        config = self._groups.get(name)
+        if name not in progress.online or (config is not None and not config.consume_enable):
+            return "never", "never", None, None, 0
+        with QueueReader(self._store) as reader:
+            standing = self._lateness.standing(name, progress, backlog, reader)
+            course = self._lateness.course(name, backlog, standing, reader)
+        count = len(standing)
+        if course is None:
+            found: s.Trend = "stands" if standing else "unknown"
+            return found, "unknown", None, say("not_measured_yet"), count
+        if not standing:
+            return course.trend, course.trend, course.eta_ms, None, 0
+        return "stands", course.trend if course.lag else None, course.eta_ms, None, count
 
     def _history(
         self, name: str, topics: list[str], lag: int | None

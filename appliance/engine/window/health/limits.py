@@ -20,8 +20,10 @@ STUCK_S = 120.0
 SILENT_S = 60.0
 #: A group is late if its next message has waited for this time.
 LATE_S = 300.0
-#: A late group is expected to catch up if that takes less than this many times the time by which it is late.
+#: A late group needs nobody if it catches up within this many times the time by which it is late. One that would take
+#: longer than CATCHES_UP_WITHIN_S at the present rates does not catch up.
 CATCHES_UP = 3
+CATCHES_UP_WITHIN_S = 7 * 86_400.0
 #: Samples (seconds) behind a rate: the last minute, since commits come every 5 s. A rate is known after RATE_KNOWN_S.
 RATE_SAMPLES = 60
 RATE_KNOWN_S = 10.0

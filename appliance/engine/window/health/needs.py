@@ -256,7 +256,7 @@ class _Look:
             yield _need("stuck", "group", group, text, longest)
         late = self._lateness.late(group, backlog, standing, self._reader, self._budget)
         if late is not None:
-            level = "act" if late.eta_ms is None else "watch"
+            level = "watch" if late.soon else "act"
             yield _need(level, "group", group, say_late(group, late), late.late_ms)
 
 

@@ -22,7 +22,7 @@ from ..options import Options
 from ..sources import Sources
 from . import limits
 from .disk_room import DiskRoom
-from .lateness import Lateness
+from .lateness import Lateness, StandingQueue
 
 
 class Ahead(NamedTuple):
@@ -96,7 +96,7 @@ class UnreadLook:
             return None
         standing = self._of.lateness.standing(group, self._progress, backlog, self._reader)
         first: tuple[float, ConsumeQueue, int] | None = None
-        for place, falls, queue, offset in self._lowest(group, backlog, {one.queue for one in standing}):
+        for place, falls, queue, offset in self._lowest(group, backlog, standing):
             left = self._left_ms(place, queue, offset)
             if left is not None and (first is None or left / falls < first[0]):
                 first = left / falls, queue, offset
@@ -106,27 +106,28 @@ class UnreadLook:
         return None if stored is None else Ahead(first[1].topic, int(first[0]), max(0, self._now_ms - stored))
 
     def _lowest(
-        self, group: str, backlog: Backlog, still: set[ConsumeQueue]
+        self, group: str, backlog: Backlog, standing: list[StandingQueue]
     ) -> Iterable[tuple[int, float, ConsumeQueue, int]]:
         """Return (physical offset, share by which it falls behind, queue, offset) of the next message that lies lowest,
         so that it goes first, for each topic of its queues that stand and of those that move."""
         found: dict[tuple[str, bool], tuple[int, float, ConsumeQueue, int]] = {}
         moving: dict[str, float] = {}
+        still = {one.queue for one in standing}
         for queue, offset in backlog.lagging:
             topic, stands = queue.topic, queue in still
             if topic not in moving:
-                moving[topic] = self._falls_behind(group, topic)
+                moving[topic] = self._falls_behind(group, topic, standing)
             falls = 1.0 if stands else moving[topic]
             place = None if falls <= 0 else self._measures.place(self._reader, queue, offset)
             if place is not None and ((topic, stands) not in found or place < found[topic, stands][0]):
                 found[topic, stands] = place, falls, queue, offset
         return found.values()
 
-    def _falls_behind(self, group: str, topic: str) -> float:
-        """Return the share of what comes that the group does not commit: 1 if it stands, 0 or less if it catches up."""
-        sampler = self._of.sampler
-        came = sampler.rate(sampler.topics.get(topic), self._span) or 0.0
-        went = sampler.rate(sampler.pairs.get((topic, group)), self._span) or 0.0
+    def _falls_behind(self, group: str, topic: str, standing: list[StandingQueue]) -> float:
+        """Return the share of what comes to the queues that move that the group does not commit: 1 if it commits
+        nothing, 0 or less if it catches up."""
+        rates = self._of.lateness.rates(group, (topic,), standing, self._reader, limits.LATE_SAMPLES)
+        came, went = rates or (0.0, 0.0)
         return 1 - went / came if came else 0.0 if went else 1.0
 
     def _left_ms(self, place: int, queue: ConsumeQueue, offset: int) -> float | None:

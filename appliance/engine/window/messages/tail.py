@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from ...broker.queue_index import QueueIndex
 from ...broker.topics import TopicConfigManager
@@ -51,6 +52,9 @@ LONGEST_EXPRESSION = 1000
 LONGEST_KEY = 1000
 #: Characters of a tag, or of all keys, that a row holds.
 MOST_TEXT = 400
+#: Time limit of one look of a caller that comes again with a position (`Tails.since`), and most messages it is shown.
+SINCE_MS = 100.0
+MOST_SINCE = 200
 #: Unused allowance that is kept for later looks, in seconds of `per_second`.
 BURST_S = 0.5
 
@@ -108,6 +112,14 @@ class TailLook:
     unread: int
 
 
+class Since(NamedTuple):
+    """What was published since a place of the log. place, matched: of the next call; matched is for `one_in`."""
+
+    look: TailLook
+    place: int
+    matched: int
+
+
 @dataclass(slots=True)
 class _Counts:
     passed: int = 0
@@ -159,10 +171,31 @@ class Tail:
             return None
         self._allow()
         counts = _Counts()
-        if self._reads_records or self._tags:
-            found = self._filtered(fresh, counts)
-        else:
-            found = self._sampled(fresh, counts)
+        return self._shown(self._take_from(fresh, counts), counts)
+
+    def look_since(self, fresh: list[tuple[ConsumeQueue, int, int]], most: int, matched: int) -> tuple[TailLook, int]:
+        """Return (the messages in these (queue, from, to), at most so many of them; matched messages for the next
+        call). What there is no time for is unread."""
+        self._allowed, self._matched = most, matched
+        counts = _Counts()
+        budget = Budget(SINCE_MS)
+        found: list[Record] = []
+        while fresh:
+            found += self._take_from(fresh, counts)
+            fresh = [(queue, self._at[queue.queue_id], high) for queue, _, high in fresh]
+            fresh = [one for one in fresh if one[1] < one[2]]
+            if budget.spent:
+                break
+        late = sum(high - low for _, low, high in fresh)
+        counts.passed += late
+        counts.unread += late
+        return self._shown(found, counts), self._matched
+
+    def _take_from(self, fresh: list[tuple[ConsumeQueue, int, int]], counts: _Counts) -> list[Record]:
+        reads = self._reads_records or self._tags
+        return self._filtered(fresh, counts) if reads else self._sampled(fresh, counts)
+
+    def _shown(self, found: list[Record], counts: _Counts) -> TailLook:
         found.sort(key=lambda record: record.physical_offset)
         chars = self.wanted.body_chars
         rows = tuple(_row(record, chars, self._schema_of(topic_of(record)) if chars else None) for record in found)
@@ -336,9 +369,51 @@ class Tails:
             return None
         return Tail(wanted, self._store, width, self._index.of(wanted.topic), self._schema_of)
 
+    def since(self, wanted: Wanted, place: int | None, matched: int = 0, most: int = 100) -> Since:
+        """Return what was published in a topic since a place of the log, at most `most` (1 to 200) messages; only the
+        present place if it is None. Nothing is kept here between two looks.
+
+        Raises as `begin` does; `per_second` counts for nothing.
+        """
+        require_within("limit", most, 1, MOST_SINCE)
+        end = self._store.published
+        tail = self.begin(wanted)
+        assert tail is not None, "it was no dry run"
+        nothing = TailLook((), 0, 0, 0, 0)
+        with closing(tail), QueueReader(self._store, 8) as reader:
+            if place is None or place >= end:
+                return Since(nothing, end, matched)
+            fresh = []
+            for queue in self._index.of(wanted.topic):
+                low, high = _first_from(reader, queue, place), _first_from(reader, queue, end)
+                if low < high:
+                    fresh.append((queue, low, high))
+            look, matched = tail.look_since(fresh, most, matched)
+            return Since(look, end, matched)
+
     def _width(self, topic: str) -> int | None:
         config = self._topics.get(topic)
         return None if config is None else max(config.read_queue_nums, config.write_queue_nums)
+
+
+def _first_from(reader: QueueReader, queue: ConsumeQueue, place: int) -> int:
+    """Return the first offset whose record lies at this place of the log or behind it. It is near the queue's end."""
+    low, high = queue.min_offset, queue.max_offset
+    step = 1
+    while high - step >= low:
+        entries = reader.entries(queue, high - step, 1)
+        if entries and entries[0][0] < place:
+            low = high - step + 1
+            break
+        step *= 2
+    while low < high:
+        middle = (low + high) // 2
+        entries = reader.entries(queue, middle, 1)
+        if entries and entries[0][0] >= place:
+            high = middle
+        else:
+            low = middle + 1
+    return low
 
 
 def check_wanted(wanted: Wanted) -> None:

@@ -190,12 +190,13 @@ class MessageViews:
         """Return a page whose rows are `MessageLine`, with at most `body_chars` characters of each body. Needs the
         grant to read bodies; the caller checks that."""
 
-        def line_of(record: Record) -> m.MessageLine:
-            schema = self._schema_of(topic_of(record))
-            glance, binary, cut = glance_at(record.body, record.sys_flag, body_chars, schema)
-            return m.MessageLine(**fields_of(row_of(record)), glance=glance, binary=binary, cut=cut)
+        return self.page(topic, **asked, make_row=lambda record: self.line_of(record, body_chars))
 
-        return self.page(topic, **asked, make_row=line_of)
+    def line_of(self, record: Record, body_chars: int) -> m.MessageLine:
+        """Return the row of a record with at most `body_chars` characters of its body."""
+        schema = self._schema_of(topic_of(record))
+        glance, binary, cut = glance_at(record.body, record.sys_flag, body_chars, schema)
+        return m.MessageLine(**fields_of(row_of(record)), glance=glance, binary=binary, cut=cut)
 
     @staticmethod
     def filter_reads_bodies(filter_text: str | None) -> bool:
