@@ -15,7 +15,7 @@ from ...engine.address_check import AddressCheck, own_addresses
 from ...engine.errors import StartError
 from ...engine.host_port import cannot_reach, host_of, is_host
 from ..audit.log import audit
-from ..system.connect_views import ELSEWHERE, with_shell
+from ..system.connect_views import ELSEWHERE, door_of, with_shell
 from ..system.snippets import LANGUAGES, TOPIC, projects
 from . import set_up
 from .forms import AddressForm, AdministratorForm
@@ -96,7 +96,7 @@ def setup_message(request: HttpRequest) -> HttpResponse:
     saved = runtime.place().saved_advertise()
     context = {
         "steps": _steps(4),
-        "projects": with_shell(projects(namesrv or ELSEWHERE)),
+        "projects": with_shell(projects(namesrv or ELSEWHERE, door=door_of(""))),
         "chosen": LANGUAGES[0],
         "namesrv": namesrv,
         "topic": TOPIC,
