@@ -145,7 +145,7 @@ def test_what_the_page_shows_sends_a_message_and_receives_it(server: Server, tmp
 
 
 @pytest.mark.parametrize(
-    "key", ["java", "go", "python", *(pytest.param(key, marks=pytest.mark.nightly) for key in ("java4", "python-cpp"))]
+    "key", ["go", "python", "python-cpp", *(pytest.param(key, marks=pytest.mark.nightly) for key in ("java", "java4"))]
 )
 def test_what_it_shows_of_a_guarded_server_signs_and_encrypts(
     guarded: tuple[Server, Door], tmp_path: Path, key: str
@@ -186,6 +186,23 @@ def test_the_programs_in_cpp_compile(tmp_path: Path, door: Door) -> None:
             )  # fmt: skip
             assert done.returncode == 0, done.stderr
     assert set(LANGUAGES) == HELLO.keys()
+
+
+@pytest.mark.parametrize(("key", "version"), [("java4", "4.9.8"), ("java", "5.3.3")])
+def test_the_programs_in_java_compile(tmp_path: Path, key: str, version: str) -> None:
+    door = Door("root", tls=True, certificate="PEM\n")
+    project = next(one for one in projects("127.0.0.1:9876", "Hello", door) if one.key == key)
+    assert f"<version>{version}</version>" in project.file("pom.xml")
+    jars = programs.java_agent(version)[0].rpartition(":")[2]
+    sources = [name for name, _ in project.files if name.endswith(".java")]
+    for name in sources:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(project.file(name))
+    done = subprocess.run(
+        ["javac", "--release", "11", "-cp", jars, "-d", str(tmp_path), *sources],
+        cwd=tmp_path, capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("user", ['"); System.exit(1); ("', "a b", "x" * 65, "a\nb", "END\n"])

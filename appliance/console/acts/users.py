@@ -69,7 +69,8 @@ ROWS: tuple[Act | Also, ...] = (
     # --- users of the wire
     Act("users.wire_user_views.wire_users", "system/wire-users/", ADMIN, curl="q sort", calls=[
         Call("GET wire-users", "wire-user list", "Users of the wire, who sign requests to the broker.",
-             query=f"q sort {PAGE}", columns="name user_type enabled secrets", lists=True)]),
+             query=f"q sort {PAGE}", lists=True,
+             columns="name user_type enabled secrets last.request last.at_ms last.address last.tls")]),
     Act("users.wire_user_views.wire_user", "system/wire-users/<name:name>/", ADMIN, calls=[
         Call("GET wire-users/<name>", "wire-user show NAME", "One user of the wire, with its entries.")]),
     Act("users.wire_user_views.wire_user_create", "create/wire-user/", ADMIN, takes=FORM, calls=[

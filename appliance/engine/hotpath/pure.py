@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
 #: Both twins have this number; it changes whenever one of them changes its interface to the rest of the engine.
-INTERFACE = 8
+INTERFACE = 9
 
 
 class LoopState:

@@ -122,7 +122,15 @@ def test_a_certificate_that_names_the_name_server_and_not_the_broker(started: Ca
     """The name server tells the broker's address as a number."""
     engine = started(**tls(tmp_path, also=("localhost",)))
     codes = tried(engine, tls=True, host="localhost")
-    assert codes == ["try_name", "try_port", "try_certificate", "try_route", "try_broker_here", "try_unnamed", "try_open"]
+    assert codes == [
+        "try_name",
+        "try_port",
+        "try_certificate",
+        "try_route",
+        "try_broker_here",
+        "try_unnamed",
+        "try_open",
+    ]
 
 
 def test_a_certificate_that_has_ended(started: Callable[..., Engine], tmp_path: Path):

@@ -200,9 +200,11 @@ def _shaken(address: str, context: ssl.SSLContext, pair: Pair | None) -> tuple[b
     if pair is not None:
         context.load_cert_chain(*pair)
     host, port = split_host_port(address)
-    with socket.create_connection((host, port), CONNECT_S) as sock:
-        with context.wrap_socket(sock, server_hostname=host) as tls:
-            return tls.getpeercert(True) or b"", tls.getpeercert() or {}
+    with (
+        socket.create_connection((host, port), CONNECT_S) as sock,
+        context.wrap_socket(sock, server_hostname=host) as tls,
+    ):
+        return tls.getpeercert(True) or b"", tls.getpeercert() or {}
 
 
 def _is_named(address: str, certificate: bytes, pair: Pair | None) -> bool:
