@@ -58,7 +58,7 @@ def programs(
 @router.get("/connect/trial", response=ChecksOut)
 def trial(
     request: HttpRequest,
-    client: Client,
+    client: Client = "python",
     host: Text = Query("", max_length=253, description="Of the name server; empty: the advertised one."),
     tls: bool = Query(False, description="The client encrypts."),
     topic: Text = Query(TOPIC, max_length=127),

@@ -136,7 +136,7 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET connect", "client programs", "Programs for each client, with this server's address in them.",
              query="topic user tls language", columns="key name needs prepare produce consume")]),
     Act("system.connect_views.connect_try", "connect/try/", OPERATOR,
-        curl="client! host tls topic group user address", calls=[
+        curl="client host tls topic group user address", calls=[
         Call("GET connect/trial", "client try CLIENT",
              "Try a connection as java, java4, go, python, cpp or python-cpp makes it, and say what is wrong.",
              query="host tls:bool topic group user address", fixed="client={client}",

@@ -49,11 +49,11 @@ def test_it_outlives_its_connection_and_not_its_user(site: Site):
     assert pull(ann, "readers", "Orders").code == 0
     assert send(ann, "Orders").code == 0
     ann.close()
-    wait_for(lambda: not site.running.window.users.one(ANN[0]).limited.connections, 10, "the connection is gone")
+    wait_for(lambda: not site.running.window.users.one(ANN[0]).limited.connections, "the connection is gone")
     assert last(site, ANN).request == "SEND_MESSAGE_V2"
     site.running.window.users.delete(ANN[0])
     site.make(ANN)
-    wait_for(lambda: last(site, ANN) is None, 10, "it is another one of that name")
+    wait_for(lambda: last(site, ANN) is None, "it is another one of that name")
 
 
 def test_housekeeping_hides_nothing(site: Site):
