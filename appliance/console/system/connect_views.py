@@ -35,7 +35,7 @@ class TrialForm(Form):
         max_length=253,
         required=False,
         widget=forms.TextInput(attrs=_TYPED),
-        help_text=gettext_lazy("As the client writes it."),
+        help_text=gettext_lazy("As the client writes it; empty for the address that clients are told."),
     )
     tls = forms.BooleanField(label=gettext_lazy("It encrypts (TLS)"), required=False)
     topic = forms.CharField(

@@ -37,7 +37,7 @@ def test_the_newest_request_is_told_also_if_only_the_guard_saw_it(site: Site):
     assert last(site, ANN).request == "PULL_MESSAGE"
     before = passed(site)
     assert send(ann, "Orders").code == 0
-    assert passed(site) == before + 1, "the gate did not see it"
+    assert passed(site) > before, "the gate did not see it"
     found = last(site, ANN)
     assert found.request == "SEND_MESSAGE_V2"
     assert found.at_ms >= first.at_ms - 2000
