@@ -34,7 +34,7 @@ ROWS: tuple[Act | Also, ...] = (
     Act("sign_in.set_up_views.setup", "setup/<str:secret>/", SETUP, takes=FORM),
     Act("sign_in.set_up_views.setup_administrator", "setup/<str:secret>/administrator/", SETUP, takes=FORM),
     # --- users
-    Act("users.views.users", "system/users/", ADMIN, calls=[
+    Act("users.views.users", "system/users/", ADMIN, curl="q role state sort", calls=[
         Call("GET users", "user list", "Who may sign in.", query=f"q role state sort {PAGE}",
              columns="username role active topic_pattern group_pattern last_sign_in_at_ms", lists=True)]),
     Act("users.views.user", "system/users/<int:pk>/", ADMIN, takes=FORM, curl=None, calls=[
