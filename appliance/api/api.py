@@ -26,6 +26,7 @@ from .routers import (
     backups,
     clean_ups,
     clients,
+    connect,
     dead_letters,
     definitions,
     groups,
@@ -112,6 +113,7 @@ def _made() -> NinjaAPI:
         dead_letters,
         waiting,
         clients,
+        connect,
         messages,  # the last
     ):
         api.add_router("", part.router)

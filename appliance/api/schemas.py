@@ -7,6 +7,7 @@ unknown value is null, and the field beside it that ends in `_why` gives the rea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from ninja import Query, Schema
@@ -335,7 +336,7 @@ class CheckOut(Out):
 
 
 class ChecksOut(Out):
-    """worst: the worst level of all. items: the engine's checks, and the audit log's."""
+    """worst: the worst level of all. items: the checks, or the steps of what was tried, in their order."""
 
     worst: str
     items: list[CheckOut]
@@ -354,6 +355,41 @@ class LogLineOut(Out):
 
 class LogOut(Out):
     items: list[LogLineOut]
+
+
+def worst_of(checks: Iterable[Any]) -> str:
+    """Return the worst level of some checks."""
+    return max((check.level for check in checks), key=("ok", "warning", "failed").index, default="ok")
+
+
+class ProgramFileOut(Out):
+    name: str
+    text: str
+
+
+class ProgramOut(Out):
+    """A producer and a consumer for one client. needs: what has to be installed. shell: makes the files in a directory
+    of their own, and runs `prepare` there, as `produce` and `consume` are."""
+
+    key: str
+    name: str
+    needs: str
+    files: list[ProgramFileOut]
+    prepare: str
+    produce: str
+    consume: str
+    shell: str
+
+
+class ProgramsOut(Out):
+    """broker, namesrv: addresses as clients are told; null for a role that does not run here. access: off, report or
+    enforce. tls: disabled, permissive or enforcing."""
+
+    broker: str | None
+    namesrv: str | None
+    access: str
+    tls: str
+    items: list[ProgramOut]
 
 
 class CleanedOut(Out):

@@ -150,6 +150,7 @@ class Engine:
                     lambda: default_quotas(self.config),
                     access.gate.own_check,
                     access.gate.claims,
+                    access.last,
                 )
             )
         if self._started_at is not None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from appliance.api.api import openapi
+from appliance.console.models import User
 from appliance.console.pages.curl import NEEDED, OPERATIONS
 from appliance.engine.errors import Conflict
 from tests.api.test_pairs import ALONE, PAGE_OF
@@ -27,7 +28,7 @@ LEFT_OUT = {
     "message_raw": "a part of the message's page, where its command is",
     "messages": "its operation needs a topic, so the view makes the command",
     "message_tail": "its operation is asked again and again; the command is `rocketbox message tail`",
-    "user": "its operation needs the name, and the page's address has a number",
+    "user": "its operation needs the name, and the page's address a number, so the view makes the command",
     **dict.fromkeys(("job_file", "backup_download", "definitions_file", "support_bundle_file"), "a file"),
 }
 
@@ -68,6 +69,15 @@ def test_it_is_an_operation_with_these_parameters(page: str):
             "/api/v1/topics/half%25full/messages?from=1000&queue_id=1&filter=tag%20%3D%20%27a%27&newest_first=false",
         ),
         ("/system/", "/api/v1/system"),
+        ("/system/users/?q=a&role=viewer&sort=-name", "/api/v1/users?q=a&role=viewer&sort=-name"),
+        ("/transactions/?topic=orders", "/api/v1/transactions/open?topic=orders"),
+        ("/transactions/?show=resolved&how=committed", "/api/v1/transactions/resolved?how=committed"),
+        (
+            "/dead-letters/shipping/?key=a&origin=orders",
+            "/api/v1/groups/shipping/dead-letters?origin_topic=orders&key=a",
+        ),
+        ("/connect/?topic=orders&language=go", "/api/v1/connect?topic=orders&language=go"),
+        ("/connect/try/?client=go&topic=orders&group=g", "/api/v1/connect/trial?client=go&topic=orders&group=g"),
     ],
 )
 def test_it_answers_what_the_page_shows(client_as, admin: Caller, running: RunningEngine, page: str, path: str):
@@ -93,3 +103,30 @@ def test_no_page_without_a_twin_tells_one(client_as):
     assert "as-curl" not in client_as("admin").get("/search/").content.decode()
     assert "as-curl" in client_as("admin").get("/search/?q=x").content.decode()
     assert "as-curl" not in client_as("admin").get("/create/topic/").content.decode()
+
+
+def test_the_page_of_a_person_tells_the_name(client_as, admin: Caller):
+    person = User.objects.create(username="ann b", role="viewer")
+    page = client_as("admin").get(f"/system/users/{person.pk}/").content.decode()
+    assert command_of(page)[3] == "http://testserver/api/v1/users/ann%20b"
+    answer_of(admin.get("/users/ann%20b"))
+
+
+@pytest.mark.parametrize(
+    ("page", "of"),
+    [
+        ("/history/", ""),
+        ("/topics/half%25full/history/", "topic=half%25full"),
+        ("/groups/shipping/history/", "group=shipping"),
+    ],
+)
+def test_a_page_of_figures_tells_each(client_as, admin: Caller, running: RunningEngine, page: str, of: str):
+    with contextlib.suppress(Conflict):
+        running.window.topic_commands.create("half%full")
+    with contextlib.suppress(Conflict):
+        running.window.group_commands.create("shipping")
+    addresses = [urlsplit(word) for word in command_of(client_as("admin").get(page).content.decode()) if "http" in word]
+    assert len(addresses) >= 4
+    for address in addresses:
+        assert of in address.query
+        answer_of(admin.get(f"{address.path.removeprefix('/api/v1')}?{address.query}"))

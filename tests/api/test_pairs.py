@@ -61,7 +61,6 @@ ALONE = {
     "user_set_active": "PATCH .../users/<username>, whose page has a button of its own for it",
     "replication_now": "the replication page again, every two seconds",
     "overview_live": "the overview again, as a stream",
-    "connect": "its programs are for people; the addresses are those of GET /system",
     "needs_panel": "a part of the overview, fetched again when needs change",
     "topic_history": "GET .../metrics/series with its topic, as broker_history",
     "group_history": "GET .../metrics/series with its group, as broker_history",

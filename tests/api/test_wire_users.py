@@ -49,7 +49,8 @@ def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
         (name, None, 0) for name in NAMES
     ]
     assert shown == {
-        "name": "shop", "user_type": "Normal", "enabled": True, "secrets": 1, "entries": [], "limited": None
+        "name": "shop", "user_type": "Normal", "enabled": True, "secrets": 1, "entries": [], "last": None,
+        "limited": None,
     }  # fmt: skip
     rotated = answer_of(root.ask("POST", "/wire-users/shop/acts/rotate"))
     assert rotated["secret"] not in (None, first)

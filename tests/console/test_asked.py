@@ -117,6 +117,7 @@ FORMS = (
     "/history/",
     "/jobs/",
     "/connect/",
+    "/connect/try/",
     "/system/users/",
     "/system/audit/",
     "/system/log/",

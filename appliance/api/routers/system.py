@@ -20,13 +20,12 @@ from ...engine.window.snapshots import Change, Overview
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
 from ..paging import From, To
-from ..schemas import Asked, ChecksOut, CleanedOut, ConfigurationIn, LogOut, MetricOut, SeriesOut, Text
+from ..schemas import Asked, ChecksOut, CleanedOut, ConfigurationIn, LogOut, MetricOut, SeriesOut, Text, worst_of
 
 router = Router(tags=["system"])
 
 #: Figures of which the engine itself keeps the last ten minutes.
 LIVE = ("in", "out", "in_bytes", "out_bytes")
-_LEVELS = ("ok", "warning", "failed")
 
 
 @router.get("/system", response=SystemInfo)
@@ -39,7 +38,7 @@ def system(request: HttpRequest) -> Any:
 def system_checks(request: HttpRequest) -> Any:
     """Every health check, of the engine and of the audit log, as a sentence with a level."""
     checks: list[Any] = [*runtime.window().checks(), health_check()]
-    return {"worst": max((check.level for check in checks), key=_LEVELS.index, default="ok"), "items": checks}
+    return {"worst": worst_of(checks), "items": checks}
 
 
 @router.get("/system/log", response=LogOut)

@@ -132,7 +132,15 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST groups/<group>/offset-resets/<int:reset_id>/undo", "group undo NAME ID", "Take a reset back.",
              takes=WORD, columns=_MOVES, dry_run=True, ask_first=True)]),
     # --- clients
-    Act("system.connect_views.connect", "connect/", VIEWER),
+    Act("system.connect_views.connect", "connect/", VIEWER, curl="topic user tls language", calls=[
+        Call("GET connect", "client programs", "Programs for each client, with this server's address in them.",
+             query="topic user tls language", columns="key name needs prepare produce consume")]),
+    Act("system.connect_views.connect_try", "connect/try/", OPERATOR,
+        curl="client host tls topic group user address", calls=[
+        Call("GET connect/trial", "client try CLIENT",
+             "Try a connection as java, java4, go, python, cpp or python-cpp makes it, and say what is wrong.",
+             query="host tls:bool topic group user address", fixed="client={client}",
+             columns="level name sentence")]),
     Act("groups.client_views.clients", "clients/", VIEWER, curl="q role group sort", calls=[
         Call("GET clients", "client list", "Who is connected.", query=f"q role group sort {PAGE}",
              columns="client_id address language version producer_groups consumer_groups connected_ms", lists=True)]),

@@ -34,7 +34,7 @@ ROWS: tuple[Act | Also, ...] = (
     Act("sign_in.set_up_views.setup", "setup/<str:secret>/", SETUP, takes=FORM),
     Act("sign_in.set_up_views.setup_administrator", "setup/<str:secret>/administrator/", SETUP, takes=FORM),
     # --- users
-    Act("users.views.users", "system/users/", ADMIN, calls=[
+    Act("users.views.users", "system/users/", ADMIN, curl="q role state sort", calls=[
         Call("GET users", "user list", "Who may sign in.", query=f"q role state sort {PAGE}",
              columns="username role active topic_pattern group_pattern last_sign_in_at_ms", lists=True)]),
     Act("users.views.user", "system/users/<int:pk>/", ADMIN, takes=FORM, curl=None, calls=[
@@ -69,7 +69,8 @@ ROWS: tuple[Act | Also, ...] = (
     # --- users of the wire
     Act("users.wire_user_views.wire_users", "system/wire-users/", ADMIN, curl="q sort", calls=[
         Call("GET wire-users", "wire-user list", "Users of the wire, who sign requests to the broker.",
-             query=f"q sort {PAGE}", columns="name user_type enabled secrets", lists=True)]),
+             query=f"q sort {PAGE}", lists=True,
+             columns="name user_type enabled secrets last.request last.at_ms last.address last.tls")]),
     Act("users.wire_user_views.wire_user", "system/wire-users/<name:name>/", ADMIN, calls=[
         Call("GET wire-users/<name>", "wire-user show NAME", "One user of the wire, with its entries.")]),
     Act("users.wire_user_views.wire_user_create", "create/wire-user/", ADMIN, takes=FORM, calls=[

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
@@ -17,6 +17,7 @@ from django.views.decorators.http import require_safe
 from ... import runtime
 from ...engine.errors import InvalidInput
 from ..audit.log import audit
+from ..pages.curl import command_of
 from ..pages.engine_pages import (
     CSV_ROWS,
     PAGE_SIZE,
@@ -112,6 +113,8 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
     asked = {field: request.GET.get(field, "") for field in ("from", "to", "origin", "retries", "key", "replayed")}
     context: dict[str, Any] = {"group": name, "asked": asked, "no_origin": request.GET.get("no_origin") == "yes"}
     context["carried"] = {field: request.GET.get(field, "") for field in FILTER}
+    named = {"origin_topic" if field == "origin" else field: value for field, value in asked.items()}
+    context["as_curl"] = command_of(request, f"groups/{quote(name, safe='')}/dead-letters", named)
     status = 200
     try:
         from_ms, to_ms = time_asked(request, "from"), time_asked(request, "to")

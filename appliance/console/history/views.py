@@ -13,6 +13,7 @@ from django.views.decorators.http import require_safe
 from ... import runtime
 from ...engine.errors import InvalidInput
 from ..models import now_ms
+from ..pages.curl import command_of
 from ..pages.engine_pages import asks_the_engine, csv_answer, time_asked, time_shown, wants_csv
 from ..pages.words import WORDS
 from . import charts, series
@@ -116,6 +117,8 @@ def _page(request: HttpRequest, wanted: _Plots, label: str, context: dict[str, A
             ("from_ms", *(line.history.name for line in columns)),
             ((at, *values) for at, values in zip(times, rows, strict=True)),
         )
+    figures = [name for _title, lines in wanted for name, _line in lines]
+    context["as_curl"] = _curl(request, context, figures, since, until)
     context |= {
         "plots": plots,
         "span": span,
@@ -125,3 +128,9 @@ def _page(request: HttpRequest, wanted: _Plots, label: str, context: dict[str, A
         "to_shown": time_shown(until) if not span else "",
     }
     return render(request, "history/page.html", context)
+
+
+def _curl(request: HttpRequest, context: dict[str, Any], figures: list[str], since: int, until: int) -> str:
+    """Return a command for each figure that the page draws."""
+    asked = {name: context.get(name, "") for name in ("topic", "group")} | {"from": since, "to": until}
+    return "\n".join(command_of(request, "metrics/series", {"metric": name} | asked) for name in figures)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 from urllib.parse import quote, urlencode
 
 from django.http import HttpRequest
@@ -47,6 +48,13 @@ def command(request: HttpRequest, path: str) -> str:
     """Return the command that gets a path below /api/v1/, quoted as an address has it."""
     address = f"{root_of(request)}/api/v1/{path}"
     return f'curl -H "Authorization: Bearer $ROCKETBOX_TOKEN" {shlex.quote(address)}'
+
+
+def command_of(request: HttpRequest, path: str, asked: Mapping[str, object]) -> str:
+    """Return the command that gets a path below /api/v1/ with those parameters that are not empty. For the views whose
+    page is not one operation with the same parameters; they put it into their context as `as_curl`."""
+    given = urlencode({name: value for name, value in asked.items() if value})
+    return command(request, f"{path}{'?' if given else ''}{given}")
 
 
 def root_of(request: HttpRequest) -> str:

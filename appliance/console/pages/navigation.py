@@ -36,7 +36,7 @@ ENTRIES = (
     Entry("delayed", _("Delayed messages"), ("delayed_",)),
     Entry("transactions", _("Transactions"), ("transaction_",)),
     Entry("clients", _("Clients"), ("client",)),
-    Entry("connect", _("Connect a client"), below=True),
+    Entry("connect", _("Connect a client"), ("connect_",), below=True),
     Entry("reports", _("Reports"), ("report",)),
     Entry("alerts", _("Alerts"), ("alert",)),
     Entry("jobs", _("Jobs"), ("job",)),

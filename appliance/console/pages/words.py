@@ -27,6 +27,12 @@ WORDS: dict[str, str | Promise] = {
     "warning": _("warning"),
     "failed": _("failed"),
     "io": _("Network"),
+    # steps of a connection that is tried
+    "host": _("Host name"),
+    "port": _("Port"),
+    "tls": _("TLS"),
+    "route": _("Route"),
+    "access": _("Access"),
     "store": _("Message log"),
     "queues": _("Queue files"),
     "index": _("Key index"),

@@ -16,7 +16,7 @@ from ...engine.errors import StartError
 from ...engine.host_port import cannot_reach, host_of, is_host
 from ..alerts.acts import first_rule
 from ..audit.log import audit
-from ..system.connect_views import ELSEWHERE, with_shell
+from ..system.connect_views import ELSEWHERE, door_of, with_shell
 from ..system.snippets import LANGUAGES, TOPIC, projects
 from . import set_up
 from .forms import AddressForm, AdministratorForm
@@ -100,7 +100,7 @@ def setup_message(request: HttpRequest) -> HttpResponse:
     saved = runtime.place().saved_advertise()
     context = {
         "steps": _steps(4),
-        "projects": with_shell(projects(namesrv or ELSEWHERE)),
+        "projects": with_shell(projects(namesrv or ELSEWHERE, door=door_of(""))),
         "chosen": LANGUAGES[0],
         "namesrv": namesrv,
         "topic": TOPIC,

@@ -19,6 +19,7 @@ from ... import runtime
 from ...engine.errors import AdminError, Conflict, InvalidInput
 from ..audit.log import audit
 from ..pages.changes import add_refusal, failure_audited, form_status, is_final, is_submitted
+from ..pages.curl import command_of
 from ..pages.engine_pages import PAGE_SIZE, asks_the_engine, refusal_text, topic_names
 from ..pages.outcomes import Line, counted, keep, kept, way_back
 from ..sign_in.forms import Form
@@ -65,6 +66,8 @@ def transactions(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"show": show, "asked": asked, "how": HOW, "by": BY, "topics": topic_names()}
     context |= {"filtered": any(asked.values()), "carried": {name: asked[name] for name in _FILTER}}
     context["counts"] = admin.transactions.counts()
+    named = asked if show == "resolved" else {name: asked[name] for name in _FILTER}
+    context["as_curl"] = command_of(request, f"transactions/{show}", named)
     status = 200
     try:
         if show == "open":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from django.contrib import messages
 from django.core.exceptions import ValidationError
@@ -16,6 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST, req
 from ..audit.log import audit
 from ..models import Role, User
 from ..pages.changes import form_status
+from ..pages.curl import command_of
 from ..pages.engine_pages import csv_of, page_number, wants_csv
 from ..pages.rows import RowPage, page_of
 from ..sign_in import second_factor, sessions
@@ -177,6 +179,7 @@ def user_end_sessions(request: HttpRequest, pk: int) -> HttpResponse:
 def _user_page(request: HttpRequest, person: User, form: Any = None) -> HttpResponse:
     context = {"person": person, "form": form or UserForm(instance=person), "sessions": sessions.of(person)}
     context |= {"codes_left": second_factor.recovery_codes_left(person)}
+    context["as_curl"] = command_of(request, f"users/{quote(person.username, safe='')}", {})
     return render(request, "users/user.html", context, status=422 if form is not None else 200)
 
 

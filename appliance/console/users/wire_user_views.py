@@ -250,12 +250,27 @@ def wire_users(request: HttpRequest) -> HttpResponse:
         return runtime.window().users.page(q, sort, page, size)
 
     if wants_csv(request):
-        header = ("name", "type", "enabled", "secrets", "entries")
-        rows = ((one.name, one.user_type, one.enabled, one.secrets, len(one.entries)) for one in all_rows(fetch))
-        return csv_answer("wire-users", header, rows)
+        header = (
+            "name",
+            "type",
+            "enabled",
+            "secrets",
+            "entries",
+            "last_request",
+            "last_at_ms",
+            "last_address",
+            "last_tls",
+        )
+        return csv_answer("wire-users", header, map(_csv_row, all_rows(fetch)))
     context = {"page": fetch(page_number(request), PAGE_SIZE), "q": q, "sort": sort, "mode": mode}
     context["elsewhere"] = runtime.window().users.changed_elsewhere()
     return render(request, "wire_users/list.html", context)
+
+
+def _csv_row(one: WireUser) -> tuple[object, ...]:
+    last = one.last
+    came = (None,) * 4 if last is None else (last.request, last.at_ms, last.address, last.tls)
+    return (one.name, one.user_type, one.enabled, one.secrets, len(one.entries), *came)
 
 
 @require_safe

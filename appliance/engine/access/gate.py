@@ -51,6 +51,7 @@ from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal,
 if TYPE_CHECKING:
     from ..remoting.connection import Connection
     from .brake import Brake, Meter
+    from .last_requests import LastRequests
 
 logger = logging.getLogger(__name__)
 
@@ -180,12 +181,22 @@ class GateRules(NamedTuple):
 class AccessGate:
     """A gate of the dispatcher. `admit` runs on remoting-io."""
 
-    def __init__(self, book: Book, clock: Clock, rules: GateRules, brake: Brake | None, *, enforces: bool) -> None:
-        """brake: None if quotas do not count. enforces: False for report mode."""
+    def __init__(
+        self,
+        book: Book,
+        clock: Clock,
+        rules: GateRules,
+        brake: Brake | None,
+        last: LastRequests | None = None,
+        *,
+        enforces: bool,
+    ) -> None:
+        """brake: None if quotas do not count. last: None if nobody asks for it. enforces: False for report mode."""
         # Constant after construction.
         self._book = book
         self._cluster, self._anonymous_routes, self._brokers, self._slaves = rules
         self._brake = brake
+        self._last = last
         self.guard: Any = PureGuard(book) if Guard is None else Guard(book)
         if brake is not None:
             brake.on_limit = self.guard.forget
@@ -276,6 +287,8 @@ class AccessGate:
         if user is None:
             self._let_through.add(conn)
             return
+        if self._last is not None:
+            self._last.note(user.account.name, code, conn)
         brake = self._brake
         if user.account.name not in conn.principals:
             if brake is None:

@@ -26,6 +26,7 @@ from .book import Book, BookRefusal
 from .brake import Brake
 from .copies import MembersProcessor, UserCopies
 from .gate import AccessGate, GateRules
+from .last_requests import LastRequests
 from .policies import Network
 from .pure_guard import GuardedDispatcher, PureGuard
 from .quotas import Quotas
@@ -78,9 +79,12 @@ class Access:
         enforces = config.broker.access_control == ENFORCE
         #: In report mode it only counts.
         self.brake = Brake(loop, self.book, default_quotas(config), counts_only=not enforces)
+        #: What each user did last.
+        self.last = LastRequests(clock, lambda: list(server.connections.values()))
         self.book.on_change = self._changed
         server.on_close(self.brake.leave)
         server.on_close(lambda conn: self.gate.leave(conn))
+        server.on_close(self.last.leave)
         brokers = parse_networks(config.broker.namesrv_broker_addresses)
         rules = GateRules(
             config.broker.cluster_name,
@@ -88,7 +92,7 @@ class Access:
             (*brokers, *_own_networks(config.bind), *_own_networks(advertised)),
             parse_networks(config.store.ha_slave_addresses),
         )
-        self.gate = AccessGate(self.book, clock, rules, self.brake, enforces=enforces)
+        self.gate = AccessGate(self.book, clock, rules, self.brake, self.last, enforces=enforces)
         gives = config.broker.auth_give_secrets
         self.processor = AccessProcessor(self.book, _recording_given(audit, clock) if gives else None)
         self.members: MembersProcessor | None = None
@@ -97,8 +101,10 @@ class Access:
             server.on_close(members.leave)
 
     def _changed(self, name: str) -> None:
-        """Note that a user has changed. Any thread."""
+        """Let a changed user's quotas take effect, forget one who is gone, and tell the members. Any thread."""
         self.brake.changed(name)
+        if self.book.get(name) is None:
+            self._loop.call_soon(lambda: self.last.forget(name))
         if self.members is not None:
             self.members.changed()
 

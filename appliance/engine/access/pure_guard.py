@@ -48,14 +48,16 @@ _decode: Callable[[memoryview], _Signed] = msgspec.json.Decoder(_Signed).decode
 
 
 class _Grants:
-    """The admitted resources of one connection. keys: None if the certificate of the connection stands for the user."""
+    """The admitted resources of one connection. keys: None if the certificate of the connection stands for the user.
+    last_code, last_at: of the newest request that passed, 0 before the first one; for `last_requests.py`."""
 
-    __slots__ = ("allowed", "book_generation", "generation", "keys", "name")
+    __slots__ = ("allowed", "book_generation", "generation", "keys", "last_at", "last_code", "name")
 
     def __init__(self, book_generation: int, generation: int, name: bytes, keys: tuple[SigningKey, ...] | None) -> None:
         self.book_generation, self.generation = book_generation, generation
         self.name, self.keys = name, keys
         self.allowed: set[tuple[bytes | None, bytes]] = set()
+        self.last_code, self.last_at = 0, 0.0
 
 
 class PureGuard:
@@ -98,7 +100,7 @@ class PureGuard:
         grants.allowed.add((group, topic))
 
     def passes(self, conn: Connection, code: int, header: memoryview, body: memoryview) -> bool:
-        """True if the gate would admit the request. It changes nothing."""
+        """True if the gate would admit the request."""
         grants: _Grants | None = conn.grants
         if (
             grants is None
@@ -122,6 +124,7 @@ class PureGuard:
         elif grants.keys is None or name.encode() != grants.name or not self._is_signed(grants.keys, fields, body):
             return False
         self.passed += 1
+        grants.last_code, grants.last_at = code, conn.last_active
         return True
 
     def _is_signed(self, keys: tuple[SigningKey, ...], fields: dict[str, str], body: memoryview) -> bool:

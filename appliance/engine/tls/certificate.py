@@ -9,6 +9,7 @@ import re
 import ssl
 import time
 from pathlib import Path
+from typing import Protocol
 
 from ..errors import StartError
 from ..named_tuple import NamedTuple
@@ -335,6 +336,23 @@ def _validity(context: ssl.SSLContext, der: bytes) -> tuple[float | None, float 
     times = (found.get("notBefore"), found.get("notAfter"))
     begin, end = (ssl.cert_time_to_seconds(said) if isinstance(said, str) else None for said in times)
     return begin, end
+
+
+class Shown(Protocol):
+    """The part of a pair that peers see."""
+
+    @property
+    def context(self) -> ssl.SSLContext: ...
+
+    @property
+    def der(self) -> bytes: ...
+
+
+def own_authority(pair: Shown) -> str:
+    """Return a certificate that signs itself as PEM, which clients can trust as it is; "" for one that an authority
+    has signed."""
+    found = _shake_hands(pair.context, trusting(pair.der)).getpeercert() or {}
+    return ssl.DER_cert_to_PEM_cert(pair.der) if found and found["issuer"] == found["subject"] else ""
 
 
 def trusting(certificate: str | bytes | None, at_any_time: bool = True) -> ssl.SSLContext:

@@ -215,6 +215,94 @@ TEMPLATES: dict[str, str | Plural] = {
     "wire_user_hung_up": _("Connections on which %(name)s signed are closed; what they asked for is judged anew."),
     "resource_literal": _("Name one topic, group or cluster: Topic:orders, Group:billing, Cluster:DefaultCluster."),
     "bad_address": _("This is no address like 10.0.0.5 or 2001:db8::5."),
+    # a connection that is tried as a client would make it
+    "try_no_name_server": _("No name server runs here: try the connection at the one that your clients go to."),
+    "try_no_host": _("%(host)s is neither an IP address nor a host name."),
+    "try_unknown_name": _(
+        "This machine knows no address of %(host)s: enter the name where names are looked up (DNS), or take an IP "
+        "address."
+    ),
+    "try_name": _("%(host)s leads to %(addresses)s."),
+    "try_bound": _(
+        "%(address)s refuses connections, because the ports listen on %(bind)s only: start RocketBox with --bind "
+        "0.0.0.0, and in a container publish the ports."
+    ),
+    "try_refused": _(
+        "%(address)s refuses connections: nothing listens there. Check the port, and which machine %(host)s is."
+    ),
+    "try_silent": _("%(address)s does not answer: open its port in the firewall, or correct the address."),
+    "try_no_way": _("There is no way to %(address)s from here: correct the address, or the network's routes."),
+    "try_port": _("%(address)s takes connections."),
+    "try_plain": _("This server serves no TLS, and the client does not ask for it."),
+    "try_tls_needed": _("This server takes encrypted connections only: switch TLS on in the client."),
+    "try_tls_possible": _("The connection is not encrypted: others can read it. Switch TLS on in the client."),
+    "try_no_tls": _("This server serves no TLS: switch it off in the client, or set tlsMode here."),
+    "try_without_tls_needed": _(
+        "The released version of this client cannot encrypt, and this server takes encrypted connections only: take "
+        "another client, or set tlsMode=permissive."
+    ),
+    "try_without_tls_possible": _(
+        "The released version of this client cannot encrypt: it connects without TLS, and others can read that."
+    ),
+    "try_no_handshake": _("The TLS handshake with %(address)s fails: %(reason)s. Look at the certificate's files."),
+    "try_expired": ngettext_lazy(
+        "The certificate of %(address)s ended %(count)d day ago: replace both files; no restart is needed.",
+        "The certificate of %(address)s ended %(count)d days ago: replace both files; no restart is needed.",
+    ),
+    "try_not_yet": _("The certificate of %(address)s is not valid yet: compare the clocks, or replace both files."),
+    "try_unnamed": _(
+        "The certificate names %(names)s and not %(host)s: connect to one of these, say server_name in the client, or "
+        "make a certificate with this name."
+    ),
+    "try_nameless": _("The certificate names no host, so this client refuses it: make one that names %(host)s."),
+    "try_ends_soon": ngettext_lazy(
+        "The certificate of %(address)s ends in %(count)d day: replace both files; no restart is needed.",
+        "The certificate of %(address)s ends in %(count)d days: replace both files; no restart is needed.",
+    ),
+    "try_certificate": ngettext_lazy(
+        "%(address)s encrypts, with a certificate that is valid for %(count)d more day. The client has to trust it.",
+        "%(address)s encrypts, with a certificate that is valid for %(count)d more days. The client has to trust it.",
+    ),
+    "try_client_certificate": _(
+        "Clients have to show a certificate of their own: give the client one that the authority in tlsClientCaFile "
+        "signed."
+    ),
+    "try_route": ngettext_lazy(
+        "The name server knows %(topic)s, at %(count)d broker.",
+        "The name server knows %(topic)s, at %(count)d brokers.",
+    ),
+    "try_topic_comes": _("There is no topic %(topic)s yet: the first message to it makes it."),
+    "try_no_topic": _("There is no topic %(topic)s, and messages to it do not make it: create it first."),
+    "try_no_master": _("The name server knows %(topic)s, but no broker of it that takes messages: start its master."),
+    "try_no_answer": _(
+        "The name server at %(address)s gives no answer (%(reason)s): check that a RocketMQ name server listens there."
+    ),
+    "try_other_answer": _(
+        "The name server at %(address)s refuses to tell the route, with code %(number)d: %(remark)s. Look at its log."
+    ),
+    "try_unknown_broker": _(
+        "Clients are told %(address)s, and this machine knows no address of %(host)s: start the broker with an "
+        "--advertise that clients can look up."
+    ),
+    "try_told_loopback": _(
+        "Clients are told %(address)s, which leads each of them to its own machine: start the broker with --advertise "
+        "and a name or address that they can reach."
+    ),
+    "try_broker": _("Clients are told %(address)s, and it takes connections."),
+    "try_broker_here": _("Clients are told %(address)s, which programs on this machine only can reach."),
+    "try_open": _("Access control is off: every client may send and consume."),
+    "try_user_unneeded": _("Access control is off: the client's user and secret are not looked at."),
+    "try_no_user": _("Access control is on, and the client signs nothing: give it the name and the secret of a user."),
+    "try_unknown_user": _("There is no wire user %(user)s: make it under Wire users, or correct the name."),
+    "try_disabled": _("%(user)s is disabled, so all its requests are refused: enable it, or take another user."),
+    "try_no_entry": _(
+        "%(user)s has no right %(action)s on %(resource)s from %(address)s: add an entry to its policies."
+    ),
+    "try_denied": _(
+        "%(user)s has no right %(action)s on %(resource)s from %(address)s, since its entry for %(entry)s denies it: "
+        "change that entry."
+    ),
+    "try_may": _("%(user)s may send to %(topic)s, and consume it as %(group)s."),
     "decided_super": _("%(name)s is a Super user, who may do everything."),
     "decided_disabled": _("%(name)s is disabled: every request is refused."),
     "decided_allow": _("The entry for %(resource)s decides: it allows."),

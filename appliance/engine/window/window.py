@@ -25,7 +25,7 @@ from .offsets.targets import meant_by, target_of, uses
 from .options import Options
 from .process.log_ring import LogRing
 from .process.system import Addresses, SystemView
-from .process.system_snapshots import SystemInfo
+from .process.system_snapshots import ClientDoor, SystemInfo
 from .replicas.judgement import set_findings, set_metrics
 from .replicas.replica_set import ReplicaSet, leader_of, seen
 from .replicas.snapshots import SetView
@@ -277,6 +277,37 @@ class Window:
         pair = (broker.tls_cert_file, broker.tls_key_file) if broker.tls_mode == "enforcing" else None
         with nullcontext({}) if self._users is None else self._users.own_check() as fields:
             return check_address(host, config.bind, *self.addresses(), pair, fields)
+
+    def client_door(self) -> ClientDoor:
+        """Return how clients come in: what the programs that a page shows have to know."""
+        mode, served = self.options.config.broker.tls_mode, self._certificates.get("certificate")
+        if served is None:
+            return ClientDoor(self.access_mode(), mode, "")
+        from ..tls.certificate import own_authority  # loads `ssl`
+
+        return ClientDoor(self.access_mode(), mode, own_authority(served.pair))
+
+    def try_connection(
+        self,
+        topic: str,
+        group: str,
+        *,
+        host: str = "",
+        client: str = "python",
+        tls: bool = False,
+        user: str = "",
+        address: str = "127.0.0.1",
+    ) -> tuple[Check, ...]:
+        """Try a connection as a client would make it; return what was found at each step, as a sentence that says what
+        to do. The arguments are those of `connecting.Asked`. Blocks for some seconds. InvalidInput (host, client,
+        address)."""
+        from .process.connecting import Asked, Place, trial
+
+        config, users = self.options.config, self._users
+        namesrv = self.addresses().namesrv or next(iter(config.broker.namesrv_addrs), None)
+        asked = Asked(topic, group, host, client, tls, user, address)
+        with nullcontext({}) if users is None else users.own_check() as fields:
+            return checks_of(trial(Place(namesrv, config.bind, config.broker, fields, self.route, users), asked))
 
     def max_message_bytes(self) -> int:
         """Return the largest body that a message may have now, in bytes (maxMessageSize)."""

@@ -56,9 +56,21 @@ class Limited:
 
 
 @dataclass(frozen=True, slots=True)
+class RequestRow:
+    """A request that a user signed. request: its name in RocketMQ's source. address: the client's. tls: it came
+    encrypted."""
+
+    request: str
+    at_ms: int
+    address: str
+    tls: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WireUser:
     """user_type: "Super", who may everything, or "Normal". secrets: how many are good, 1 or 2; none is ever told
-    again."""
+    again. last: the last request since the start; what clients send by themselves, as heartbeats, counts only where
+    there is nothing else. null for none."""
 
     # entries: in the order in which they were made, own ones first. revision: changes with the user.
     name: str
@@ -68,6 +80,7 @@ class WireUser:
     entries: tuple[EntryRow, ...]
     quotas: tuple[QuotaRow, ...]
     limited: Limited | None
+    last: RequestRow | None
     revision: str = field(metadata=HIDDEN)
 
 

@@ -28,6 +28,7 @@ from ...access.apache_order import ApachePolicies, Differing, differences
 from ...access.asked import Asked, of_group, of_topic
 from ...access.book import Account, Book, BookRefusal, User, check_secret, creation, may_less, of_known
 from ...access.brake import Brake
+from ...access.last_requests import LastRequest, LastRequests
 from ...access.policies import (
     ACTIONS,
     ALL,
@@ -58,6 +59,7 @@ from ...access.refusals import NOT_PROVED, NOT_SUPER, Refusal
 from ...config import REPORT
 from ...errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from ...protocol.codes import RequestCode
+from ...protocol.message_id import decode_host
 from ..sentences import Sentence, say
 from ..snapshots import Difference, Page
 from ..tables import page_of, sorted_by
@@ -73,6 +75,7 @@ from .snapshots import (
     Limited,
     QuotaRow,
     RefusalRow,
+    RequestRow,
     WireUser,
     WireUserChange,
 )
@@ -128,11 +131,13 @@ class WireUsers:
         defaults: Callable[[], Quotas] = Quotas,
         own_check: Callable[[], AbstractContextManager[dict[str, str]]] = lambda: nullcontext({}),
         claims: Callable[[], list[Refusal]] = list,
+        last: LastRequests | None = None,
     ) -> None:
         """mode: returns "report" or "enforce". refusals: returns what was refused, or would have been. brake: None
         without quotas; in report mode its counts are of what would be held back. defaults: returns the quotas of users
         who have none of their own. own_check: gives the fields of requests of this process, which are no refusals of
-        users. claims: returns what was asked lately in the names of users that do not exist."""
+        users. claims: returns what was asked lately in the names of users that do not exist. last: None where nobody
+        asks what users did last."""
         # Constant after construction.
         self._book = book
         self._mode = mode
@@ -141,6 +146,7 @@ class WireUsers:
         self._defaults = defaults
         self.own_check = own_check
         self._claims = claims
+        self._last = last
 
     # --- looking
 
@@ -159,7 +165,8 @@ class WireUsers:
         "-" before it for the largest first. page_size: 1 to 500. InvalidInput for anything else."""
         part = q.casefold()
         found = sorted_by((account for account in self._book if part in account.name.casefold()), sort, _KEYS)
-        return page_of(found, page, page_size, self._shown)
+        last = self._last_requests()
+        return page_of(found, page, page_size, lambda account: self._shown(account, last))
 
     def who_may(self, resource: str, sort: str = "user", page: int = 1, page_size: int = 50) -> Page:
         """Return a page of AccessRow: the users who may do something on one topic, group or cluster, as "Topic:orders".
@@ -197,9 +204,22 @@ class WireUsers:
 
     def one(self, name: str) -> WireUser:
         """Return one user. NotFound."""
-        return self._shown(self._known(name))
+        return self._shown(self._known(name), self._last_requests())
 
-    def _shown(self, account: Account) -> WireUser:
+    def _last_requests(self) -> dict[str, LastRequest]:
+        return {} if self._last is None else self._last.all()
+
+    def _request(self, found: LastRequest | None) -> RequestRow | None:
+        if found is None or self._last is None:
+            return None
+        return RequestRow(
+            request=_NAMES.get(found.code, str(found.code)),
+            at_ms=self._last.wall_ms(found),
+            address=decode_host(found.peer)[0],
+            tls=found.tls,
+        )
+
+    def _shown(self, account: Account, last: Mapping[str, LastRequest]) -> WireUser:
         defaults, now = self._defaults(), dict(account.quotas.items())
         quotas = account.quotas.over(defaults)
         return WireUser(
@@ -210,6 +230,7 @@ class WireUsers:
             entries=_entries(account),
             quotas=tuple(QuotaRow(name, now[name], number or 0, NAMES[name]) for name, number in quotas.items()),
             limited=self._limited(account.name),
+            last=self._request(last.get(account.name)),
             revision=_revision_of(account),
         )
 

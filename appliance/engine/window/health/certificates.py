@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from ..sentences import say
 from . import limits
 from .finding import Finding, degraded, fine
 
+if TYPE_CHECKING:
+    import ssl
+
 
 class Pair(Protocol):
-    """The part of `tls.certificate.Pair` that is judged."""
+    """The part of `tls.certificate.Pair` that is judged, or shown to people."""
+
+    @property
+    def context(self) -> ssl.SSLContext: ...
+
+    @property
+    def der(self) -> bytes: ...
 
     def days_left_at(self, now_s: float) -> int | None: ...
 

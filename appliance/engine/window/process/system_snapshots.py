@@ -39,6 +39,17 @@ class Configuration:
 
 
 @dataclass(frozen=True, slots=True)
+class ClientDoor:
+    """How clients come in. access: "off", "report" or "enforce". tls: "disabled", "permissive" or "enforcing".
+    certificate: the one that TLS is served with, as PEM, if it signs itself; else "", since clients then trust the
+    authority that signed it."""
+
+    access: str
+    tls: str
+    certificate: str
+
+
+@dataclass(frozen=True, slots=True)
 class SystemInfo:
     """The running server. persona: the RocketMQ version it answers as. hot_path: the code that handles sends and pulls,
     "compiled" or "pure" (Python); why_pure: why it is not compiled. namesrvs: True for each that has this broker."""
