@@ -560,7 +560,7 @@ def test_the_clients_page_names_all_clients_and_the_pulls_they_wait_in(house: Fu
         assert row["address"] in page
     assert any(LONG_NAME in row["client_id"] for row in rows)
     assert {row["language"] for row in rows} == {"JAVA", "GO", "CPP"}
-    assert {"V5_3_3", "V4_9_8"} <= {row["version"] for row in rows}
+    assert {"5.3.3", "4.9.8"} <= {row["version"] for row in rows}
     consumers = [group for row in rows for group in row["consumer_groups"]]
     assert {group: consumers.count(group) for group in consumers} == MEMBERS
     producers = {group for row in rows for group in row["producer_groups"]}
