@@ -23,6 +23,7 @@ from spark_reports.reports import keys
 
 from ..pages import time_zones
 from ..pages.template_tags import as_bytes, as_duration, thousands
+from ..pages.words import topic_words
 from . import sentences, words
 
 #: Units of table cells that hold a name -> the view that the name links to.
@@ -389,10 +390,12 @@ def _time(at_ms: int, zone: tzinfo, day: str) -> SafeString | str:
 
 
 def _link(view: str, name: str) -> SafeString | str:
+    text = topic_words(name) if view == "topic" else name
+    title = format_html(' title="{}"', name) if text != name else ""
     try:
-        return format_html('<a href="{}">{}</a>', reverse(view, args=[name]), name)
+        return format_html('<a href="{}"{}>{}</a>', reverse(view, args=[name]), title, text)
     except NoReverseMatch:
-        return name
+        return text
 
 
 # --- plots, notes, days
@@ -407,11 +410,14 @@ def _plot(one: dict[str, Any], report: str, found: dict[str, Any] | None) -> Plo
 
         data = plots.draw(found, one)
         drawn = None if data is None else plots.markup(data, title)
-    legend = tuple(
-        (str(css), words.said(words.VALUES, name, report) if kind == "word" else str(name))
-        for css, kind, name in one.get("legend") or ()
-    )
+    legend = tuple((str(css), _of_legend(kind, str(name), report)) for css, kind, name in one.get("legend") or ())
     return Plot(str(one["key"]), title, drawn, legend if drawn else ())
+
+
+def _of_legend(kind: str, name: str, report: str) -> str:
+    if kind == "word":
+        return words.said(words.VALUES, name, report)
+    return topic_words(name) if kind == "topic" else name
 
 
 def _note(one: dict[str, Any], zone: tzinfo, day: str) -> str:
@@ -421,7 +427,8 @@ def _note(one: dict[str, Any], zone: tzinfo, day: str) -> str:
         if isinstance(found, int):
             values[name] = value(found, keys.unit_in_note(one["key"], name), zone, day)
         else:
-            values[name] = "—" if found is None else str(found)
+            text = "—" if found is None else str(found)
+            values[name] = topic_words(text) if name == "topic" else text
     numbers = {name: found for name, found in one["values"] if isinstance(found, int)}
     return sentences.note(str(one["key"]), values, numbers)
 
