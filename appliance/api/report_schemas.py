@@ -94,9 +94,9 @@ class ReportProgressOut(Out):
 
 
 class ReportRunOut(Out):
-    """One run. engine: what counted. error: why it failed. rows: messages read. gaps: parts of the log that were gone
-    before they were read. corrupt: damaged places. peak_mib: the most memory that all its processes had together.
-    inputs: what it read. progress: null when it does not run."""
+    """One run. engine: what counted; engine_why: why that did. error: why it failed. rows: messages read. gaps: parts of
+    the log that were gone before they were read. corrupt: damaged places. peak_mib: the most memory that all its
+    processes had together. inputs: what it read. progress: null when it does not run."""
 
     id: str
     day: str
@@ -105,6 +105,7 @@ class ReportRunOut(Out):
     ended_at_ms: int | None
     who: Text
     engine: str
+    engine_why: Text
     error: Text
     rows: int
     bytes_read: int

@@ -7,7 +7,7 @@ A document is read from a file, which may have changed since RocketBox wrote it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, tzinfo
 from typing import Any
 from urllib.parse import urlencode
@@ -175,9 +175,13 @@ def document(found: dict[str, Any], allows: Callable[[str], bool], with_plots: b
 
 
 def _sections(plots: list[tuple[Plot, str]], tables: dict[str, Table]) -> Iterable[Section]:
-    """Yield the plots first, each with the table that has its numbers; then the other tables."""
+    """Yield the plots first, each with the table that has its numbers; then the other tables. One title is not said
+    twice, over a plot and over its table."""
     for key in dict.fromkeys(of for _plot, of in plots):
-        yield Section(tuple(plot for plot, of in plots if of == key), tables.get(key))
+        drawn_of, table = tuple(plot for plot, of in plots if of == key), tables.get(key)
+        if table is not None and any(plot.title == table.title for plot in drawn_of):
+            table = replace(table, title=_("As a table"))
+        yield Section(drawn_of, table)
     drawn = {of for _plot, of in plots}
     yield from (Section((), table) for key, table in tables.items() if key not in drawn)
 
@@ -305,8 +309,6 @@ def _address(act: words.Act, named: dict[str, Any]) -> str:
 
 
 def _of_column(key: str, found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
-    if found is None and key in words.MAY_BE_EMPTY:
-        return "—"
     if key == "change" and unit == "permille" and isinstance(found, int):
         return f"{found / 10:+.1f} %".replace("-", "−")
     return cell(found, unit, zone, day)
@@ -317,20 +319,22 @@ def is_figure(unit: str) -> bool:
 
 
 def cell(found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
-    """Format a value of a table's cell."""
+    """Format a value of a table's cell; one that is missing or not known is a dash."""
+    if found is None:
+        return "—"
     if unit in NAMES:
         return _link(unit, found) if isinstance(found, str) and found else "—"
     if unit == "word":
-        return words.said(words.VALUES, str(found)) if found not in (None, "") else "—"
+        return words.said(words.VALUES, str(found)) if found != "" else "—"
     if unit == "time_ms" and isinstance(found, int):
         return _time(found, zone, day)
     if not is_figure(unit):
-        return "—" if found in (None, "") else str(found)
+        return "—" if found == "" else str(found)
     return value(found, unit, zone, day)
 
 
 def value(found: Any, unit: str, zone: tzinfo, day: str) -> str:
-    """Format a figure with its unit; None is "not known"."""
+    """Format a figure of a tile or a sentence with its unit; None is "not known"."""
     if found is None:
         return _("not known")
     if not isinstance(found, int):
