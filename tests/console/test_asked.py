@@ -20,7 +20,7 @@ from tests.support.engine import Peer
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db
-NOTICE = "This page knows no parameter called"
+NOTICE = "This page has no parameter called"
 
 
 @pytest.mark.parametrize("address", ["/topics/", "/groups/", "/clients/", "/jobs/", "/system/audit/", "/dead-letters/"])

@@ -162,8 +162,8 @@ def test_a_later_run_that_failed_is_told_above_the_figures_with_what_counted_and
     assert "A later run for this day failed" not in shown(client_as("viewer"), "report", DAY, "digest")
     report_days.put_run(data_dir, report_days.failed_record(day=DAY, inputs={"why": "no_room"}))
     said = (
-        "The run was not done after 60 minutes, and was ended. It was counted by Spark local[2], since the day has 4 GiB "
-        "of log or more, but there is too little memory or disk for Spark."
+        "The run was not done after 60 minutes, and was ended. It was counted by Spark local[2], since the day has 4 "
+        "GiB of log or more, but there is too little memory or disk for Spark."
     )
     text = shown(client_as("viewer"), "report", DAY, "digest")
     assert "A later run for this day failed at" in text
