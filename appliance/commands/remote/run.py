@@ -340,7 +340,7 @@ def _rest(command: Command, found: Server, query: dict[str, Any], answer: dict[s
 def _confirmed(command: Command, found: Server, query: dict[str, Any], body: Any) -> bool:
     """Show what would happen, and have it confirmed; without a terminal --yes is needed."""
     if not sys.stdin.isatty():
-        raise StartError(f"rocketbox {command.verb.name} asks before it acts, and there is no terminal for the answer: add --yes.")
+        raise StartError(f"rocketbox {command.verb.name} asks before it acts, and has no terminal for that: add --yes.")
     plan = found.ask(command.method, command.path, query | {"dry_run": "true"}, body)
     _print_people(command, plan)
     name = next(iter(command.arguments.values()), "yes")
