@@ -39,7 +39,7 @@ class TopicFacts:
 
 @dataclass(frozen=True, slots=True)
 class ClientFacts:
-    """One client of a group. language, version: as it sent them, "JAVA", "V5_3_3"."""
+    """One client of a group. language: as it sent it, "JAVA". version: "5.3.3"."""
 
     client_id: str
     language: str

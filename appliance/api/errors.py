@@ -16,6 +16,7 @@ from ..console.serving.database import is_damage
 from ..console.serving.secret_addresses import without_secret
 from ..console.users.user_acts import ExceedsCaller
 from ..engine.errors import AdminError, Blocked, Conflict, InvalidInput, NotFound, StoreBroken, Unavailable
+from . import forms
 from .problems import PROBLEMS, clean, problem
 
 if TYPE_CHECKING:
@@ -120,6 +121,8 @@ _SHOULD = re.compile(r"(Input|Value|String|List|Tuple|Set|Dictionary|Data) shoul
 
 
 def _message(error: dict[str, Any]) -> str:
+    if error["type"] == "string_pattern_mismatch":
+        return forms.WORDS.get(error["ctx"]["pattern"], "does not have the form that it needs")
     return _MESSAGES.get(error["type"]) or clean(_SHOULD.sub(r"must \2 ", error["msg"].removeprefix("Value error, ")))
 
 

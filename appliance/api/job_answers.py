@@ -9,13 +9,14 @@ from django.http import HttpRequest, HttpResponse
 from ninja import Header
 
 from ..console.jobs import Job
+from . import forms
 from .idempotency import once
 from .job_schemas import JobOut
 
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        None, alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[!-~]+$",
+        None, alias="Idempotency-Key", min_length=1, max_length=200, pattern=forms.VISIBLE,
         description="When you repeat it within 24 hours, you get the first answer again and no second job starts.",
     ),
 ]  # fmt: skip

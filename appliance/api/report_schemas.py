@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
+from . import forms
 from .schemas import In, Out, PageOut, Text, not_given
 
 RunState = Literal["waiting", "running", "done", "failed", "cancelled", "interrupted"]
@@ -94,9 +95,9 @@ class ReportProgressOut(Out):
 
 
 class ReportRunOut(Out):
-    """One run. engine: what counted. error: why it failed. rows: messages read. gaps: parts of the log that were gone
-    before they were read. corrupt: damaged places. peak_mib: the most memory that all its processes had together.
-    inputs: what it read. progress: null when it does not run."""
+    """One run. engine: what counted; engine_why: why that did. error: why it failed. rows: messages read. gaps: parts
+    of the log that were gone before they were read. corrupt: damaged places. peak_mib: the most memory that all its
+    processes had together. inputs: what it read. progress: null when it does not run."""
 
     id: str
     day: str
@@ -105,6 +106,7 @@ class ReportRunOut(Out):
     ended_at_ms: int | None
     who: Text
     engine: str
+    engine_why: Text
     error: Text
     rows: int
     bytes_read: int
@@ -131,7 +133,7 @@ class ReportLogOut(Out):
 class ReportRunIn(In):
     """day: YYYY-MM-DD in the reports' time zone, "yesterday" (when left out), or "today" for its hours so far."""
 
-    day: Annotated[str, Field(max_length=10, pattern=r"^(yesterday|today|\d{4}-\d\d-\d\d)$")] = "yesterday"
+    day: Annotated[str, Field(max_length=10, pattern=forms.DAY)] = "yesterday"
 
 
 class ReportSettingsOut(Out):
@@ -156,7 +158,7 @@ class ReportSettingsIn(In):
     """Fields that are left out keep their values."""
 
     on: bool = not_given()
-    at: Annotated[str, Field(pattern=r"^([01]\d|2[0-3]):[0-5]\d$")] = not_given()
+    at: Annotated[str, Field(pattern=forms.TIME_OF_DAY)] = not_given()
     zone: Annotated[str, Field(max_length=64)] = not_given()
     engine: Engine = not_given()
     master: Annotated[str, Field(min_length=1, max_length=300)] = not_given()

@@ -59,10 +59,13 @@ def tighten(directory: Path) -> list[Loose]:
     return left
 
 
-def loose(directory: Path) -> list[Loose]:
-    """Return the paths that `tighten` would change, or could not change."""
+def loose(directory: Path, without: Path | None = None) -> list[Loose]:
+    """Return the paths that `tighten` would change, or could not change. without: a directory whose contents are left
+    out."""
     found = []
     for path, _, _, status in _entries(directory):
+        if without in path.parents:
+            continue
         why = _refusal(status)
         if why is None and status.st_mode & _OTHERS:
             why = f"mode {stat.S_IMODE(status.st_mode):04o}"

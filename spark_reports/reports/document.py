@@ -22,6 +22,8 @@ from dataclasses import asdict, dataclass, field
 FORMAT = 1
 Value = int | str | None
 
+#: The legend of the line beside bars that shows their running sum; not for a single bar, which has no such line.
+RUNNING_SHARE = (("b", "word", "running_share"),)
 #: Classes of the marks of several things in one plot; REST is for everything without its own class, UNMEASURED for a
 #: cell in which nothing was measured.
 SERIES = ("c0", "c1", "c2", "c3", "c4", "c5")

@@ -9,7 +9,7 @@ from appliance.engine.protocol.names import DLQ_PREFIX
 
 from ..facts.tables import DEAD_LETTERS, QUEUES, RETRIES, DayFacts
 from .days import MOST_ROWS, View, select
-from .document import Document, Note, Plot, Table
+from .document import RUNNING_SHARE, Document, Note, Plot, Table
 from .trends import trend_tile
 
 DAYS = 14
@@ -107,6 +107,8 @@ def make(view: View) -> Document:
                   yesterday.replayed.total() if yesterday else None),
     )  # fmt: skip
     notes = []
+    if kept.total() or new:
+        notes.append(Note("letters_kept", (("until", view.snapshot.t0_ms),)))
     if missing := [day for day in days if day not in by_day]:
         notes.append(Note("days_missing", (("days", len(missing)), ("of", DAYS))))
     if unknown:
@@ -129,7 +131,8 @@ def make(view: View) -> Document:
     ]
     plots = []
     if new:
-        plots.append(Plot("where", f"{REPORT}-where.svg", "pairs"))
+        several = sum(bool(row[2]) for row in tables[0].rows) > 1
+        plots.append(Plot("where", f"{REPORT}-where.svg", "pairs", RUNNING_SHARE if several else ()))
     else:
         notes.append(Note("no_dead_letters"))
     if any(value for row in tables[2].rows for value in row[1:]):

@@ -116,7 +116,7 @@ WORDS = (
 #: Words in legends.
 LEGEND_WORDS = (
     "none_behind", "not_measured", "in", "replayed", "expired", "retries", "slower", "faster", "others", "used",
-    "expected", "band", "limit", "last_delivery", "this_week", "week_before",
+    "expected", "band", "limit", "last_delivery", "this_week", "week_before", "running_share",
 )  # fmt: skip
 #: Notes by key, with the names of their values; _FOUND: those of a note about findings.
 _FOUND = ("places", "first", "count", "bytes")
@@ -151,9 +151,11 @@ NOTES = {
     "days_missing": ("days", "of"),
     "expired_not_known": ("queues",),
     "replayed_to_groups_only": (),
+    "letters_kept": ("until",),
     "no_dead_letters": (),
     "no_retries": (),
     "percentiles_interpolated": (),
+    "last_deliveries": (),
     "deliveries_not_measured": (),
     "objective": ("percent",),
     "no_week_before": ("day",),
@@ -181,6 +183,7 @@ EXPLAINING = frozenset(
         *("groups_left_out", "replayed_to_groups_only", "no_dead_letters", "no_retries", "percentiles_interpolated"),
         *("never_full", "not_full_within", "forecast_needs_days", "topics_not_known_yet", "groups_not_known_yet"),
         *("no_day_before", "no_week_before", "days_missing", "no_clients", "nothing_stored"),
+        *("letters_kept", "last_deliveries"),
         *("producers_left_out", "skew_meaning", "skew_of_few", "ids_sampled", "keys_sampled"),
         *("objective", "longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
     )

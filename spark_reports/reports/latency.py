@@ -127,6 +127,7 @@ def make(view: View) -> Document:
         legend = [(css, "group", group) for css, group in zip(SERIES, curved, strict=False)]
         if any(any(now[group].last) and now[group].last != now[group].first for group in curved):
             legend.append((f"{SERIES[0]} dash", "word", "last_delivery"))
+            notes.append(Note("last_deliveries"))
         plots.append(Plot("shares", f"{REPORT}-shares.svg", "shares", tuple(legend)))
         if len(delivered) > len(curved):
             notes.append(Note("groups_left_out", (("shown", len(curved)), ("of", len(delivered)))))

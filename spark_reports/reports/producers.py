@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from ..facts.tables import PRODUCERS, DayFacts
 from .days import View, for_people, listed, select, share_of
-from .document import Document, Note, Plot, Value
+from .document import RUNNING_SHARE, Document, Note, Plot, Value
 
 REPORT = "producers"
 #: A clock that is so far ahead, in ms, is wrong; less may be the broker's own.
@@ -78,7 +78,8 @@ def make(view: View) -> Document:
         view.tile("clocks_ahead", _ahead(found), "count", None if before is None else _ahead(before)),
     )  # fmt: skip
     figures: dict[str, int | None] = {"messages": total}
-    plots = [Plot("producers", f"{REPORT}-producers.svg", "producers")] if rows else []
+    legend = RUNNING_SHARE if len(rows) > 1 else ()
+    plots = [Plot("producers", f"{REPORT}-producers.svg", "producers", legend)] if rows else []
     return view.document(REPORT, tiles, plots, tables, notes, figures)
 
 

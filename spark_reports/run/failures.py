@@ -31,7 +31,7 @@ SENTENCES = {
     "cancelled": _("The run was cancelled."),
     "broker_ended": _("The broker ended while the run went on."),
     "interrupted": _("RocketBox ended while the run went on."),
-    "vanished": _("The run's processes were killed; nobody knows by whom. The log may say more."),
+    "vanished": _("The run's processes were killed, and it is not known by whom. The log may say more."),
     "store_changed": _("The store was changed while it was read: %(text)s"),
     "pandas": _("This version of pandas does not fit: %(text)s"),
     "low_memory": _("The run was not begun: it needs %(needed)d MiB of free memory, and there are %(free)d."),

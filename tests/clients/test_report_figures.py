@@ -102,6 +102,6 @@ def test_each_figure_is_what_was_sent(agent: Agent, tmp_path: Path) -> None:
         assert delivered == {"billing": whole, "paid-only": 80, "screens": whole}, "an SQL filter's are unknown"
         health = {row["group"]: row["messages"] for row in rows(made["group-health"], "groups")}
         assert health == {**delivered, "high": None, "failing": None}
-        assert rows(made["hygiene"], "clients") == [{"language": "JAVA", "version": "V5_3_3", "clients": 4}]
+        assert rows(made["hygiene"], "clients") == [{"language": "JAVA", "version": "5.3.3", "clients": 4}]
     finally:
         server.kill()

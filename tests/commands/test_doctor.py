@@ -13,7 +13,7 @@ import pytest
 from appliance.commands import doctor as doctor_command
 from appliance.doctor import machine, place
 from appliance.doctor.diagnosis import Diagnosis
-from appliance.engine import disk, hotpath
+from appliance.engine import disk, hotpath, own_files
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
 from appliance.engine.store.findings import Finding
@@ -197,6 +197,20 @@ def test_a_disk_that_is_full_or_filling(ours, monkeypatch):
         figures = place.disk_figures("/")._replace(free_bytes=free, used_percent=used, failure=None)
         monkeypatch.setattr(place, "disk_figures", lambda path, figures=figures: figures)
         assert [line.level for line in told(options, "disk")] == [level], free
+
+
+def test_files_of_a_run_of_spark_are_not_warned_of_but_the_directory_around_them_is(ours):
+    directory, options = ours
+    scratch = directory / "rocketbox" / "reports" / "scratch"
+    (scratch / "run" / "spark").mkdir(parents=True)
+    own_files.tighten(directory / "rocketbox")
+    for path in (scratch / "run", scratch / "run" / "spark"):
+        path.chmod(0o755)  # Spark gives its directories this mode, whatever the umask
+    assert [line.level for line in told(options, "own-files")] == ["ok"]
+    scratch.chmod(0o755)
+    (line,) = told(options, "own-files")
+    assert (line.level, str(scratch / "run") in line.text) == ("warn", False)
+    assert f"{scratch} (mode 0755)" in line.text
 
 
 def test_few_descriptors_and_a_clock_of_1970(ours, monkeypatch):

@@ -380,7 +380,7 @@ def test_a_job_is_listed_and_waited_for(server):
         (("topic", "create", "x", "--read-queues"), "--read-queues needs a value."),
         (("topic", "list", "--force"), "--force means nothing to rocketbox topic list."),
         (("topic", "show", "x", "--dry-run"), "--dry-run means nothing"),
-        (("topic", "create", "x", "--order=perhaps"), "--order is --order or --no-order."),
+        (("topic", "create", "x", "--order=perhaps"), "--order takes no value: it is --order or --no-order."),
         (("message", "send", "x", "--property", "colour"), "--property needs KEY=VALUE"),
         (("topic", "list", "--url", "ftp://x"), "is no address"),
     ],
@@ -552,6 +552,30 @@ def _words_of(schema, name, found):
             found |= {*one.get("enum", ()), *([one["const"]] if "const" in one else ())}
         for one in schema.values():
             _words_of(one, name, found)
+
+
+def test_help_says_what_the_exit_status_of_what_is_begun_means():
+    assert "Without it, 0 only says that it has begun." in help_text("report", ["run", "--help"])
+    assert "--wait" not in help_text("job", ["wait", "--help"])
+
+
+@pytest.mark.parametrize(
+    ("words", "on"),
+    [(("--on",), True), (("--on", "true"), True), (("--on", "no"), False), (("--on=false",), False),
+     (("--no-on",), False), (("--on", "off"), False)],
+)  # fmt: skip
+def test_a_switch_may_have_its_value_as_a_word(words, on):
+    assert parse("report", ["settings", "set", *words, "--at", "02:30"]).body == {"on": on, "at": "02:30"}
+    with pytest.raises(StartError, match="--on takes no value: it is --on or --no-on"):
+        parse("report", ["settings", "set", "--no-on", "true"])
+
+
+def test_a_time_that_is_none_is_refused_in_words(server):
+    said = refused(server, 6, "report", "settings", "set", "--at", "2")
+    assert "at: must be a time of the day as HH:MM, as 02:00" in said
+    assert "[" not in said
+    said = refused(server, 6, "report", "run", "--day", "now")
+    assert "day: must be today, yesterday, or a day as YYYY-MM-DD" in said
 
 
 def test_words_in_the_help_are_those_that_the_api_takes():

@@ -188,7 +188,7 @@ def test_a_name_without_an_address_is_named_as_such(client, serve, link, monkeyp
     for found, told in (([], True), (["10.1.2.3"], False)):
         monkeypatch.setattr(address_check, "resolved", lambda host, found=found: found)
         page = client.get("/setup/address/", {"host": "mq.example.org"}).content.decode()
-        assert ("This machine knows no address of mq.example.org" in page) == told
+        assert ("This machine finds no address for mq.example.org" in page) == told
 
 
 def test_the_environment_names_the_administrator_only_while_there_is_none(db):

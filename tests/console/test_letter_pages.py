@@ -330,7 +330,7 @@ def test_a_tick_is_all_that_counts_beside_the_filter_of_the_list(client_as, grou
     address = f"/dead-letters/{group}/replay/?ticked=yes&pick=0-1&origin=Refunds&from=2001-01-01"
     page = content(operator.get(address))
     assert "Those that were ticked." in page
-    assert "knows no parameter" not in page
+    assert "has no parameter" not in page
     (origin,) = re.findall(r'<input[^>]*name="origin"[^>]*>', page)
     assert "value=" not in origin, "and no filter beside it"
 

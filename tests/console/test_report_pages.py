@@ -156,6 +156,33 @@ def test_a_long_table_below_its_plot_is_folded_unless_something_can_be_done_in_i
     assert "As a table" in text_of(client_as("admin").get(address))
 
 
+def test_a_later_run_that_failed_is_told_above_the_figures_with_what_counted_and_why(client_as, broker, data_dir):
+    report_days.put(data_dir)
+    report_days.put_run(data_dir, report_days.record())
+    assert "A later run for this day failed" not in shown(client_as("viewer"), "report", DAY, "digest")
+    report_days.put_run(data_dir, report_days.failed_record(day=DAY, inputs={"why": "no_room"}))
+    said = (
+        "The run was not done after 60 minutes, and was ended. It was counted by Spark local[2], since the day has 4 "
+        "GiB of log or more, but there is too little memory or disk for Spark."
+    )
+    text = shown(client_as("viewer"), "report", DAY, "digest")
+    assert "A later run for this day failed at" in text
+    assert said in text
+    assert said in shown(client_as("viewer"), "reports")
+    run = client_as("viewer").get(f"/api/v1/reports/runs/{FAILED_RUN}").json()
+    assert run["engine_why"].startswith("the day has 4 GiB of log or more, but there is too little")
+
+
+def test_a_plot_and_its_table_do_not_have_the_same_title(client_as, broker, data_dir):
+    path = report_days.put(data_dir) / "group-health.json"
+    found = json.loads(path.read_text())
+    found["tables"][0]["key"] = found["plots"][0]["table"] = "hours"
+    path.write_text(json.dumps(found))
+    text = shown(client_as("viewer"), "report", DAY, "group-health")
+    assert text.count("How far behind in each hour, 95th percentile") == 1
+    assert "As a table" in text
+
+
 def test_the_days_before_and_behind_are_a_click_away(client_as, broker, data_dir):
     for day in ("2026-03-18", DAY, "2026-03-22"):
         report_days.put(data_dir, day)

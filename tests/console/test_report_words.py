@@ -37,6 +37,29 @@ def test_a_week_that_was_not_counted_is_a_dash():
     assert [cell.text for cell in section.table.rows[0].cells][1:] == ["—", "—"]
 
 
+@pytest.mark.parametrize(
+    ("topic", "said"),
+    [("orders", "orders"), ("SCHEDULE_TOPIC_XXXX", "delayed messages"), ("%RETRY%fraud", "retries of fraud"),
+     ("%RETRY%fraud+payments", "retries of fraud in payments"), ("%DLQ%fraud", "dead letters of fraud")],
+)  # fmt: skip
+def test_a_topic_of_the_brokers_own_is_shown_by_what_it_holds(topic, said):
+    """In a table, in a plot and its legend, and in a sentence; its name is the link's title."""
+    rows = [["2026-11-20", topic, 7]]
+    table = {"key": "topic_days", "columns": [["day", "day"], ["topic", "topic"], ["stored", "bytes"]], "rows": rows}
+    plot = {"key": "stored", "table": "topic_days", "legend": [["c0", "topic", topic]]}
+    note = {"key": "fewer_messages", "values": [["count", 1], ["topic", topic], ["before", 9]]}
+    found = {"report": "capacity", "day": "2026-11-20", "zone": "UTC", "t0_ms": 0, "tiles": [], "figures": {}}
+    page = shown.document({**found, "tables": [table], "plots": [plot], "notes": [note]}, lambda view: False)
+    (section,) = page.sections
+    link = section.table.rows[0].cells[1].text
+    assert f">{said}</a>" in link
+    assert (f'title="{topic}"' in link) == (topic != said)
+    (drawn,) = section.plots
+    assert drawn.legend == (("c0", said),)
+    assert f"{said} · 2026-11-20" in drawn.drawn
+    assert page.first == (f"Topic {said} got 1 message, and 9 the day before.",)
+
+
 def _without_words(table: words.Words, wanted: set[str], report: str = "") -> set[str]:
     return {key for key in wanted if key not in table and f"{report}.{key}" not in table}
 

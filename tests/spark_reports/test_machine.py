@@ -109,7 +109,7 @@ def test_asking_imports_none_of_them():
         ("pyspark", "3.5.8", "pyspark 3.5.8 does not fit: reports need 4.3 or newer, below 4.4."),
         ("pyspark", "4.4.0.dev1", "pyspark 4.4.0.dev1 does not fit: reports need 4.3 or newer, below 4.4."),
         ("pyarrow", "17.0.0", "pyarrow 17.0.0 does not fit: reports need 18 or newer."),
-        ("numpy", "unknown", "numpy is installed with a version that nobody can read: unknown."),
+        ("numpy", "unknown", "numpy is installed, but its version cannot be read: unknown."),
         ("pandas", "2.2", None),
         ("pandas", "2.3.3+local", None),
         ("pyspark", "4.3.0rc1", None),

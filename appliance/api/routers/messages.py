@@ -14,7 +14,7 @@ from ...engine.cursors import encode_cursor
 from ...engine.errors import NotFound
 from ...engine.window.messages.snapshots import MessageDetail, SentMessage
 from ...engine.window.snapshots import fields_of
-from .. import auth
+from .. import auth, forms
 from ..changes import DryRun, audited, by
 from ..idempotency import once
 from ..message_schemas import (
@@ -43,7 +43,7 @@ _LONGEST_NAME = 255
 IdempotencyKey = Annotated[
     str | None,
     Header(
-        None, alias="Idempotency-Key", min_length=1, max_length=200, pattern=r"^[!-~]+$",
+        None, alias="Idempotency-Key", min_length=1, max_length=200, pattern=forms.VISIBLE,
         description="When you repeat it within 24 hours, you get the first answer again and nothing is sent.",
     ),
 ]  # fmt: skip

@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from django.http import HttpRequest, HttpResponse
 from ninja import Path, Router
 
+from spark_reports.run.choice import WHYS
+
 from ...console import reports
 from ...console.reports import words
 from ...console.reports.setting_views import SettingsForm, initial_of
@@ -175,6 +177,7 @@ def _run_out(run: reports.RunRecord) -> dict[str, Any]:
         "versions",
     )
     return {name: getattr(run, name) for name in same} | {
+        "engine_why": WHYS.get(str(run.inputs.get("why", "")), ""),
         "started_at_ms": run.started_ms,
         "ended_at_ms": run.ended_ms,
         "steps": [{"step": step, "ms": ms} for step, ms in run.steps],

@@ -35,6 +35,8 @@ _STATUS = {401: NOT_ALLOWED, 403: NOT_ALLOWED, 404: NOT_FOUND, 409: CONFLICT, 41
 _SERVER = ("--url", "--token", "--token-file", *LOCAL)
 _FLAGS = ("--json", "--dry-run", "--force", "--yes", "--all", "--wait")
 LOOK_S = 0.25
+#: Values that a switch may have all the same, as in --on true.
+_TRUTHS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 ENDED = ("done", "failed", "cancelled", "interrupted")
 
 SHARED = """\
@@ -159,7 +161,8 @@ def _sorted_out(
         if name in _FLAGS:
             flags.add(name)
         elif name in bools or (name.startswith("--no-") and "--" + name[5:] in bools):
-            values.append((name, value if equals else None))
+            has_word = not equals and bool(words) and words[0] in _TRUTHS
+            values.append((name, words.pop(0) if has_word else value if equals else None))
         else:
             if name not in known and name not in _SERVER:
                 raise _no_option(name, (*known, *_FLAGS, *_SERVER))
@@ -217,10 +220,10 @@ def _take(target: dict[str, Any], name: str, kind: str, option: str, value: str 
     if dot:
         return _take(target.setdefault(head, {}), rest, kind, option, value, negative)
     if kind == "bool":
-        words = {None: True, "true": True, "yes": True, "false": False, "no": False}
-        if value not in words or (negative and value is not None):
-            raise StartError(f"{option} is {option} or --no-{option[2:]}.")
-        target[name] = words[value] != negative
+        truth = True if value is None else _TRUTHS.get(value)
+        if truth is None or (negative and value is not None):
+            raise StartError(f"{option} takes no value: it is {option} or --no-{option[2:]}.")
+        target[name] = truth != negative
         return
     text = value or ""
     match kind:
@@ -266,7 +269,7 @@ def help_text(noun: str, words: Sequence[str]) -> str:
         if verb.noun == noun:
             lines.append(f"  rocketbox {verb.words}")
             lines.append(f"      {verb.says}")
-            options = [*SHAPE_OPTIONS.get(verb.shape, ()), *options_of(verb)]
+            options = [*SHAPE_OPTIONS.get(verb.shape, ()), *options_of(verb), *(["--wait"] if _begins(verb) else [])]
             if options:
                 lines.append(f"      {' '.join(options)}")
     return "\n".join([*lines, "", SHARED])
@@ -279,7 +282,17 @@ def _help_of(verb: Call) -> str:
         negative = f", --no-{option[2:]}" if kind == "bool" else ""
         again = "  (again for more)" if kind in _REPEATED else ""
         lines.append(f"  {option}{negative} {_VALUES.get(kind, kind)}".rstrip() + again)
+    if _begins(verb):
+        lines += [
+            "  --wait             wait for its end: the exit status is 0 when it was done, and 1 when it was not.",
+            "                     Without it, 0 only says that it has begun.",
+        ]
     return "\n".join([*lines, "", SHARED])
+
+
+def _begins(verb: Call) -> bool:
+    """True if a command begins something that goes on when it has answered."""
+    return bool(verb.waits) and not verb.asks.startswith("GET ")
 
 
 # --- the act
@@ -356,7 +369,7 @@ def _follow(command: Command, found: Server, query: dict[str, Any]) -> int:
 def _confirmed(command: Command, found: Server, query: dict[str, Any], body: Any) -> bool:
     """Show what would happen, and have it confirmed; without a terminal --yes is needed."""
     if not sys.stdin.isatty():
-        raise StartError(f"rocketbox {command.verb.name} asks before it acts, and nobody is here to answer: add --yes.")
+        raise StartError(f"rocketbox {command.verb.name} asks before it acts, and has no terminal for that: add --yes.")
     plan = found.ask(command.method, command.path, query | {"dry_run": "true"}, body)
     _print_people(command, plan)
     name = next(iter(command.arguments.values()), "yes")

@@ -327,3 +327,29 @@ def in_readers_language(template: str | Sequence[str], values: Mapping[str, Any]
         return gettext(template)
     one, many, number = template
     return ngettext(one, many, values[number])
+
+
+#: Topics of the broker's own -> what they hold.
+_OWN_TOPICS: dict[str, str | Promise] = {
+    "SCHEDULE_TOPIC_XXXX": _("delayed messages"),
+    "rmq_sys_wheel_timer": _("messages with a time of delivery"),
+    "RMQ_SYS_TRANS_HALF_TOPIC": _("messages of open transactions"),
+    "RMQ_SYS_TRANS_OP_HALF_TOPIC": _("ends of transactions"),
+    "TRANS_CHECK_MAX_TIME_TOPIC": _("transactions that were set aside"),
+    "RMQ_SYS_TRACE_TOPIC": _("traces of messages"),
+}
+
+
+def topic_words(topic: str) -> str:
+    """Return what a topic of the broker's own holds, as "retries of fraud"; the name of any other topic."""
+    if topic.startswith("%RETRY%"):
+        # A plus, which no group may have, stands before the topic in retry topics of POP consumers.
+        group, _plus, of = topic.removeprefix("%RETRY%").partition("+")
+        return (
+            gettext("retries of %(group)s in %(topic)s") % {"group": group, "topic": of}
+            if of
+            else gettext("retries of %(group)s") % {"group": group}
+        )
+    if topic.startswith("%DLQ%"):
+        return gettext("dead letters of %(group)s") % {"group": topic.removeprefix("%DLQ%")}
+    return str(_OWN_TOPICS.get(topic, topic))

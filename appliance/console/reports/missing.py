@@ -30,14 +30,16 @@ LARGE_BYTES = 4 << 30
 
 
 class Choice(NamedTuple):
-    """engine: "spark" or "python". why: a key of `words.CHOICES`."""
+    """engine: "spark" or "python". why: a key of `spark_reports.run.choice.WHYS`. problem: what keeps it from counting;
+    None if nothing does."""
 
     engine: str
     why: str
+    problem: RunFailed | None = None
 
 
 def engine_for(wanted: ReportSettings, place: Path, day_bytes: int) -> Choice:
-    """Choose what counts, as the settings want, the day's size suggests and the machine allows. Raises RunFailed if the
+    """Choose what counts, as the settings want, the day's size suggests and the machine allows; with a problem if the
     wanted engine is missing or has no room, or neither has room. place: a directory on the disk that runs write to.
     day_bytes: of the log files that hold the day."""
     from spark_reports import machine
@@ -45,14 +47,10 @@ def engine_for(wanted: ReportSettings, place: Path, day_bytes: int) -> Choice:
     why = "as_set" if wanted.engine != "auto" else "small" if day_bytes < LARGE_BYTES else "large"
     if wanted.engine == "spark" or why == "large":
         lasting = [one for one in machine.what_is_missing(place) if not one.is_passing]
-        try:
-            if lasting:
-                raise RunFailed("spark_missing", text=str(lasting[0]))
-            room.check("spark", wanted, place)
-            return Choice("spark", why)
-        except RunFailed:
-            if wanted.engine == "spark":
-                raise
-            why = "not_installed" if lasting else "no_room"
-    room.check("python", wanted, place)
-    return Choice("python", why)
+        problem = (
+            RunFailed("spark_missing", text=str(lasting[0])) if lasting else room.too_little("spark", wanted, place)
+        )
+        if problem is None or wanted.engine == "spark":
+            return Choice("spark", why, problem)
+        why = "not_installed" if lasting else "no_room"
+    return Choice("python", why, room.too_little("python", wanted, place))

@@ -27,13 +27,15 @@ def needed_mib(engine: str, wanted: ReportSettings) -> int:
     return min(needed, wanted.memory_mib)
 
 
-def check(engine: str, wanted: ReportSettings, place: Path) -> None:
-    """Raise RunFailed if there is too little memory or disk; the failure gives the amount that is needed."""
+def too_little(engine: str, wanted: ReportSettings, place: Path) -> RunFailed | None:
+    """Return the failure of a run for which there is too little memory or disk, with the amount that it needs; None if
+    there is enough."""
     needed = needed_mib(engine, wanted)
     memory = machine.free_memory()
     if memory is not None and memory // _MIB < needed:
-        raise RunFailed("low_memory", needed=needed, free=max(0, memory // _MIB))
+        return RunFailed("low_memory", needed=needed, free=max(0, memory // _MIB))
     needed = PYTHON_DISK_MIB if engine == "python" else SPARK_DISK_MIB
     free = shutil.disk_usage(place).free // _MIB
     if free < needed:
-        raise RunFailed("low_disk", needed=needed, free=free, place=os.fspath(place))
+        return RunFailed("low_disk", needed=needed, free=free, place=os.fspath(place))
+    return None

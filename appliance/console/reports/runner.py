@@ -189,7 +189,17 @@ class ReportRunner(ServiceThread):
         if snapshot.to_ms <= (taken.earliest_ms if taken.earliest_ms is not None else snapshot.to_ms):
             raise RunFailed("data_gone", day=record.day)
         day_bytes = day_files(snapshot).size
-        engine, why = engine_for(wanted, records.directory(), day_bytes)
+        engine, why, problem = engine_for(wanted, records.directory(), day_bytes)
+        with self.lock:  # before what may go wrong: the page of a failed run says this, too
+            record = records.save(
+                replace(
+                    _now(record),
+                    engine=engine,
+                    inputs=inputs.inputs_of(snapshot) | {"day_bytes": day_bytes, "why": why},
+                )
+            )
+        if problem is not None:
+            raise problem
         recorder = series.recorder()
         if recorder is not None:  # the run reads its file, which lacks this hour's figures until it is flushed
             recorder.flush(FLUSH_S)
@@ -209,14 +219,6 @@ class ReportRunner(ServiceThread):
             history_dir=str(runtime.place().directory),
         )
         files.write(place / files.PLAN, plan)
-        with self.lock:
-            record = records.save(
-                replace(
-                    _now(record),
-                    engine=engine,
-                    inputs=inputs.inputs_of(snapshot) | {"day_bytes": day_bytes, "why": why},
-                )
-            )
         return record, snapshot
 
     def _follow(self, record: RunRecord, timeout_s: float) -> Outcome | None:

@@ -12,7 +12,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from appliance.engine.translatable import Plural, ngettext_lazy
-from spark_reports.run import failures
+from spark_reports.run import choice, failures
 
 from ..pages.words import in_readers_language
 from .words import plainly
@@ -56,8 +56,8 @@ NOTES: dict[str, str | Plural] = {
         "Topic %(topic)s got %(count)s messages, and %(before)s the day before.",
     ),
     "nothing_wrong": gettext_noop(
-        "No message was deleted unread, no send was refused, no log file was deleted before its time, and the broker "
-        "ran the whole time."
+        "No message was deleted unread, no send was refused, no log file was deleted before its retention was over, "
+        "and the broker ran the whole time."
     ),
     # Of days that older versions counted.
     "incidents": gettext_noop(
@@ -147,6 +147,15 @@ NOTES: dict[str, str | Plural] = {
     ),
     "no_dead_letters": gettext_noop("There was no new dead letter that day."),
     "no_retries": gettext_noop("There was no retry that day."),
+    "letters_kept": gettext_noop(
+        "New dead letters are those of this day. Those kept are all that were there at %(until)s, of whichever day; "
+        "they expire when retention deletes them."
+    ),
+    "last_deliveries": gettext_noop(
+        "A message is delivered again after a restart or a rebalance, and to each consumer of a group that broadcasts. "
+        "A dashed curve is of the last of these deliveries. A group without one has the same times for the first and "
+        "the last."
+    ),
     "percentiles_interpolated": gettext_noop(
         "Percentiles are right to within 10 %%; of days counted by older versions, to within 60 %%."
     ),
@@ -229,6 +238,12 @@ def note(key: str, values: Mapping[str, str], numbers: Mapping[str, int] | None 
 def failure(run: RunRecord) -> str:
     """Return the reason why a run failed, in the reader's language; "" if it did not fail."""
     return _filled(failures.SENTENCES, run.why, run.values, run.error)
+
+
+def why_counted_by(run: RunRecord) -> str:
+    """Return the reason why Spark or plain Python counted, in the reader's language; "" if that was not chosen."""
+    key = str(run.inputs.get("why", ""))
+    return _(choice.WHYS[key]) if key in choice.WHYS else plainly(key)
 
 
 def missing(one: Missing) -> tuple[str, str]:

@@ -174,7 +174,7 @@ def plan(before: reports_.ReportSettings, after: reports_.ReportSettings) -> Pla
             _("From now on each night takes some minutes of this machine's processor, after the broker's own work.")
         )
     if not after.on and before.on:
-        told.append(_("Reports are made only when somebody runs them; those that there are stay."))
+        told.append(_("From now on reports are only made when a run is started by hand; existing ones stay."))
     gone = len(reports_.days()[after.keep_days :])
     if after.keep_days < before.keep_days and gone:
         told.append(

@@ -7,7 +7,7 @@ A document is read from a file, which may have changed since RocketBox wrote it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, tzinfo
 from typing import Any
 from urllib.parse import urlencode
@@ -23,6 +23,7 @@ from spark_reports.reports import keys
 
 from ..pages import time_zones
 from ..pages.template_tags import as_bytes, as_duration, thousands
+from ..pages.words import topic_words
 from . import sentences, words
 
 #: Units of table cells that hold a name -> the view that the name links to.
@@ -174,9 +175,13 @@ def document(found: dict[str, Any], allows: Callable[[str], bool], with_plots: b
 
 
 def _sections(plots: list[tuple[Plot, str]], tables: dict[str, Table]) -> Iterable[Section]:
-    """Yield the plots first, each with the table that has its numbers; then the other tables."""
+    """Yield the plots first, each with the table that has its numbers; then the other tables. One title is not said
+    twice, over a plot and over its table."""
     for key in dict.fromkeys(of for _plot, of in plots):
-        yield Section(tuple(plot for plot, of in plots if of == key), tables.get(key))
+        drawn_of, table = tuple(plot for plot, of in plots if of == key), tables.get(key)
+        if table is not None and any(plot.title == table.title for plot in drawn_of):
+            table = replace(table, title=_("As a table"))
+        yield Section(drawn_of, table)
     drawn = {of for _plot, of in plots}
     yield from (Section((), table) for key, table in tables.items() if key not in drawn)
 
@@ -304,8 +309,6 @@ def _address(act: words.Act, named: dict[str, Any]) -> str:
 
 
 def _of_column(key: str, found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
-    if found is None and key in words.MAY_BE_EMPTY:
-        return "—"
     if key == "change" and unit == "permille" and isinstance(found, int):
         return f"{found / 10:+.1f} %".replace("-", "−")
     return cell(found, unit, zone, day)
@@ -316,20 +319,22 @@ def is_figure(unit: str) -> bool:
 
 
 def cell(found: Any, unit: str, zone: tzinfo, day: str) -> SafeString | str:
-    """Format a value of a table's cell."""
+    """Format a value of a table's cell; one that is missing or not known is a dash."""
+    if found is None:
+        return "—"
     if unit in NAMES:
         return _link(unit, found) if isinstance(found, str) and found else "—"
     if unit == "word":
-        return words.said(words.VALUES, str(found)) if found not in (None, "") else "—"
+        return words.said(words.VALUES, str(found)) if found != "" else "—"
     if unit == "time_ms" and isinstance(found, int):
         return _time(found, zone, day)
     if not is_figure(unit):
-        return "—" if found in (None, "") else str(found)
+        return "—" if found == "" else str(found)
     return value(found, unit, zone, day)
 
 
 def value(found: Any, unit: str, zone: tzinfo, day: str) -> str:
-    """Format a figure with its unit; None is "not known"."""
+    """Format a figure of a tile or a sentence with its unit; None is "not known"."""
     if found is None:
         return _("not known")
     if not isinstance(found, int):
@@ -389,10 +394,12 @@ def _time(at_ms: int, zone: tzinfo, day: str) -> SafeString | str:
 
 
 def _link(view: str, name: str) -> SafeString | str:
+    text = topic_words(name) if view == "topic" else name
+    title = format_html(' title="{}"', name) if text != name else ""
     try:
-        return format_html('<a href="{}">{}</a>', reverse(view, args=[name]), name)
+        return format_html('<a href="{}"{}>{}</a>', reverse(view, args=[name]), title, text)
     except NoReverseMatch:
-        return name
+        return text
 
 
 # --- plots, notes, days
@@ -407,11 +414,14 @@ def _plot(one: dict[str, Any], report: str, found: dict[str, Any] | None) -> Plo
 
         data = plots.draw(found, one)
         drawn = None if data is None else plots.markup(data, title)
-    legend = tuple(
-        (str(css), words.said(words.VALUES, name, report) if kind == "word" else str(name))
-        for css, kind, name in one.get("legend") or ()
-    )
+    legend = tuple((str(css), _of_legend(kind, str(name), report)) for css, kind, name in one.get("legend") or ())
     return Plot(str(one["key"]), title, drawn, legend if drawn else ())
+
+
+def _of_legend(kind: str, name: str, report: str) -> str:
+    if kind == "word":
+        return words.said(words.VALUES, name, report)
+    return topic_words(name) if kind == "topic" else name
 
 
 def _note(one: dict[str, Any], zone: tzinfo, day: str) -> str:
@@ -421,7 +431,8 @@ def _note(one: dict[str, Any], zone: tzinfo, day: str) -> str:
         if isinstance(found, int):
             values[name] = value(found, keys.unit_in_note(one["key"], name), zone, day)
         else:
-            values[name] = "—" if found is None else str(found)
+            text = "—" if found is None else str(found)
+            values[name] = topic_words(text) if name == "topic" else text
     numbers = {name: found for name, found in one["values"] if isinstance(found, int)}
     return sentences.note(str(one["key"]), values, numbers)
 

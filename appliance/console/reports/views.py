@@ -35,6 +35,8 @@ from . import schedule, sentences, shown, words
 WAIT_S, LOOK_S, LEAST_S = 10.0, 0.5, 1.0
 #: Days and runs on the first page; older days are folded, older runs are on their own page.
 DAYS_SHOWN, RUNS_SHOWN = 14, 5
+#: States of runs that ended without reports, though nobody cancelled them.
+_FAILED = ("failed", "interrupted")
 #: Most characters of a log's end on a page.
 LOG_SHOWN = 16_000
 
@@ -61,16 +63,12 @@ def reports(request: HttpRequest) -> HttpResponse:
         "runs": [_run_row(run) for run in runs[:RUNS_SHOWN]],
         "more_runs": len(runs) > RUNS_SHOWN,
         "running": next((run for run in runs if run.ended_ms is None), None),
-        "failed": last if last is not None and last.state in ("failed", "interrupted") else None,
+        "failed": _failure(last) if last is not None and last.state in _FAILED else None,
         "missing": what_is_missing(),
         "command": command(),
     }
     if context["failed"] is not None:
-        context |= {
-            "log": reports_.log_tail(context["failed"].id)[-LOG_SHOWN:],
-            "why": sentences.failure(context["failed"]),
-            "failed_day": shown.day_words(context["failed"].day),
-        }
+        context["log"] = reports_.log_tail(context["failed"]["run"].id)[-LOG_SHOWN:]
     if context["running"] is not None:
         context |= _progress(context["running"])
     return render(request, "reports/reports.html", context)
@@ -100,6 +98,7 @@ def report(request: HttpRequest, day: str, report: str) -> HttpResponse:
         "later": days[at - 1] if at > 0 else "",
         "run": run,
         "others": [(name, words.title(name), name == report) for name in _kept(day)],
+        "failed": _failed_later(day, run),
     }
     for name in ("earlier", "later"):
         context[f"{name}_words"] = shown.day_words(context[name])
@@ -154,7 +153,10 @@ def report_run(request: HttpRequest, run: str) -> HttpResponse:
     context = _progress(found) | {
         "why": sentences.failure(found),
         "log": reports_.log_tail(found.id)[-LOG_SHOWN:],
-        "inputs": [(words.said(words.INPUTS, name), _input(name, value)) for name, value in found.inputs.items()],
+        "inputs": [
+            (words.said(words.INPUTS, name), sentences.why_counted_by(found) if name == "why" else _input(name, value))
+            for name, value in found.inputs.items()
+        ],
         "versions": [(words.said(words.VERSIONS, name), value) for name, value in found.versions.items()],
         "has_reports": found.state == "done" and found.day in reports_.days(),
         "day_words": shown.day_words(found.day),
@@ -287,6 +289,20 @@ def _run_of(day: str) -> reports_.RunRecord | None:
         return None
 
 
+def _failed_later(day: str, made: reports_.RunRecord | None) -> dict[str, Any] | None:
+    """Return the failure of the last run for a day, if it began after the run that made the day's reports."""
+    last = next((one for one in reports_.runs() if one.day == day and one.ended_ms is not None), None)
+    if made is None or last is None or last.state not in _FAILED or last.started_ms <= made.started_ms:
+        return None
+    return _failure(last)
+
+
+def _failure(run: reports_.RunRecord) -> dict[str, Any]:
+    """Return the context of `reports/_why.html`: why a run failed, what counted, and why that did."""
+    return {"run": run, "day": shown.day_words(run.day), "why": sentences.failure(run), "engine": _engine(run),
+            "reason": sentences.why_counted_by(run)}  # fmt: skip
+
+
 def _run_row(run: reports_.RunRecord) -> dict[str, Any]:
     return {"run": run, "day": shown.day_words(run.day), "took_ms": _took_ms(run), "engine": _engine(run)}
 
@@ -328,4 +344,4 @@ def _input(name: str, value: Any) -> str:
         return as_time(value)
     if isinstance(value, int):
         return as_bytes(value) if name.endswith("_bytes") else thousands(value)
-    return words.said(words.CHOICES, str(value)) if name == "why" else str(value)
+    return str(value)

@@ -263,3 +263,13 @@ def version_name(ordinal: int) -> str:
             minors, patches = divmod((release - first) // 2, per_minor)
             return f"V{major}_{minor + minors}_{patch + patches}{snapshot}"
     return f"V{ordinal}"
+
+
+def release_name(ordinal: int) -> str:
+    """Return a version's ordinal as people write the version: 409 -> "4.9.8", 412 -> "5.0.0-SNAPSHOT". Ordinals before
+    3.0.1 and behind 5.9.9 give "< 3.0.1" and "> 5.9.9"."""
+    if ordinal >= HIGHER_VERSION:
+        return "> 5.9.9"
+    if ordinal < 16:
+        return "< 3.0.1"
+    return version_name(ordinal).removeprefix("V").replace("_SNAPSHOT", "-SNAPSHOT").replace("_", ".")

@@ -70,7 +70,9 @@ def test_without_java_auto_takes_plain_python(make, only_java, tmp_path, monkeyp
     found = make("auto")
     assert (found.state, found.engine, found.inputs["why"]) == ("done", "python", "not_installed")
     assert found.inputs["day_bytes"] > 0
-    assert make("spark").error.startswith("Spark cannot be used here: There is no Java on this machine")
+    failed = make("spark")
+    assert failed.error.startswith("Spark cannot be used here: There is no Java on this machine")
+    assert (failed.engine, failed.inputs["why"]) == ("spark", "as_set"), "its page says why it was Spark"
 
 
 def test_a_java_that_does_not_run(make, only_java):
@@ -107,7 +109,7 @@ def test_auto_takes_plain_python_where_memory_is_too_little_for_spark(make, monk
 def test_the_size_of_the_day_chooses(engine, day_bytes, choice, tmp_path, monkeypatch):
     monkeypatch.setattr(machine, "what_is_missing", lambda *_: ())
     monkeypatch.setattr(machine, "free_memory", lambda: 64 << 30)
-    assert missing.engine_for(ReportSettings(engine=engine), tmp_path, day_bytes) == choice
+    assert missing.engine_for(ReportSettings(engine=engine), tmp_path, day_bytes)[:2] == choice
 
 
 def test_what_is_installed_while_the_server_runs_is_found(tmp_path, monkeypatch):

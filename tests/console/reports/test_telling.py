@@ -75,7 +75,7 @@ def test_what_was_worst_is_told_beside_what_got_worse(broker, people):
     worse = Table("worsened", COLUMNS, (("mail", None, "retries", 4, 300, "messages"),), (("open-group",),))
     text = notice_of(json.loads(dataclasses.replace(document, tables=(worst, worse)).to_json()), "en").text
     assert "What was worst:\n- shipping, dead letters: 652\n" in text
-    assert "What got worse most:\n- mail, retries: 4 → 300\n" in text
+    assert "What got worse the most:\n- mail, retries: 4 → 300\n" in text
 
 
 def test_links_lead_where_people_reach_the_console(told):
@@ -183,8 +183,8 @@ def test_a_day_without_anything_wrong_says_so_first(broker, people):
     notes = (Note("no_day_before", (("day", DAY),)), Note("nothing_wrong"))
     document = dataclasses.replace(documents()[0], notes=notes)
     notice = notice_of(json.loads(document.to_json()), "en", as_page=True)
-    said = "No message was deleted unread, no send was refused, no log file was deleted before its time, and the broker"
-    assert notice.text.startswith(f"{said} ran the whole time.\n\nMessages received: ")
+    said = "No message was deleted unread, no send was refused, no log file was deleted before its retention was over, "
+    assert notice.text.startswith(f"{said}and the broker ran the whole time.\n\nMessages received: ")
     assert notice.html.count(said) == 1
     assert notice.html.index(said) < notice.html.index("Messages received")
     assert "#a00000" not in notice.html

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.engine.protocol.codes import version_name
+from appliance.engine.protocol.codes import release_name, version_name
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,12 @@ from appliance.engine.protocol.codes import version_name
 )  # fmt: skip
 def test_a_version_has_the_name_that_mqadmin_prints(ordinal: int, name: str) -> None:
     assert version_name(ordinal) == name
+
+
+@pytest.mark.parametrize(
+    ("ordinal", "name"),
+    [(15, "< 3.0.1"), (16, "3.0.1-SNAPSHOT"), (63, "3.1.8"), (409, "4.9.8"), (412, "5.0.0-SNAPSHOT"), (479, "5.3.3"),
+     (611, "5.9.9"), (612, "> 5.9.9")],
+)  # fmt: skip
+def test_a_version_is_shown_as_people_write_it(ordinal: int, name: str) -> None:
+    assert release_name(ordinal) == name

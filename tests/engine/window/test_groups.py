@@ -185,7 +185,7 @@ def test_clients_show_their_roles(running):
     rows = {row.client_id: row for row in running.window.clients.page().rows}
     assert rows["ship-01"].consumer_groups == ("CG",)
     assert rows["shop-01"].producer_groups == ("PG",)
-    assert rows["shop-01"].version == "V5_3_3"
+    assert rows["shop-01"].version == "5.3.3"
     assert [row.client_id for row in running.window.clients.page(role="producer").rows] == ["shop-01"]
     assert [row.client_id for row in running.window.clients.page(q="SHIP").rows] == ["ship-01"]
     assert [row.client_id for row in running.window.clients.page(group="CG").rows] == ["ship-01"]

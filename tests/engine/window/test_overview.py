@@ -136,7 +136,7 @@ def test_the_ring_of_samples_turns_over(running):
 def test_the_system_page(running):
     system = running.window.system()
     assert system.broker_address == running.engine.broker_address
-    assert system.persona == "V5_3_3"
+    assert system.persona == "5.3.3"
     assert system.namesrvs == {running.engine.namesrv_address: True}
     assert "admin-sampler" in system.threads
     assert system.rss_bytes > 1 << 20

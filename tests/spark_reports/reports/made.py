@@ -127,7 +127,7 @@ def shop(day: str = DAY, zone: str = "Europe/Berlin", count: int = 15) -> tuple[
 
 
 _CLIENTS = (
-    ("JAVA", "V5_3_3"), ("JAVA", "V5_3_3"), ("JAVA", "V4_9_8"), ("GO", "V5_0_0"), ("PYTHON", "V4_9_2"),
-    ("CPP", "V4_6_0"), ("JAVA", "V5_3_3"), ("GO", "V5_0_0"), ("DOTNET", "V5_1_0"), ("JAVA", "V5_1_0"),
-    ("JAVA", "V4_9_8"), ("JAVA", "V4_3_0"), ("RUST", "V5_0_0"),
+    ("JAVA", "5.3.3"), ("JAVA", "5.3.3"), ("JAVA", "4.9.8"), ("GO", "5.0.0"), ("PYTHON", "4.9.2"),
+    ("CPP", "4.6.0"), ("JAVA", "5.3.3"), ("GO", "5.0.0"), ("DOTNET", "5.1.0"), ("JAVA", "5.1.0"),
+    ("JAVA", "4.9.8"), ("JAVA", "4.3.0"), ("RUST", "5.0.0"),
 )  # fmt: skip

@@ -59,7 +59,10 @@ def test_the_whole_tables():
         ("replayed", 3, 0),
     ]  # fmt: skip
     assert found["tables"][1]["acts"] == [["dead-letters", "replay", "archive"]] * 2 + [["open-group"]]
-    assert notes(document) == {"days_missing": {"days": 11, "of": 14}, "replayed_to_groups_only": {}}
+    assert notes(document) == {
+        "letters_kept": {"until": document.t0_ms}, "days_missing": {"days": 11, "of": 14},
+        "replayed_to_groups_only": {},
+    }  # fmt: skip
     assert [plot.key for plot in document.plots] == ["where", "days", "depths"]
     svg = drawn_of(document)["where"].decode()
     assert "<title>g · t · 5</title>" in svg
@@ -131,4 +134,6 @@ def test_what_bars_add_up_to_is_drawn_of_several_only(groups, lines):
     document = failures({"dead_letters": [(group, "t", BEGIN, 5, 500) for group in groups]})
     svg = drawn_of(document)["where"].decode()
     assert svg.count("<polyline") == lines
+    where = next(plot for plot in document.plots if plot.key == "where")
+    assert where.legend == ((("b", "word", "running_share"),) if lines else ())
     assert svg.count("100%") == lines

@@ -31,7 +31,7 @@ def test_a_day_of_a_store(tmp_path: Path):
     # The first thirty messages are delivered at one moment.
     ring.batch(store.end, DAY_MS + 31 * 60_000, [(who("g", "orders"), 0, 30, DAY_MS + 30 * 60_000)])
     ring.stop()
-    group = GroupFacts("g", "clustering", (ClientFacts("c@1", "JAVA", "V5_3_3"),), 10, DAY_MS + 30 * 60_000, 60_000)
+    group = GroupFacts("g", "clustering", (ClientFacts("c@1", "JAVA", "5.3.3"),), 10, DAY_MS + 30 * 60_000, 60_000)
     ends = (QueueEnds("orders", 0, 0, 40), QueueEnds("%DLQ%g", 0, 0, 1))
     snapshot = snapshot_of(store, ring.directory, groups=(group,), queues=ends)
     lag = {"group": "g", "hour_ms": DAY_MS, "samples": 120, "p95_ms": 90_000, "max_ms": 120_000, "over_ms": 30_000}
@@ -60,4 +60,4 @@ def test_a_day_of_a_store(tmp_path: Path):
     assert 15 * 60_000 <= tables["latency", "groups"][0][4] <= 30 * 60_000
     assert sum(row[2] for row in tables["capacity", "topics"]) == sum(record.size for record in store.records)
     assert tables["capacity", "margins"] == (("g", 10, 25 * HOUR_MS + 1_800_000, 72 * HOUR_MS, 354),)
-    assert tables["hygiene", "clients"] == (("JAVA", "V5_3_3", 1),)
+    assert tables["hygiene", "clients"] == (("JAVA", "5.3.3", 1),)

@@ -128,16 +128,16 @@ def test_topics_left_over_from_groups_and_topics_that_are_gone():
 
 
 def test_conflicts_and_clients():
-    one, two = ClientFacts("1", "JAVA", "V5_3_3"), ClientFacts("2", "JAVA", "V5_3_3")
-    three = ClientFacts("3", "GO", "V5_0_0")
+    one, two = ClientFacts("1", "JAVA", "5.3.3"), ClientFacts("2", "JAVA", "5.3.3")
+    three = ClientFacts("3", "GO", "5.0.0")
     document = hygiene(
         {}, groups=(group("b", one, two, conflicts=("u", "t")), group("a", one, three, conflicts=("t",)))
     )
     assert rows(document, "conflicts") == (("a", "t"), ("b", "t"), ("b", "u"))
     assert document.tables[2].acts[0] == ("subscriptions", "clients")
-    assert rows(document, "clients") == (("JAVA", "V5_3_3", 2), ("GO", "V5_0_0", 1))
+    assert rows(document, "clients") == (("JAVA", "5.3.3", 2), ("GO", "5.0.0", 1))
     assert [tile.value for tile in document.tiles] == [0, 0, 2, 0], "groups, not subscriptions"
-    assert "JAVA V5_3_3 · 2" in drawn_of(document)["clients"].decode()
+    assert "JAVA 5.3.3 · 2" in drawn_of(document)["clients"].decode()
 
 
 def test_nobody_is_connected():

@@ -109,7 +109,8 @@ def test_the_whole_document():
         ("slowest_p95", None, [["group", "slow"]]), ("late", 0, []), ("delivered", 200, []), ("groups", 2, []),
     ]  # fmt: skip
     assert {note["key"]: note["values"] for note in found["notes"]} == {
-        "percentiles_interpolated": [], "longer_than_the_last_bound": [["messages", 40], ["ms", 86_400_000]],
+        "percentiles_interpolated": [], "last_deliveries": [],
+        "longer_than_the_last_bound": [["messages", 40], ["ms", 86_400_000]],
     }  # fmt: skip
     shares_svg = drawn_of(document)["shares"].decode()
     # Each message of "fast" was delivered once: its last deliveries are its first ones.

@@ -18,6 +18,7 @@ from spark_reports.reports.document import REST
 from spark_reports.reports.failures import DEEPEST
 from spark_reports.reports.queues import SKEWED
 
+from ...pages.words import topic_words
 from . import bars, curves
 from .axes import heat_map
 from .svg import SPACE
@@ -69,7 +70,7 @@ def _where(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> byt
 
 
 def _pair(group: object, topic: object) -> str:
-    return f"{group} · {topic}" if topic else str(group)
+    return f"{group} · {topic_words(str(topic))}" if topic else str(group)
 
 
 def _days(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> bytes:
@@ -136,7 +137,7 @@ def _stored(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> by
         if count is None:
             unknown.add(str(day))
         else:
-            name = f"{topic} · " if topic is not None else ""
+            name = f"{topic_words(str(topic))} · " if topic is not None else ""
             parts.append((classes.get(str(topic), REST), int(count), f"{name}{day} · {size(int(count))}"))
     drawn = [
         bars.Column(day_label(day), tuple(parts), (), day not in unknown, f"{day} · –") for day, parts in days.items()

@@ -50,7 +50,7 @@ def row_bars(bars: Sequence[Bar], limit: int | None = None, total: int | None = 
     if total:
         for edge in (sums_left, sums_right):
             svg.line("grid-line", edge, 2, edge, 8 + ROW * len(bars))
-        svg.polyline("b", [(sums_left, 2), *sums])
+        svg.polyline("b", sums)
     return svg.done()
 
 

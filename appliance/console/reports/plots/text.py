@@ -59,9 +59,11 @@ def decimal(value: int, over: int) -> str:
 
 
 def duration(ms: int) -> str:
-    """Return a duration as text: 850 ms, 12 s, 41 min, 3 h 12 min, 2 d 4 h."""
-    if ms < 1000:
+    """Return a duration as text, rounded as in tables: 850 ms, 1.5 s, 12 s, 41 min, 3 h 12 min, 2 d 4 h."""
+    if 0 < ms < 1000:
         return f"{ms} ms"
+    if ms < 10_000:
+        return f"{ms / 1000:.1f}".removesuffix(".0") + " s"
     if ms < 60_000:
         return f"{decimal(ms, 1000)} s"
     minutes = ms // 60_000

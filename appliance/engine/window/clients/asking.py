@@ -20,7 +20,7 @@ from ... import fastjson
 from ...broker.clients import ClientChannel
 from ...broker.member_questions import ANSWER_TIMEOUT_S, MemberQuestions
 from ...errors import Conflict, NotFound, Unavailable
-from ...protocol.codes import RequestCode, ResponseCode, version_name
+from ...protocol.codes import RequestCode, ResponseCode, release_name
 from ...protocol.command import RemotingCommand
 from ...protocol.message_id import encode_host, encode_offset_id
 from ...protocol.record import Record
@@ -113,7 +113,7 @@ class Asking:
         if channel is None:
             raise NotFound("client", client_id)
         if self._questions.is_too_old(channel):
-            raise Unavailable(say("client_too_old", client=client_id, version=version_name(channel.version)))
+            raise Unavailable(say("client_too_old", client=client_id, version=release_name(channel.version)))
         return channel
 
     def _ask(self, channel: ClientChannel, code: int, fields: dict[str, str], body: bytes) -> RemotingCommand:
@@ -172,7 +172,7 @@ def running_info_of(group: str, channel: ClientChannel, found: dict[str, Any], t
         client_id=channel.client_id,
         address=channel.conn.remote_host,
         language=channel.language,
-        version=version_name(channel.version),
+        version=release_name(channel.version),
         took_ms=took_ms,
         started_at_ms=_integer(properties.get("PROP_CONSUMER_START_TIMESTAMP")),
         properties=dict(shown),

@@ -10,7 +10,7 @@ from typing import TypeAlias
 from ...broker.clients import ClientChannel, ClientManager, ConsumerGroupInfo
 from ...errors import InvalidInput
 from ...filter.expressions import TAG_TYPES
-from ...protocol.codes import version_name
+from ...protocol.codes import release_name
 from ...protocol.names import INNER_PRODUCER_GROUP
 from ...remoting.connection import Connection
 from .. import snapshots as s
@@ -28,7 +28,7 @@ def member_of(channel: ClientChannel) -> s.GroupClient:
         client_id=channel.client_id,
         address=channel.conn.remote_host,
         language=channel.language,
-        version=version_name(channel.version),
+        version=release_name(channel.version),
         heartbeat_at_ms=channel.last_update_ms,
         subscriptions=None
         if wanted is None
@@ -111,7 +111,7 @@ class ClientViews:
                 client_id=channel.client_id,
                 address=conn.remote_host,
                 language=channel.language,
-                version=version_name(channel.version),
+                version=release_name(channel.version),
                 producer_groups=tuple(sorted(producers.get(conn, ()))),
                 consumer_groups=tuple(sorted(consumers.get(conn, ()))),
                 heartbeat_at_ms=channel.last_update_ms,

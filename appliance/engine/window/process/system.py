@@ -14,7 +14,7 @@ from typing import NamedTuple
 from .... import __version__
 from ...broker.registration import Registration
 from ...hotpath import CHOICE
-from ...protocol.codes import VERSION, version_name
+from ...protocol.codes import VERSION, release_name
 from ...store.message_store import MessageStore
 from ..health.disk_room import disk_figures
 from ..options import Options
@@ -80,7 +80,7 @@ class SystemView:
         disk = disk_figures(config.data_dir if store is None else config.store_dir)
         return SystemInfo(
             version=__version__,
-            persona=version_name(VERSION),
+            persona=release_name(VERSION),
             python=platform.python_version(),
             hot_path="pure" if CHOICE.reason else "compiled",
             why_pure=say(CHOICE.reason, error=CHOICE.error) if CHOICE.reason else None,

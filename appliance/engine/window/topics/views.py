@@ -13,7 +13,7 @@ from ...broker.topic_config import TopicConfig
 from ...errors import InvalidInput, NotFound, Unavailable
 from ...host_port import join_host_port
 from ...namesrv.namesrv import NameServer
-from ...protocol.codes import version_name
+from ...protocol.codes import release_name
 from ...protocol.names import (
     DLQ_PREFIX,
     MESSAGE_TYPE,
@@ -322,7 +322,7 @@ class TopicViews:
                     born_host=host,
                     client_id=None if last is None else last.client_id,
                     language=None if last is None else last.language,
-                    version=None if last is None else version_name(last.version),
+                    version=None if last is None else release_name(last.version),
                     groups=tuple(group for group, _ in channels),
                     messages_seen=len(times),
                     last_at_ms=max(times),
