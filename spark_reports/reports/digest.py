@@ -41,7 +41,9 @@ UNREAD_COLUMNS = (
 #: Group and topic of what the broker summed up over all.
 REST = ("*", "*")
 #: Incidents in the order in which they are listed, with their units.
-INCIDENT_UNITS = {"refused_sends": "messages", "forced_deletions": "count", "starts": "count", "down": "ms"}
+INCIDENT_UNITS = {
+    "refused_sends": "messages", "forced_deletions": "count", "role_changes": "count", "starts": "count", "down": "ms",
+}  # fmt: skip
 INCIDENT_COLUMNS = (
     ("what", "word"), ("count", "in_unit"), ("first_hour", "time_ms"), ("last_hour", "time_ms"), ("unit", "unit"),
 )  # fmt: skip

@@ -108,7 +108,7 @@ TABLES = {
 #: Values of cells of unit "word".
 WORDS = (
     "behind", "over_limit", "dead_letters", "retries", "fewer_messages",  # what got worse
-    "refused_sends", "forced_deletions", "starts", "down",  # what happened to the broker
+    "refused_sends", "forced_deletions", "role_changes", "starts", "down",  # what happened to the broker
     "first", "last",  # delivery
     "user", "retry", "dead-letter", "system",  # kinds of topics
     "last_message", "at_least",  # a topic is idle since this very time, or at least since
@@ -124,7 +124,7 @@ NOTES = {
     "deleted_unread": ("messages", "pairs", "group", "topic", "most"),
     "deleted_unread_by_one": ("messages", "group", "topic"),
     "incidents": ("refused_sends", "forced_deletions", "starts", "down"),  # of older versions
-    **dict.fromkeys(("refused_sends", "forced_deletions", "starts", "down"), ("count",)),
+    **dict.fromkeys(("refused_sends", "forced_deletions", "role_changes", "starts", "down"), ("count",)),
     **dict.fromkeys(("worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind"), ("count", "group")),
     "fewer_messages": ("count", "topic", "before"),
     "nothing_wrong": (),

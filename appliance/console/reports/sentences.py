@@ -40,6 +40,10 @@ NOTES: dict[str, str | Plural] = {
         "The disk was too full: %(count)s log file was deleted before its retention was over.",
         "The disk was too full: %(count)s log files were deleted before their retention was over.",
     ),
+    "role_changes": ngettext_lazy(
+        "There was a fail-over: the broker's role changed %(count)s time.",
+        "There were fail-overs: the broker's role changed %(count)s times.",
+    ),
     "starts": ngettext_lazy("The broker was started %(count)s time.", "The broker was started %(count)s times."),
     "down": gettext_noop("The broker did not run for %(count)s."),
     "worst_dead_letters": ngettext_lazy(
@@ -208,8 +212,9 @@ WELL = "nothing_wrong"
 #: Notes that answer it with yes: they come before the figures.
 FIRST = frozenset(
     (
-        *("corrupt", "deleted_unread", "deleted_unread_by_one", "refused_sends", "forced_deletions", "starts", "down"),
-        *("incidents", "worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind", "fewer_messages"),
+        *("corrupt", "deleted_unread", "deleted_unread_by_one", "refused_sends", "forced_deletions", "role_changes"),
+        *("starts", "down", "incidents", "worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind"),
+        "fewer_messages",
     )
 )
 

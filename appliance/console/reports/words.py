@@ -246,6 +246,7 @@ VALUES: Words = {
     "fewer_messages": _("fewer messages"),
     "refused_sends": _("sends that were refused"),
     "forced_deletions": _("log files deleted before their retention was over"),
+    "role_changes": _("fail-overs: changes of the broker's role"),
     "starts": _("starts of the broker"),
     "down": _("not running"),
     "none_behind": _("none"),

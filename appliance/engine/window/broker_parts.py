@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .dead_letters.replays import ReplayViews
     from .dead_letters.views import DeadLetterViews
     from .figures.charts import Charts
+    from .figures.incidents import Incidents
     from .figures.upstream_metrics import BrokerNames, UpstreamMetrics
     from .groups.commands import GroupCommands
     from .groups.diagnosis import GroupDiagnosis
@@ -108,13 +109,15 @@ class BrokerParts:
         system: SystemView,
         process_checks: Checks,
         leader: Callable[[], str | None],
-        frames_before: int = 0,
+        frames_before: int,
+        incidents: Incidents,
         replica_set: ReplicaSet | None = None,
         quota_count: Callable[[str], int] = lambda what: 0,
         users_at_quota: Callable[[], list[str]] = list,
     ) -> None:
         """process_checks: those that `checks` adds the broker's to. leader: as `Window.leader_address`. frames_before:
-        number of live frames that earlier brokers of this process made. quota_count, users_at_quota: of `WireUsers`."""
+        number of live frames that earlier brokers of this process made. incidents: of all its brokers. quota_count,
+        users_at_quota: of `WireUsers`."""
         store, topics, groups = broker.store, broker.topics, broker.groups
         sampler = broker.sampler
         measures = Measures()
@@ -189,7 +192,7 @@ class BrokerParts:
 
         self.is_slave = not broker.role.appends
         self.sampler = sampler
-        self.measurements = Measurements(sources, figures, broker.clients.rebalances.copy, unread)
+        self.measurements = Measurements(sources, figures, broker.clients.rebalances.copy, unread, incidents.take)
         self.overview = OverviewView(sources, figures, standing, disk, system)
         self.look_ahead = LookAhead(sampler.index, store, measures)
         self.metrics = lambda: figures.metrics() | replication.metrics()

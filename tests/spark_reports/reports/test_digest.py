@@ -61,8 +61,8 @@ def test_the_whole_document():
         "plots": [],
         "figures": {
             "messages": 15, "bytes": 1500, "worst_behind_ms": 540_000, "groups_over_limit": 1, "rebalances": 2,
-            "retries": 3, "dead_letters": 3, "refused_sends": None, "forced_deletions": None, "starts": None,
-            "down": None,
+            "retries": 3, "dead_letters": 3, "refused_sends": None, "forced_deletions": None,
+            "role_changes": None, "starts": None, "down": None,
         },
         "notes": [
             {"key": "worst_behind", "values": [["count", 540_000], ["group", "g"]]},
@@ -162,19 +162,22 @@ def test_what_happened_to_the_broker_comes_next():
     rows = [
         ("measured", BEGIN, 3_600_000), ("measured", BEGIN + HOUR_MS, 3_000_000), ("down", BEGIN + HOUR_MS, 600_000),
         ("refused_sends", BEGIN, 7), ("refused_sends", BEGIN + 2 * HOUR_MS, 5), ("starts", BEGIN + HOUR_MS, 1),
+        ("role_changes", BEGIN + HOUR_MS, 2),
     ]  # fmt: skip
     unread = [("clicks", "events", 1, BEGIN, 40, 0, 40, BEGIN + 1)]
     document = digest({"incidents": rows, "deleted_unread": unread}, {})
     check(document)
     assert document.notes == (
         Note("deleted_unread_by_one", (("messages", 40), ("group", "clicks"), ("topic", "events"))),
-        Note("refused_sends", (("count", 12),)), Note("starts", (("count", 1),)), Note("down", (("count", 600_000),)),
+        Note("refused_sends", (("count", 12),)), Note("role_changes", (("count", 2),)), Note("starts", (("count", 1),)),
+        Note("down", (("count", 600_000),)),
         Note("lag_not_measured"),
     )  # fmt: skip
-    figures = {"refused_sends": 12, "forced_deletions": 0, "starts": 1, "down": 600_000}
+    figures = {"refused_sends": 12, "forced_deletions": 0, "role_changes": 2, "starts": 1, "down": 600_000}
     assert document.figures.items() >= figures.items()
     assert document.tables[3].rows == (
         ("refused_sends", 12, BEGIN, BEGIN + 2 * HOUR_MS, "messages"),
+        ("role_changes", 2, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "count"),
         ("starts", 1, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "count"),
         ("down", 600_000, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "ms"),
     )  # fmt: skip
