@@ -183,7 +183,8 @@ class BrokerParts:
             store, broker.transactions.open_halves, broker.transactions.settings, broker.transactions.check.clock
         )
         self._lateness = lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
-        unread = UnreadDeletion(sources, lateness, disk, options)
+        unread = UnreadDeletion(sources, lateness, disk, options, lambda: broker.deleted_unread.rows)
+        self._unread = unread
         others = (replication.of_set, stuck.findings, lambda: at_quota(users_at_quota()))
         needs = Needs(sources, lateness, disk, options, unread, others)
         standing = Standing(lag, group_views, clients, checks, needs)
@@ -278,6 +279,7 @@ class BrokerParts:
             self._broker.locks,
             self._broker.deliveries.service.last_pulls.get,
             self._lateness,
+            self._unread,
             self._broker.deliveries.history,
             self._system.broker_name,
         )
