@@ -131,7 +131,7 @@ def make(view: View) -> Document:
     first = [note for note in document.notes if note.key == "corrupt"]
     if unread:
         tables.append(_unread_table(unread))
-        first.append(_unread_note(view.today, unread))
+        first += unread_note(view.today)
     if happened.keys() & INCIDENT_UNITS.keys():
         tables.append(_incident_table(happened))
         first += [Note(what, (("count", happened[what].count),)) for what in INCIDENT_UNITS if what in happened]
@@ -191,12 +191,16 @@ def deleted_unread(facts: DayFacts | None) -> dict[tuple[str, str], Unread]:
     return dict(sorted(found.items(), key=lambda pair: (-pair[1].messages, pair[0])))
 
 
-def _unread_note(facts: DayFacts, unread: dict[tuple[str, str], Unread]) -> Note:
+def unread_note(facts: DayFacts) -> list[Note]:
+    """Return a note of what was deleted unread, if anything was."""
+    unread = deleted_unread(facts)
+    if not unread:
+        return []
     (group, topic), worst = next((one for one in unread.items() if one[0] != REST), next(iter(unread.items())))
     if len(unread) == 1:
-        return Note("deleted_unread_by_one", (("messages", worst.messages), ("group", group), ("topic", topic)))
+        return [Note("deleted_unread_by_one", (("messages", worst.messages), ("group", group), ("topic", topic)))]
     values = (("messages", lost(facts)), ("pairs", len(unread)), ("group", group), ("topic", topic))
-    return Note("deleted_unread", (*values, ("most", worst.messages)))
+    return [Note("deleted_unread", (*values, ("most", worst.messages)))]
 
 
 def lost(facts: DayFacts) -> int:

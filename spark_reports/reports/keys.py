@@ -64,7 +64,7 @@ TABLES = {
     },
     "capacity": {
         "topics": ("topic", "kind", "stored", "fourteen_days", "share", "own_retention"),
-        "margins": ("group", "lag", "oldest_unread", "retention", "margin"),
+        "margins": ("group", "lag", "oldest_unread", "retention", "margin", "deleted_unread", "deleted_in"),
         "days": ("day", "stored", "log", "used", "total"),
         "topic_days": ("day", "topic", "stored"),
         "expected": ("day", "used", "low", "expected", "high"),
@@ -117,6 +117,7 @@ WORDS = (
 LEGEND_WORDS = (
     "none_behind", "not_measured", "in", "replayed", "expired", "retries", "slower", "faster", "others", "used",
     "expected", "band", "limit", "last_delivery", "this_week", "week_before",
+    "near",
 )  # fmt: skip
 #: Notes by key, with the names of their values; _FOUND: those of a note about findings.
 _FOUND = ("places", "first", "count", "bytes")
@@ -128,6 +129,9 @@ NOTES = {
     **dict.fromkeys(("worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind"), ("count", "group")),
     "fewer_messages": ("count", "topic", "before"),
     "nothing_wrong": (),
+    "deleted_soon": ("groups", "left", "group", "topic"),
+    "overview_full_on": ("day", "days"),
+    "overview_not_full": ("days",),
     "not_delivered": ("messages", "group", "most"),
     "unfinished_day": ("until",),
     "made_late": ("until",),
@@ -183,12 +187,13 @@ EXPLAINING = frozenset(
         *("no_day_before", "no_week_before", "days_missing", "no_clients", "nothing_stored"),
         *("producers_left_out", "skew_meaning", "skew_of_few", "ids_sampled", "keys_sampled"),
         *("objective", "longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
+        *("overview_full_on", "overview_not_full"),
     )
 )
 #: Name of a note's value, or note and name -> its unit. All others are counts.
 NOTE_UNITS = {
     "until": "time_ms", "ms": "ms", "bytes": "bytes", "down": "ms", "down.count": "ms", "worst_behind.count": "ms",
-    "worst_over_limit.count": "ms",
+    "worst_over_limit.count": "ms", "left": "ms",
 }  # fmt: skip
 #: Actions that a row offers for its group or topic.
 ACTS = (

@@ -35,6 +35,13 @@ NOTES: dict[str, str | Plural] = {
         "Retention deleted %(messages)s messages of topic %(topic)s before group %(group)s had read them.",
         "messages",
     ),
+    "deleted_soon": ngettext_lazy(
+        "At the rates when this was made %(groups)s group loses messages: those of topic %(topic)s will be deleted in "
+        "%(left)s, before %(group)s has read them.",
+        "At the rates when this was made %(groups)s groups lose messages, %(group)s first: those of topic %(topic)s "
+        "will be deleted in %(left)s, before it has read them.",
+        "groups",
+    ),
     "refused_sends": ngettext_lazy("%(count)s send was refused.", "%(count)s sends were refused."),
     "forced_deletions": ngettext_lazy(
         "The disk was too full: %(count)s log file was deleted before its retention was over.",
@@ -177,6 +184,14 @@ NOTES: dict[str, str | Plural] = {
     ),
     "never_full": gettext_noop("At this rate the disk is never full: retention deletes as much as comes."),
     "not_full_within": gettext_noop("At this rate the disk is not full within %(days)s days."),
+    "overview_full_on": gettext_noop(
+        "The overview said that the disk reaches its limit on %(day)s: it goes by the rate of the ten minutes before "
+        "this was made. What is said here goes by the last %(days)s days."
+    ),
+    "overview_not_full": gettext_noop(
+        "The overview did not say that the disk reaches its limit: it goes by the rate of the ten minutes before "
+        "this was made. What is said here goes by the last %(days)s days."
+    ),
     "topics_not_known_yet": ngettext_lazy(
         "Whether %(topics)s topic is unused is known once there are facts of %(need)s days; they begin on %(day)s.",
         "Whether %(topics)s topics are unused is known once there are facts of %(need)s days; they begin on %(day)s.",
@@ -214,7 +229,7 @@ FIRST = frozenset(
     (
         *("corrupt", "deleted_unread", "deleted_unread_by_one", "refused_sends", "forced_deletions", "role_changes"),
         *("starts", "down", "incidents", "worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind"),
-        "fewer_messages",
+        *("fewer_messages", "deleted_soon"),
     )
 )
 

@@ -183,6 +183,7 @@ COLUMNS: Words = {
     "oldest_unread": _("Oldest unread message"),
     "retention": _("Retention"),
     "margin": _("Retention used up"),
+    "deleted_in": _("Deleted unread in"),
     "log": _("Log"),
     "used": _("Used"),
     "total": _("Disk"),
@@ -235,7 +236,7 @@ MAY_BE_EMPTY = frozenset(
         *("worst_at", "used", "low", "expected", "high", "own_retention", "log", "total"),
         *("p50", "p95", "p99", "last_p95", "p95_week_ago", "change"),
         *("skew", "copies", "repeated", "share", "refused_sends", "down", "deleted_unread"),
-        "week_before",
+        *("week_before", "deleted_in"),
     )
 )
 VALUES: Words = {
@@ -261,6 +262,7 @@ VALUES: Words = {
     "expected": _("expected"),
     "band": _("between the least and the most that is expected"),
     "limit": _("from here on messages are deleted before their retention is over"),
+    "near": _("≥ 80%, or soon deleted unread"),
     "last_delivery": _("dashed: the last delivery"),
     "this_week": _("this week"),
     "week_before": _("the week before"),

@@ -157,7 +157,7 @@ class BrokerParts:
                 replication,
             )
         )
-        disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
+        self._disk = disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
         reading = partial(
             Reading,
             store=store,
@@ -457,7 +457,15 @@ class BrokerParts:
         from .process.report_inputs import ReportInputsView
 
         broker = self._broker
-        return ReportInputsView(self._store, self._topics, self.lag, self._options, lambda: broker.deleted_unread.rows)
+        return ReportInputsView(
+            self._store,
+            self._topics,
+            self.lag,
+            self._options,
+            self._unread,
+            self._disk,
+            lambda: broker.deleted_unread.rows,
+        )
 
 
 def _names(broker: Broker, options: Options, system: SystemView) -> BrokerNames:

@@ -78,6 +78,9 @@ def test_a_topics_own_retention(losing, monkeypatch, hours, expected, percent):
     later(monkeypatch, hours)
     assert needs(losing) == expected
     assert passed(losing) == {"gone": percent}
+    (group,) = [one for one in losing.window.report_inputs.take().groups if one.name == "gone"]
+    assert group.ahead.is_soon == bool(expected), "the reports hear the same"
+    assert (group.ahead.topic, round(group.ahead.passed)) == ("Orders", percent)
     state, findings = diagnosed(losing, "deleted_soon")
     assert state == ("found" if expected else "clear")
     assert [(level, "gone", topic, round(told["left"] / 3600)) for level, topic, told in findings] == expected

@@ -60,5 +60,5 @@ def test_a_day_of_a_store(tmp_path: Path):
     assert tables["latency", "groups"][0][:2] == ("g", 30)
     assert 15 * 60_000 <= tables["latency", "groups"][0][4] <= 30 * 60_000
     assert sum(row[2] for row in tables["capacity", "topics"]) == sum(record.size for record in store.records)
-    assert tables["capacity", "margins"] == (("g", 10, 25 * HOUR_MS + 1_800_000, 72 * HOUR_MS, 354),)
+    assert tables["capacity", "margins"] == (("g", 10, 25 * HOUR_MS + 1_800_000, 72 * HOUR_MS, 354, 0, None),)
     assert tables["hygiene", "clients"] == (("JAVA", "V5_3_3", 1),)
