@@ -125,9 +125,9 @@ def make(view: View) -> Document:
     )
     unread = deleted_unread(view.today)
     happened = incidents(view.today)
-    tables = [worst_table, table]
+    tables = []
     # Damage, lost messages, and what happened to the broker come before all other notes.
-    document = view.document("digest", tiles, (), tables, notes, now)
+    document = view.document("digest", tiles, (), (), notes, now)
     first = [note for note in document.notes if note.key == "corrupt"]
     if unread:
         tables.append(_unread_table(unread))
@@ -140,7 +140,7 @@ def make(view: View) -> Document:
     if not first and _is_known(view, happened):
         first.append(Note("nothing_wrong"))
     others = (note for note in document.notes if note not in first)
-    return replace(document, tables=tuple(tables), notes=(*first, *others))
+    return replace(document, tables=(*tables, worst_table, table), notes=(*first, *others))
 
 
 def _worst_note(
