@@ -132,6 +132,7 @@ NOTES = {
     "deleted_soon": ("groups", "left", "group", "topic"),
     "overview_full_on": ("day", "days"),
     "overview_not_full": ("days",),
+    "lost_not_in_times": ("messages",),
     "not_delivered": ("messages", "group", "most"),
     "unfinished_day": ("until",),
     "made_late": ("until",),

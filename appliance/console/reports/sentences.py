@@ -75,6 +75,13 @@ NOTES: dict[str, str | Plural] = {
         "Sends that were refused: %(refused_sends)s. Log files deleted before their retention was over: "
         "%(forced_deletions)s. Starts of the broker: %(starts)s. Time that it did not run: %(down)s."
     ),
+    "lost_not_in_times": ngettext_lazy(
+        "Retention deleted %(messages)s message before it was read: it may be missing in these times and in the error "
+        "budgets.",
+        "Retention deleted %(messages)s messages before they were read: they may be missing in these times and in the "
+        "error budgets.",
+        "messages",
+    ),
     "not_delivered": ngettext_lazy(
         "%(messages)s message was not delivered by midnight. Group %(group)s waits for the most, %(most)s. A "
         "percentile that lies among those that still wait is a dash.",
