@@ -234,7 +234,9 @@ def _unread_table(unread: dict[tuple[str, str], Unread]) -> Table:
         (*((None, None) if pair == REST else pair), one.messages, ", ".join(map(str, one.queues)), one.at_ms)
         for pair, one in unread.items()
     )[:MOST_ROWS]
-    acts = tuple(("open-group", "retention") if row[0] is not None else ("retention",) for row in rows)
+    acts = tuple(
+        ("open-group", "set-unread-alert", "retention") if row[0] is not None else ("retention",) for row in rows
+    )
     return Table("deleted_unread", UNREAD_COLUMNS, rows, acts, len(unread) - len(rows))
 
 

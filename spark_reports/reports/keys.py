@@ -198,8 +198,8 @@ NOTE_UNITS = {
 }  # fmt: skip
 #: Actions that a row offers for its group or topic.
 ACTS = (
-    "open-group", "open-topic", "set-alert", "dead-letters", "replay", "archive", "retries", "retention",
-    "delete-topic", "delete-group", "subscriptions", "clients",
+    "open-group", "open-topic", "set-alert", "set-unread-alert", "dead-letters", "replay", "archive", "retries",
+    "retention", "delete-topic", "delete-group", "subscriptions", "clients",
 )  # fmt: skip
 
 

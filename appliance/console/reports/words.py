@@ -294,6 +294,11 @@ ACTS: dict[str, tuple[Act, ...]] = {
     "set-alert": (
         Act(_("Set alert"), "alert_rule_create", "group", (("figure", "lag_minutes"), ("pattern", "{name}")), False),
     ),
+    "set-unread-alert": (
+        Act(
+            _("Set alert"), "alert_rule_create", "group", (("figure", "deletion_percent"), ("pattern", "{name}")), False
+        ),
+    ),
     "dead-letters": (Act(_("Open dead letters"), "dead_letters", "group"),),
     "retries": (Act(_("Open retries"), "group_retries", "group"),),
     "replay": (Act(_("Replay"), "replay_create", "group"),),

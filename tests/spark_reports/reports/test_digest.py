@@ -162,7 +162,10 @@ def test_what_the_broker_summed_up_is_in_the_number_and_has_no_name():
         (None, None, 900, "", BEGIN),
         ("a", "t", 50, "", BEGIN + HOUR_MS),
     )
-    assert table(document, "deleted_unread").acts[:2] == (("retention",), ("open-group", "retention"))
+    assert table(document, "deleted_unread").acts[:2] == (
+        ("retention",),
+        ("open-group", "set-unread-alert", "retention"),
+    )
 
 
 def test_what_happened_to_the_broker_comes_next():
