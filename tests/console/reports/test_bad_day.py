@@ -34,8 +34,8 @@ EACH = 100
 READ = {"clicks": (15, 15, 15, 15), "audit": (5, 5), "fraud": (EACH,) * 4}
 
 
-class SmallDisk:
-    """A disk of FILES log files, which holds the broker's log and `others` bytes of another program."""
+class Gauge:
+    """The use of a disk of FILES log files, which holds the broker's log and `others` bytes of another program."""
 
     def __init__(self) -> None:
         self.others = 0.0
@@ -50,7 +50,7 @@ class SmallDisk:
 
 @pytest.fixture
 def disk(monkeypatch):
-    found = SmallDisk()
+    found = Gauge()
     monkeypatch.setattr(Disk, "usage", lambda self, path: found.usage(path))
     monkeypatch.setattr(Disk, "free_bytes", lambda self, path: 1 << 30)
     monkeypatch.setattr(disk_room, "disk_usage", found.usage)
@@ -104,7 +104,7 @@ def begins(running: RunningEngine) -> list[int]:
     return [one.min_offset for one in sorted(queues, key=lambda one: one.queue_id)]
 
 
-def deletes_and_refuses(running: RunningEngine, disk: SmallDisk) -> int:
+def deletes_and_refuses(running: RunningEngine, disk: Gauge) -> int:
     """Another program takes nearly all of the disk, twice. Return the number of sends that were refused."""
     store = running.engine.broker.store
     for others, what in ((FILES * 0.5, "files go"), (FILES * 0.96, "all files but the last go, which is not enough")):
