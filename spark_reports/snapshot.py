@@ -47,10 +47,21 @@ class ClientFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class AheadFacts:
+    """Messages of a topic that will be deleted before the group consumes them, at the rates of T0. left_ms: until the
+    first is deleted. age_ms: for how long that one has been stored. soon: the overview said so, too."""
+
+    topic: str
+    left_ms: int
+    age_ms: int
+    soon: bool
+
+
+@dataclass(frozen=True, slots=True)
 class GroupFacts:
     """A consumer group at T0. mode: "clustering", "broadcasting" or "" if unknown. lag, oldest_unread_ms (store time of
     the oldest message that the group has not consumed): None if unknown. limit_ms: how far behind it may be. conflicts:
-    topics to which its clients are subscribed differently."""
+    topics to which its clients are subscribed differently. ahead: None if it loses nothing at the rates of T0."""
 
     name: str
     mode: str
@@ -59,6 +70,7 @@ class GroupFacts:
     oldest_unread_ms: int | None
     limit_ms: int
     conflicts: tuple[str, ...] = ()
+    ahead: AheadFacts | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +108,8 @@ class Snapshot:
     disk_total, disk_free, store_bytes: bytes. disk_limit_percent: used percentage of the disk from which files are
     deleted before their retention is over (`diskSpaceCleanForciblyRatio`). earlier: the digest's figures of earlier
     days, by day (`reports/digest.py`). log_file_bytes: of each file of the log; 0 if unknown. ascends_from: physical
-    offset from which on store times do not go back along the log."""
+    offset from which on store times do not go back along the log. disk_full_ms: when the overview expected the disk to
+    be full, ms since 1970; 0 for never, None if that was not known."""
 
     t0_ms: int
     day: str
@@ -120,6 +133,7 @@ class Snapshot:
     ascends_from: int = 0
     deleted_unread: tuple[UnreadFacts, ...] = ()
     waiting: tuple[WaitingFacts, ...] = ()
+    disk_full_ms: int | None = None
     format: int = FORMAT
 
     def save(self, directory: Path) -> None:
@@ -147,6 +161,7 @@ def load(directory: Path) -> Snapshot:
                 **one,
                 "clients": tuple(ClientFacts(**client) for client in one["clients"]),
                 "conflicts": tuple(one["conflicts"]),
+                "ahead": AheadFacts(**one["ahead"]) if one.get("ahead") else None,
             }
         )
         for one in found["groups"]

@@ -29,6 +29,7 @@ from appliance.engine.store.message_store import MessageStore
 from appliance.engine.window.figures.live import LiveFrames
 from appliance.engine.window.window import Window
 from appliance.engine.wire_audit import WireAudit
+from tests.console.reports import test_bad_day
 from tests.console.test_live_feed import Frames
 from tests.console.test_metrics import NAMES
 from tests.crash import life
@@ -81,6 +82,7 @@ STAND_INS: dict[str, tuple[Callable[[], object], type, set[str]]] = {
     "registration's topics": (registration.Topics, TopicConfigManager, {"table", "announce", "put"}),
     "the store's loop": (store.Inline, EventLoop, set()),
     "a disk's fill": (retention.Gauge, Disk, {"percent", "freed"}),
+    "a disk's fill on a bad day": (test_bad_day.Gauge, Disk, {"others", "log"}),
     "a disk that fails": (store.FailingDisk, Disk, {"failing", "synced_paths"}),
     "a disk that records": (
         disk,

@@ -96,6 +96,7 @@ FIGURES = (
     _kept("refused_sends", "messages"),
     _kept("forced_deletions", ""),
     _kept("starts", ""),
+    _kept("role_changes", ""),
     _kept("topic_in_rate", "messages/s", of="topic"),
     _kept("topic_out_rate", "messages/s", of="topic"),
     _kept("topic_messages", "messages", of="topic"),

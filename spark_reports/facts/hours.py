@@ -35,6 +35,11 @@ def day_bounds(day: str, zone: str) -> tuple[int, int]:
     return int(begin * 1000), int(end * 1000)
 
 
+def day_of(at_ms: int, zone: ZoneInfo) -> str:
+    """Return the day that a moment belongs to, as YYYY-MM-DD."""
+    return datetime.fromtimestamp(at_ms / 1000, zone).date().isoformat()
+
+
 def stretches(from_ms: int, to_ms: int, zone: str) -> tuple[Stretch, ...]:
     """Return the stretches of [from_ms, to_ms); the first begins at from_ms. Raises ZoneInfoNotFoundError, ValueError
     if there is no such zone."""

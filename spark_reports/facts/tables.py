@@ -64,7 +64,8 @@ LATENCY = _table("latency", "'group 'topic 'which bucket", "messages")
 #: the group's limit.
 LAG = _table("lag", "'group hour_ms", "samples p95_ms max_ms over_ms rebalances")
 #: What went wrong with the broker, by the same samples. what: "refused_sends" (messages), "forced_deletions" (log files
-#: that were not old enough), "starts", "down" (ms without samples, between two others), and "measured" (ms with them).
+#: that were not old enough), "role_changes", "starts", "down" (ms without samples, between two others), and "measured"
+#: (ms with them).
 INCIDENTS = _table("incidents", "'what hour_ms", "count")
 #: Ends of queues at T0, of all topics.
 QUEUES = _table("queues", "'topic queue_id", "min_offset max_offset")

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from fractions import Fraction
+from zoneinfo import ZoneInfo
 
+from ..facts.hours import day_of
 from ..facts.tables import DISK, GROUPS, TRAFFIC, DayFacts
 from . import forecast
 from .days import DAY_MS, MOST_ROWS, View, by_size, day_bounds, kind_by_name, own_group, select
+from .digest import deleted_unread, unread_note
 from .document import REST, SERIES, Document, Note, Plot, Table, Tile, Value
 
 REPORT = "capacity"
@@ -48,7 +51,7 @@ def make(view: View) -> Document:
     days = view.last_days(DAYS)
     stored = {day: stored_by_topic(facts) for day in days if (facts := view.whole(day)) is not None}
     disks = {day: disk_of(view.in_time(day)) for day in days[:-1]} | {days[-1]: disk_of(view.today)}
-    notes: list[Note] = []
+    notes = [*unread_note(view.today), *_soon_note(view)]
     if missing := len(days) - len(stored):
         notes.append(Note("days_missing", (("days", missing), ("of", DAYS))))
     outlook = _outlook(view, days, stored, disks, notes)
@@ -91,7 +94,7 @@ _DISK_LEGEND = (
     ("band", "word", "band"),
     ("limit", "word", "limit"),
 )
-_MARGINS_LEGEND = (("c2", "text", "< 80%"), ("c0", "text", "≥ 80%"), ("worse", "text", "≥ 100%"))
+_MARGINS_LEGEND = (("c2", "text", "< 80%"), ("c0", "word", "near"), ("worse", "text", "≥ 100%"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ def _outlook(
         return Outlook(limit, full=0 if now.used >= limit else None)
     if least < forecast.LEAST:
         notes.append(Note("forecast_needs_days", (("have", least), ("need", forecast.LEAST))))
+        notes += _overview_note(view, None)
         return Outlook(limit, full=0 if now.used >= limit else None)
     past = forecast.Past(
         daily, others, now.log, Fraction(max(0, view.snapshot.retention_ms), DAY_MS), view.snapshot.log_file_bytes
@@ -142,7 +146,35 @@ def _outlook(
         notes.append(Note("never_full"))
     else:
         notes.append(Note("not_full_within", (("days", forecast.HORIZON),)))
+    notes += _overview_note(view, full)
     return Outlook(limit, rows, full, earliest, latest)
+
+
+def _overview_note(view: View, full: int | None) -> list[Note]:
+    """Return a note if the overview, which goes by the last minutes, expected the disk to be full on another day. full:
+    days until the forecast expects that; None for not within the horizon, or unknown."""
+    at_ms = view.snapshot.disk_full_ms
+    if at_ms is None or (not at_ms and full is None):
+        return []
+    if not at_ms:
+        return [Note("overview_not_full", (("days", forecast.PAST),))]
+    day = day_of(at_ms, ZoneInfo(view.snapshot.zone))
+    if full is not None and day == view.day_before(-full):
+        return []
+    return [Note("overview_full_on", (("day", day), ("days", forecast.PAST)))]
+
+
+def _soon_note(view: View) -> list[Note]:
+    """Return a note of the group that will lose messages first, as the overview's needs said at T0."""
+    found = [
+        (group.ahead.left_ms, group.name, group.ahead.topic)
+        for group in view.snapshot.groups
+        if group.ahead is not None and group.ahead.soon
+    ]
+    if not found or view.late:
+        return []
+    left_ms, group, topic = min(found)
+    return [Note("deleted_soon", (("groups", len(found)), ("left", left_ms), ("group", group), ("topic", topic)))]
 
 
 def _tiles(
@@ -168,9 +200,14 @@ def _tiles(
 
 
 def _margins(view: View) -> Table:
-    """Return for each group the share of the retention that its oldest unread message has used, in permille: from 1000
-    on it is being deleted."""
+    """Return for each group the share of its oldest unread message's time until deletion that has passed, in permille:
+    of the retention, or of less if it will be deleted sooner. From 1000 on messages are deleted unread. A group that
+    lost messages that day has no less, since its next message is a younger one for that reason."""
     retention = view.snapshot.retention_ms
+    ahead = {group.name: group.ahead for group in view.snapshot.groups}
+    lost: Counter[str] = Counter()
+    for (group, _), unread in deleted_unread(view.today).items():
+        lost[group] += unread.messages
     found = []
     for group, lag, oldest in select(view.today, GROUPS, "group lag oldest_unread_ms"):
         if own_group(group):
@@ -178,11 +215,17 @@ def _margins(view: View) -> Table:
         # If nothing is unread, nothing can be deleted unread.
         age = max(0, view.snapshot.t0_ms - oldest) if oldest >= 0 else 0 if lag == 0 else None
         permille = age * 1000 // retention if age is not None and retention > 0 else None
-        found.append((group, lag if lag >= 0 else None, age, retention, permille))
+        soon = None
+        if (one := ahead.get(group)) is not None:
+            permille = max(permille or 0, one.age_ms * 1000 // max(1, one.age_ms + one.left_ms))
+            soon = one.left_ms if one.soon else None
+        if lost[group]:
+            permille = max(permille or 0, 1000)
+        found.append((group, lag if lag >= 0 else None, age, retention, permille, lost[group], soon))
     found.sort(key=lambda row: (-1 if row[4] is None else -2 - row[4], -(row[1] or 0), row[0]))
     rows = tuple(found[:MOST_ROWS])
     acts = tuple(
-        ("retention", "open-group") if row[4] is not None and row[4] >= NEAR else ("open-group",) for row in rows
+        ("retention", "open-group") if (row[4] or 0) >= NEAR or row[6] is not None else ("open-group",) for row in rows
     )
     names = (
         ("group", "group"),
@@ -190,6 +233,8 @@ def _margins(view: View) -> Table:
         ("oldest_unread", "ms"),
         ("retention", "ms"),
         ("margin", "permille"),
+        ("deleted_unread", "messages"),
+        ("deleted_in", "ms"),
     )
     return Table("margins", names, rows, acts, len(found) - len(rows))
 

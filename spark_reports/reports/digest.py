@@ -41,7 +41,9 @@ UNREAD_COLUMNS = (
 #: Group and topic of what the broker summed up over all.
 REST = ("*", "*")
 #: Incidents in the order in which they are listed, with their units.
-INCIDENT_UNITS = {"refused_sends": "messages", "forced_deletions": "count", "starts": "count", "down": "ms"}
+INCIDENT_UNITS = {
+    "refused_sends": "messages", "forced_deletions": "count", "role_changes": "count", "starts": "count", "down": "ms",
+}  # fmt: skip
 INCIDENT_COLUMNS = (
     ("what", "word"), ("count", "in_unit"), ("first_hour", "time_ms"), ("last_hour", "time_ms"), ("unit", "unit"),
 )  # fmt: skip
@@ -123,13 +125,13 @@ def make(view: View) -> Document:
     )
     unread = deleted_unread(view.today)
     happened = incidents(view.today)
-    tables = [worst_table, table]
+    tables = []
     # Damage, lost messages, and what happened to the broker come before all other notes.
-    document = view.document("digest", tiles, (), tables, notes, now)
+    document = view.document("digest", tiles, (), (), notes, now)
     first = [note for note in document.notes if note.key == "corrupt"]
     if unread:
         tables.append(_unread_table(unread))
-        first.append(_unread_note(view.today, unread))
+        first += unread_note(view.today)
     if happened.keys() & INCIDENT_UNITS.keys():
         tables.append(_incident_table(happened))
         first += [Note(what, (("count", happened[what].count),)) for what in INCIDENT_UNITS if what in happened]
@@ -138,7 +140,7 @@ def make(view: View) -> Document:
     if not first and _is_known(view, happened):
         first.append(Note("nothing_wrong"))
     others = (note for note in document.notes if note not in first)
-    return replace(document, tables=tuple(tables), notes=(*first, *others))
+    return replace(document, tables=(*tables, worst_table, table), notes=(*first, *others))
 
 
 def _worst_note(
@@ -189,12 +191,16 @@ def deleted_unread(facts: DayFacts | None) -> dict[tuple[str, str], Unread]:
     return dict(sorted(found.items(), key=lambda pair: (-pair[1].messages, pair[0])))
 
 
-def _unread_note(facts: DayFacts, unread: dict[tuple[str, str], Unread]) -> Note:
+def unread_note(facts: DayFacts) -> list[Note]:
+    """Return a note of what was deleted unread, if anything was."""
+    unread = deleted_unread(facts)
+    if not unread:
+        return []
     (group, topic), worst = next((one for one in unread.items() if one[0] != REST), next(iter(unread.items())))
     if len(unread) == 1:
-        return Note("deleted_unread_by_one", (("messages", worst.messages), ("group", group), ("topic", topic)))
+        return [Note("deleted_unread_by_one", (("messages", worst.messages), ("group", group), ("topic", topic)))]
     values = (("messages", lost(facts)), ("pairs", len(unread)), ("group", group), ("topic", topic))
-    return Note("deleted_unread", (*values, ("most", worst.messages)))
+    return [Note("deleted_unread", (*values, ("most", worst.messages)))]
 
 
 def lost(facts: DayFacts) -> int:
@@ -228,7 +234,9 @@ def _unread_table(unread: dict[tuple[str, str], Unread]) -> Table:
         (*((None, None) if pair == REST else pair), one.messages, ", ".join(map(str, one.queues)), one.at_ms)
         for pair, one in unread.items()
     )[:MOST_ROWS]
-    acts = tuple(("open-group", "retention") if row[0] is not None else ("retention",) for row in rows)
+    acts = tuple(
+        ("open-group", "set-unread-alert", "retention") if row[0] is not None else ("retention",) for row in rows
+    )
     return Table("deleted_unread", UNREAD_COLUMNS, rows, acts, len(unread) - len(rows))
 
 

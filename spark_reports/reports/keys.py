@@ -64,7 +64,7 @@ TABLES = {
     },
     "capacity": {
         "topics": ("topic", "kind", "stored", "fourteen_days", "share", "own_retention"),
-        "margins": ("group", "lag", "oldest_unread", "retention", "margin"),
+        "margins": ("group", "lag", "oldest_unread", "retention", "margin", "deleted_unread", "deleted_in"),
         "days": ("day", "stored", "log", "used", "total"),
         "topic_days": ("day", "topic", "stored"),
         "expected": ("day", "used", "low", "expected", "high"),
@@ -108,7 +108,7 @@ TABLES = {
 #: Values of cells of unit "word".
 WORDS = (
     "behind", "over_limit", "dead_letters", "retries", "fewer_messages",  # what got worse
-    "refused_sends", "forced_deletions", "starts", "down",  # what happened to the broker
+    "refused_sends", "forced_deletions", "role_changes", "starts", "down",  # what happened to the broker
     "first", "last",  # delivery
     "user", "retry", "dead-letter", "system",  # kinds of topics
     "last_message", "at_least",  # a topic is idle since this very time, or at least since
@@ -116,7 +116,7 @@ WORDS = (
 #: Words in legends.
 LEGEND_WORDS = (
     "none_behind", "not_measured", "in", "replayed", "expired", "retries", "slower", "faster", "others", "used",
-    "expected", "band", "limit", "last_delivery", "this_week", "week_before", "running_share",
+    "expected", "band", "limit", "last_delivery", "this_week", "week_before", "near", "running_share",
 )  # fmt: skip
 #: Notes by key, with the names of their values; _FOUND: those of a note about findings.
 _FOUND = ("places", "first", "count", "bytes")
@@ -124,10 +124,14 @@ NOTES = {
     "deleted_unread": ("messages", "pairs", "group", "topic", "most"),
     "deleted_unread_by_one": ("messages", "group", "topic"),
     "incidents": ("refused_sends", "forced_deletions", "starts", "down"),  # of older versions
-    **dict.fromkeys(("refused_sends", "forced_deletions", "starts", "down"), ("count",)),
+    **dict.fromkeys(("refused_sends", "forced_deletions", "role_changes", "starts", "down"), ("count",)),
     **dict.fromkeys(("worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind"), ("count", "group")),
     "fewer_messages": ("count", "topic", "before"),
     "nothing_wrong": (),
+    "deleted_soon": ("groups", "left", "group", "topic"),
+    "overview_full_on": ("day", "days"),
+    "overview_not_full": ("days",),
+    "lost_not_in_times": ("messages",),
     "not_delivered": ("messages", "group", "most"),
     "unfinished_day": ("until",),
     "made_late": ("until",),
@@ -186,17 +190,18 @@ EXPLAINING = frozenset(
         *("letters_kept", "last_deliveries"),
         *("producers_left_out", "skew_meaning", "skew_of_few", "ids_sampled", "keys_sampled"),
         *("objective", "longer_than_the_last_bound", "expired_not_known", "made_late", "earlier_run", "forecast_late"),
+        *("overview_full_on", "overview_not_full"),
     )
 )
 #: Name of a note's value, or note and name -> its unit. All others are counts.
 NOTE_UNITS = {
     "until": "time_ms", "ms": "ms", "bytes": "bytes", "down": "ms", "down.count": "ms", "worst_behind.count": "ms",
-    "worst_over_limit.count": "ms",
+    "worst_over_limit.count": "ms", "left": "ms",
 }  # fmt: skip
 #: Actions that a row offers for its group or topic.
 ACTS = (
-    "open-group", "open-topic", "set-alert", "dead-letters", "replay", "archive", "retries", "retention",
-    "delete-topic", "delete-group", "subscriptions", "clients",
+    "open-group", "open-topic", "set-alert", "set-unread-alert", "dead-letters", "replay", "archive", "retries",
+    "retention", "delete-topic", "delete-group", "subscriptions", "clients",
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from math import isqrt
 
 from ..facts.tables import FIRST_BUCKET, GROUPS, LATENCY, LATENCY_BOUNDS_MS, WIDE_BOUNDS_MS, DayFacts
 from .days import MOST_ROWS, View, kind_by_name, late_recording, not_told, own_group, select
+from .digest import lost
 from .document import SERIES, Document, Note, Plot, Table, Tile
 
 REPORT = "latency"
@@ -143,6 +144,8 @@ def make(view: View) -> Document:
         notes.append(Note("longer_than_the_last_bound", (("messages", longer), ("ms", LATENCY_BOUNDS_MS[-1]))))
     if budgets.rows:
         notes.append(objective_note())
+    if gone := lost(view.today):
+        notes.insert(0, Note("lost_not_in_times", (("messages", gone),)))
     if late := sum(found.late for found in now.values()):
         group = _latest(now)
         values = (("messages", late), ("group", group), ("most", now[group].late))

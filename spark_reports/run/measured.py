@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..snapshot import Snapshot
 
 _BEHIND, _REBALANCES = "group_lag_ms", "group_rebalances"
-_COUNTS = ("refused_sends", "forced_deletions", "starts")
+_COUNTS = ("refused_sends", "forced_deletions", "starts", "role_changes")
 #: Samples that may be missing one after another while the broker runs: a busy machine may leave one out.
 _MISSED = 1
 #: A broker that was down for longer is not looked for; the history has samples of each 30 s for seven days.

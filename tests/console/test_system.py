@@ -9,8 +9,11 @@ from django.urls import reverse
 
 from appliance.console.jobs import runner
 from appliance.console.models import ApiToken, AuditEntry
+from appliance.console.system import views
 from appliance.console.system.option_texts import OPTION_TEXTS
+from appliance.console.users.patterns import Names
 from appliance.engine import hotpath
+from appliance.engine.broker.deleted_unread import DeletedUnread
 from appliance.engine.hotpath import pure
 from appliance.engine.hotpath.choice import Choice
 from appliance.engine.window.options import HOT
@@ -52,6 +55,21 @@ def test_about_says_which_twin_of_the_hot_path_runs(client_as, broker, monkeypat
         monkeypatch.setattr(system, "CHOICE", Choice(pure, reason, "no <b>"))
         assert html.unescape(hot_path_row(client)) == f"pure Python ({english})"
         assert html.unescape(hot_path_row(client, "zh-hans")) == f"纯 Python ({chinese})"
+
+
+def test_about_names_what_retention_deleted_unread_to_those_who_may_see_it(client_as, broker, monkeypatch):
+    rows = (
+        DeletedUnread("clicks", "events", 0, 0, 1200, 1200, 5), DeletedUnread("clicks", "events", 1, 0, 34, 34, 9),
+        DeletedUnread("*", "*", -1, 0, 3, 3, 7), DeletedUnread("audit", "events", 0, 0, 9000, 9000, 6),
+    )  # fmt: skip
+    part = broker.retention
+    monkeypatch.setattr(part, "_deleted_unread", lambda: rows)
+    found = client_as("viewer").get("/system/")
+    assert found.context["lost"] == [
+        ("audit", "events", 9000, 6), ("clicks", "events", 1234, 9), ("*", "*", 3, 7),
+    ]  # fmt: skip
+    assert 'href="/groups/clicks/"' in found.content.decode()
+    assert views._lost(rows, Names((), ("clic*",))) == [("clicks", "events", 1234, 9)]
 
 
 def test_every_option_is_listed_and_the_filter_filters(client_as, broker):

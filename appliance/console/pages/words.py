@@ -149,6 +149,8 @@ WORDS: dict[str, str | Promise] = {
     "reminder": _("still on"),
     "test": _("test"),
     # findings about a group
+    "deleted_unread": _("messages deleted unread"),
+    "deleted_soon": _("messages will be deleted unread"),
     "consumption_off": _("paused"),
     "no_consumer": _("no client connected"),
     "nobody_pulls": _("clients pull nothing"),
@@ -278,6 +280,9 @@ EVIDENCE: dict[str, str | Promise] = {
     "queues": _("queues"),
     "lease_left": _("lock ends in"),
     "idle": _("for so long"),
+    "left": _("time left"),
+    "lost": _("messages lost"),
+    "since_last": _("since the last of them"),
     "offset": _("offset"),
     "queues_moving": _("queues that go on"),
     "delivered": _("times given out"),
@@ -299,6 +304,14 @@ EVIDENCE: dict[str, str | Promise] = {
 
 #: Kind of a finding about a group -> advice.
 ADVICE: dict[str, str | Promise] = {
+    "deleted_unread": _(
+        "They cannot be read any more. Keep messages for longer, make room on the disk, or read faster, so that it "
+        "does not go on."
+    ),
+    "deleted_soon": _(
+        "Start more clients or make the listener faster; keep messages for longer, or make room on the disk, to "
+        "win time."
+    ),
     "consumption_off": _("Resume the group when its clients may go on."),
     "no_consumer": _("Start a consumer of the group; it goes on from the committed offsets."),
     "nobody_pulls": _("Ask a client what it does: it may be suspended, or its pulls are refused and its log says so."),

@@ -9,12 +9,14 @@ from zoneinfo import ZoneInfo
 from django.http import HttpRequest
 from django.utils.translation import gettext as _
 
+from spark_reports.facts.hours import day_of
+
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, Unavailable
 from ..audit.log import audit
 from ..models import now_ms
 from ..pages import time_zones
-from . import inputs, records, thread
+from . import records, thread
 from .records import RunRecord
 from .report_settings import settings
 from .runner import SCHEDULE, ReportRunner, new_record
@@ -41,7 +43,7 @@ def start(request: HttpRequest, day: str | None = None) -> RunRecord:
     runtime.window().report_inputs.earliest_ms()  # raises if there is no broker
     runner = _running()
     zone = time_zones.zone(settings().zone) or ZoneInfo("UTC")
-    today = inputs.day_of(now_ms(), zone)
+    today = day_of(now_ms(), zone)
     wanted = today if day is None else _checked(day, today)
     with runner.lock:
         under_way = next((one for one in records.runs() if not one.ended), None)

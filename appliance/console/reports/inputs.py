@@ -5,14 +5,22 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo
 
 from spark_reports.facts.hours import day_bounds
 from spark_reports.run import plan as files
-from spark_reports.snapshot import ClientFacts, GroupFacts, QueueEnds, Snapshot, TopicFacts, UnreadFacts, WaitingFacts
+from spark_reports.snapshot import (
+    AheadFacts,
+    ClientFacts,
+    GroupFacts,
+    QueueEnds,
+    Snapshot,
+    TopicFacts,
+    UnreadFacts,
+    WaitingFacts,
+)
 
 from . import published
 from .report_settings import ReportSettings
@@ -24,11 +32,6 @@ if TYPE_CHECKING:
 EARLIER_DAYS = 35
 _KINDS = {"dlq": "dead-letter"}
 _RING_FILE = re.compile(r"[0-9]{10}\Z", re.ASCII)
-
-
-def day_of(at_ms: int, zone: ZoneInfo) -> str:
-    """Return the day that a moment belongs to, as YYYY-MM-DD."""
-    return datetime.fromtimestamp(at_ms / 1000, zone).date().isoformat()
 
 
 def snapshot_of(taken: ReportInputs, day: str, zone: ZoneInfo, wanted: ReportSettings) -> Snapshot:
@@ -63,6 +66,7 @@ def snapshot_of(taken: ReportInputs, day: str, zone: ZoneInfo, wanted: ReportSet
                 oldest_unread_ms=one.oldest_unread_ms,
                 limit_ms=wanted.limit_ms(one.name),
                 conflicts=one.conflicts,
+                ahead=None if one.ahead is None else AheadFacts(*one.ahead, one.ahead.is_soon),
             )
             for one in taken.groups
         ),
@@ -71,6 +75,7 @@ def snapshot_of(taken: ReportInputs, day: str, zone: ZoneInfo, wanted: ReportSet
         ascends_from=taken.ascends_from,
         deleted_unread=tuple(UnreadFacts(*one) for one in taken.deleted_unread),
         waiting=tuple(WaitingFacts(*one) for one in taken.waiting),
+        disk_full_ms=taken.disk_full_ms,
     )
 
 

@@ -21,7 +21,7 @@ from zoneinfo import ZoneInfo
 from django.db import DatabaseError, close_old_connections
 
 from spark_reports.facts.day_files import day_files
-from spark_reports.facts.hours import day_bounds
+from spark_reports.facts.hours import day_bounds, day_of
 from spark_reports.run import plan as files
 from spark_reports.run.failures import RunFailed
 from spark_reports.run.keeper import sweep
@@ -112,7 +112,7 @@ class ReportRunner(ServiceThread):
                 self._end(one, RunFailed("interrupted"), "interrupted")
 
     def _tomorrow(self) -> str:
-        return inputs.day_of(now_ms() + 2 * 86_400_000, ZoneInfo("UTC"))
+        return day_of(now_ms() + 2 * 86_400_000, ZoneInfo("UTC"))
 
     def step(self) -> bool:
         """Make the run that waits or is due. Return False if there is none."""

@@ -35,10 +35,21 @@ NOTES: dict[str, str | Plural] = {
         "Retention deleted %(messages)s messages of topic %(topic)s before group %(group)s had read them.",
         "messages",
     ),
+    "deleted_soon": ngettext_lazy(
+        "At the rates when this was made %(groups)s group loses messages: those of topic %(topic)s will be deleted in "
+        "%(left)s, before %(group)s has read them.",
+        "At the rates when this was made %(groups)s groups lose messages, %(group)s first: those of topic %(topic)s "
+        "will be deleted in %(left)s, before it has read them.",
+        "groups",
+    ),
     "refused_sends": ngettext_lazy("%(count)s send was refused.", "%(count)s sends were refused."),
     "forced_deletions": ngettext_lazy(
         "The disk was too full: %(count)s log file was deleted before its retention was over.",
         "The disk was too full: %(count)s log files were deleted before their retention was over.",
+    ),
+    "role_changes": ngettext_lazy(
+        "There was a fail-over: the broker's role changed %(count)s time.",
+        "There were fail-overs: the broker's role changed %(count)s times.",
     ),
     "starts": ngettext_lazy("The broker was started %(count)s time.", "The broker was started %(count)s times."),
     "down": gettext_noop("The broker did not run for %(count)s."),
@@ -63,6 +74,13 @@ NOTES: dict[str, str | Plural] = {
     "incidents": gettext_noop(
         "Sends that were refused: %(refused_sends)s. Log files deleted before their retention was over: "
         "%(forced_deletions)s. Starts of the broker: %(starts)s. Time that it did not run: %(down)s."
+    ),
+    "lost_not_in_times": ngettext_lazy(
+        "Retention deleted %(messages)s message before it was read: it may be missing in these times and in the error "
+        "budgets.",
+        "Retention deleted %(messages)s messages before they were read: they may be missing in these times and in the "
+        "error budgets.",
+        "messages",
     ),
     "not_delivered": ngettext_lazy(
         "%(messages)s message was not delivered by midnight. Group %(group)s waits for the most, %(most)s. A "
@@ -182,6 +200,14 @@ NOTES: dict[str, str | Plural] = {
     ),
     "never_full": gettext_noop("At this rate the disk is never full: retention deletes as much as comes."),
     "not_full_within": gettext_noop("At this rate the disk is not full within %(days)s days."),
+    "overview_full_on": gettext_noop(
+        "The overview said that the disk reaches its limit on %(day)s: it goes by the rate of the ten minutes before "
+        "this was made. What is said here goes by the last %(days)s days."
+    ),
+    "overview_not_full": gettext_noop(
+        "The overview did not say that the disk reaches its limit: it goes by the rate of the ten minutes before "
+        "this was made. What is said here goes by the last %(days)s days."
+    ),
     "topics_not_known_yet": ngettext_lazy(
         "Whether %(topics)s topic is unused is known once there are facts of %(need)s days; they begin on %(day)s.",
         "Whether %(topics)s topics are unused is known once there are facts of %(need)s days; they begin on %(day)s.",
@@ -217,8 +243,9 @@ WELL = "nothing_wrong"
 #: Notes that answer it with yes: they come before the figures.
 FIRST = frozenset(
     (
-        *("corrupt", "deleted_unread", "deleted_unread_by_one", "refused_sends", "forced_deletions", "starts", "down"),
-        *("incidents", "worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind", "fewer_messages"),
+        *("corrupt", "deleted_unread", "deleted_unread_by_one", "refused_sends", "forced_deletions", "role_changes"),
+        *("starts", "down", "incidents", "worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind"),
+        *("fewer_messages", "deleted_soon"),
     )
 )
 

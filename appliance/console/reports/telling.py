@@ -27,7 +27,7 @@ from .report_settings import settings
 logger = logging.getLogger(__name__)
 
 EVENT = "digest"
-#: Most rows of each of the tables "worst" and "worsened" in a notice.
+#: Most rows of each table in a notice.
 NAMED = 5
 
 
@@ -84,10 +84,13 @@ def notice_of(document: dict[str, Any], language: str, *, as_page: bool = False)
         title = f"[{told.installation}] {words.title('digest')}: {found.day_words}"
         first = [found.well] if found.well else found.first
         lines = [*first, *[""] * bool(first), *(_line(tile) for tile in found.tiles)]
-        for table in (one.table for one in found.sections if one.table and one.table.key in ("worst", "worsened")):
-            if table.rows:
-                lines += ["", f"{table.title}:"]
-                lines += [_row(row, compared=table.key == "worsened") for row in table.rows[:NAMED]]
+        tables = {one.table.key: one.table for one in found.sections if one.table and one.table.rows}
+        unread = tables.get("deleted_unread")
+        if unread and len(unread.rows) > 1:  # else the first line says all
+            lines[len(first) : len(first)] = ["", f"{unread.title}:", *map(_unread_row, unread.rows[:NAMED])]
+        for table in (tables[key] for key in ("worst", "worsened") if key in tables):
+            lines += ["", f"{table.title}:"]
+            lines += [_row(row, compared=table.key == "worsened") for row in table.rows[:NAMED]]
         if found.notes:
             lines += ["", *found.notes]
         link = told.base + reverse("report", args=[found.day, "digest"]) if told.base else ""
@@ -103,6 +106,12 @@ def notice_of(document: dict[str, Any], language: str, *, as_page: bool = False)
 def _line(tile: shown.Tile) -> str:
     behind = mail.behind(tile.where, tile.before)
     return f"{tile.title}: {tile.value}" + (f" ({behind})" if behind else "")
+
+
+def _unread_row(row: shown.Row) -> str:
+    """Return a row as a line: "- clicks, events: 144 192"."""
+    group, topic, messages = [mail.plain(cell.text) for cell in row.cells[:3]]
+    return f"- {group}, {topic}: {messages}"
 
 
 def _row(row: shown.Row, compared: bool) -> str:

@@ -183,6 +183,7 @@ COLUMNS: Words = {
     "oldest_unread": _("Oldest unread message"),
     "retention": _("Retention"),
     "margin": _("Retention used up"),
+    "deleted_in": _("Deleted unread in"),
     "log": _("Log"),
     "used": _("Used"),
     "total": _("Disk"),
@@ -236,6 +237,7 @@ VALUES: Words = {
     "fewer_messages": _("fewer messages"),
     "refused_sends": _("sends that were refused"),
     "forced_deletions": _("log files deleted before their retention was over"),
+    "role_changes": _("fail-overs: changes of the broker's role"),
     "starts": _("starts of the broker"),
     "down": _("not running"),
     "none_behind": _("none"),
@@ -250,6 +252,7 @@ VALUES: Words = {
     "expected": _("expected"),
     "band": _("between the least and the most that is expected"),
     "limit": _("from here on messages are deleted before their retention is over"),
+    "near": _("≥ 80%, or soon deleted unread"),
     "last_delivery": _("dashed: the last delivery"),
     "running_share": _("share of all, with the rows above"),
     "this_week": _("this week"),
@@ -281,6 +284,11 @@ class Act:
 ACTS: dict[str, tuple[Act, ...]] = {
     "set-alert": (
         Act(_("Set alert"), "alert_rule_create", "group", (("figure", "lag_minutes"), ("pattern", "{name}")), False),
+    ),
+    "set-unread-alert": (
+        Act(
+            _("Set alert"), "alert_rule_create", "group", (("figure", "deletion_percent"), ("pattern", "{name}")), False
+        ),
     ),
     "dead-letters": (Act(_("Open dead letters"), "dead_letters", "group"),),
     "retries": (Act(_("Open retries"), "group_retries", "group"),),

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -17,10 +18,17 @@ from ...engine.errors import Conflict, InvalidInput, Unavailable
 from ..audit.log import audit, health_check
 from ..pages.changes import before_and_after, failure_audited, is_final, is_submitted
 from ..pages.engine_pages import asks_the_engine, refusal_text
+from ..sign_in.identity import names_for
 from ..sign_in.recent_login import is_recent, recent_login_required, to_password
+
+if TYPE_CHECKING:
+    from ...engine.broker.deleted_unread import DeletedUnread
+    from ..users.patterns import Names
 
 LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 LOG_LINES = 200
+#: Rows of what was deleted unread.
+MOST_LOST = 20
 
 
 @require_safe
@@ -32,8 +40,20 @@ def system(request: HttpRequest) -> HttpResponse:
     with contextlib.suppress(Unavailable):
         kept = admin.retention.snapshot()
         shares = [round(share * 100) for share in (kept.clean_share, kept.force_share, kept.refuse_share)]
-        context |= {"kept": kept, "shares": shares}
+        context |= {"kept": kept, "shares": shares, "lost": _lost(kept.deleted_unread, names_for(request.user))}
     return render(request, "system/about.html", context)
+
+
+def _lost(rows: Iterable[DeletedUnread], names: Names) -> list[tuple[str, str, int, int]]:
+    """Return (group, topic, messages, ms of the last deletion) of what was deleted unread, the most first. Rows that
+    the broker summed up over all groups have no name."""
+    found: dict[tuple[str, str], tuple[int, int]] = {}
+    for one in rows:
+        if names.has_group(one.group) and names.has_topic(one.topic):
+            messages, at_ms = found.get((one.group, one.topic), (0, 0))
+            found[one.group, one.topic] = messages + one.messages, max(at_ms, one.at_ms)
+    most = sorted(found.items(), key=lambda pair: (-pair[1][0], pair[0]))[:MOST_LOST]
+    return [(*pair, *values) for pair, values in most]
 
 
 @require_POST

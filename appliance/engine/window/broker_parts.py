@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from .dead_letters.replays import ReplayViews
     from .dead_letters.views import DeadLetterViews
     from .figures.charts import Charts
+    from .figures.incidents import Incidents
     from .figures.upstream_metrics import BrokerNames, UpstreamMetrics
     from .groups.commands import GroupCommands
     from .groups.diagnosis import GroupDiagnosis
@@ -108,13 +109,15 @@ class BrokerParts:
         system: SystemView,
         process_checks: Checks,
         leader: Callable[[], str | None],
-        frames_before: int = 0,
+        frames_before: int,
+        incidents: Incidents,
         replica_set: ReplicaSet | None = None,
         quota_count: Callable[[str], int] = lambda what: 0,
         users_at_quota: Callable[[], list[str]] = list,
     ) -> None:
         """process_checks: those that `checks` adds the broker's to. leader: as `Window.leader_address`. frames_before:
-        number of live frames that earlier brokers of this process made. quota_count, users_at_quota: of `WireUsers`."""
+        number of live frames that earlier brokers of this process made. incidents: of all its brokers. quota_count,
+        users_at_quota: of `WireUsers`."""
         store, topics, groups = broker.store, broker.topics, broker.groups
         sampler = broker.sampler
         measures = Measures()
@@ -154,7 +157,7 @@ class BrokerParts:
                 replication,
             )
         )
-        disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
+        self._disk = disk = DiskRoom(options, sampler, lambda: store.published - store.log.min_offset)
         reading = partial(
             Reading,
             store=store,
@@ -180,7 +183,8 @@ class BrokerParts:
             store, broker.transactions.open_halves, broker.transactions.settings, broker.transactions.check.clock
         )
         self._lateness = lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
-        unread = UnreadDeletion(sources, lateness, disk, options)
+        unread = UnreadDeletion(sources, lateness, disk, options, lambda: broker.deleted_unread.rows)
+        self._unread = unread
         others = (replication.of_set, stuck.findings, lambda: at_quota(users_at_quota()))
         needs = Needs(sources, lateness, disk, options, unread, others)
         standing = Standing(lag, group_views, clients, checks, needs)
@@ -189,7 +193,7 @@ class BrokerParts:
 
         self.is_slave = not broker.role.appends
         self.sampler = sampler
-        self.measurements = Measurements(sources, figures, broker.clients.rebalances.copy, unread)
+        self.measurements = Measurements(sources, figures, broker.clients.rebalances.copy, unread, incidents.take)
         self.overview = OverviewView(sources, figures, standing, disk, system)
         self.look_ahead = LookAhead(sampler.index, store, measures)
         self.metrics = lambda: figures.metrics() | replication.metrics()
@@ -276,6 +280,7 @@ class BrokerParts:
             self._broker.locks,
             self._broker.deliveries.service.last_pulls.get,
             self._lateness,
+            self._unread,
             self._broker.deliveries.history,
             self._system.broker_name,
         )
@@ -453,7 +458,15 @@ class BrokerParts:
         from .process.report_inputs import ReportInputsView
 
         broker = self._broker
-        return ReportInputsView(self._store, self._topics, self.lag, self._options, lambda: broker.deleted_unread.rows)
+        return ReportInputsView(
+            self._store,
+            self._topics,
+            self.lag,
+            self._options,
+            self._unread,
+            self._disk,
+            lambda: broker.deleted_unread.rows,
+        )
 
 
 def _names(broker: Broker, options: Options, system: SystemView) -> BrokerNames:

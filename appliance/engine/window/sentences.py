@@ -407,6 +407,13 @@ TEMPLATES: dict[str, str | Plural] = {
     "subscriptions_differ": _("Clients of %(group)s subscribe to different things; some messages may reach nobody."),
     "more_needs": ngettext_lazy("%(count)d more group needs a look.", "%(count)d more groups need a look."),
     # what is wrong with a group
+    "diag_deleted_unread": ngettext_lazy(
+        "Retention deleted %(count)d message of %(topic)s before the group had read it, %(for_span)s ago.",
+        "Retention deleted %(count)d messages of %(topic)s before the group had read them, the last %(for_span)s ago.",
+    ),
+    "diag_deleted_soon": _(
+        "At this rate messages of %(topic)s will be deleted in %(left_span)s, before the group has read them."
+    ),
     "diag_consumption_off": _("Consumption is switched off: its consumers get no messages."),
     "diag_nobody_pulls": ngettext_lazy(
         "Its clients are connected, and have not pulled the %(count)d message that has waited for %(for_span)s.",

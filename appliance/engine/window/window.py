@@ -18,6 +18,7 @@ from ..remoting.dispatcher import WorkerPool
 from ..remoting.event_loop import EventLoop
 from ..remoting.server import RemotingServer
 from ..wire_audit import WireAudit
+from .figures.incidents import Incidents
 from .health.certificates import Served, days_left
 from .health.checks import Checks
 from .health.finding import checks_of
@@ -86,6 +87,7 @@ class Window:
         self.addresses = addresses
         self.health = health
         self.log = LogRing()
+        self._incidents = Incidents()
         self._server = server
         self._system = SystemView(options, addresses)
         # Filled before the first question.
@@ -133,6 +135,7 @@ class Window:
         """Use this broker from now on. Called when it serves."""
         from .broker_parts import BrokerParts  # not needed by a name server alone
 
+        self._incidents.broker_there(broker.store, broker.role)
         self._parts = BrokerParts(
             broker,
             namesrv,
@@ -143,6 +146,7 @@ class Window:
             self._process_checks,
             self.leader_address,
             self._live_before,
+            self._incidents,
             self._set,
             lambda what: 0 if self._users is None else self._users.quota_count(what),
             lambda: [] if self._users is None else self._users.at_quota(),
@@ -153,6 +157,7 @@ class Window:
         """Use no broker until another one takes its place. Called when a broker ends."""
         parts, self._parts, self._checks = self._parts, None, self._process_checks
         self._without = "role_changes"
+        self._incidents.broker_gone()
         if parts is not None:
             self._live_before = parts.live.number
 

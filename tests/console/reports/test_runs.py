@@ -15,13 +15,14 @@ import pytest
 
 from appliance.console import reports
 from appliance.console.models import AuditEntry, now_ms
-from appliance.console.reports import inputs, published, records, room, schedule
+from appliance.console.reports import published, records, room, schedule
 from appliance.console.reports import runner as runners
 from appliance.console.reports.report_settings import ReportSettings
 from appliance.console.system import support
 from appliance.engine.errors import Conflict, InvalidInput, NotFound, Unavailable
 from spark_reports import machine
 from spark_reports.facts import keeping
+from spark_reports.facts.hours import day_of
 from spark_reports.facts.tables import TABLES
 from spark_reports.reports.document import REPORTS
 from spark_reports.run import plan as files
@@ -268,7 +269,7 @@ def test_the_schedule_makes_yesterdays_reports_once_and_has_them_told(asked, run
     runner._tell = told.append
     assert not runner.step(), "it is off"
     reports.save_settings(asked, replace(PLAIN, on=True))
-    today = inputs.day_of(now_ms(), schedule.ZoneInfo("UTC"))
+    today = day_of(now_ms(), schedule.ZoneInfo("UTC"))
     at_noon(monkeypatch, 1)
     assert runner.step()
     (found,) = reports.runs()
@@ -461,7 +462,7 @@ def test_a_day_older_than_those_that_are_kept_stays_until_the_next_night(asked, 
     reports.save_settings(asked, replace(PLAIN, keep_days=1))
     old = done(asked, runner)
     at_noon(monkeypatch, 3)
-    later = inputs.day_of(runners.now_ms() - DAY_MS, schedule.ZoneInfo("UTC"))
+    later = day_of(runners.now_ms() - DAY_MS, schedule.ZoneInfo("UTC"))
     (records.directory() / "days" / later).mkdir()
     keeping.write(records.directory() / "facts", later, {table.name: [] for table in TABLES})
     again = done(asked, runner, old.day)

@@ -8,9 +8,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from appliance.console.reports.inputs import day_of
 from appliance.console.reports.schedule import AGAIN_MS, MOST_CAUGHT_UP, TRIES, Known, due_day, newest_day, next_at_ms
-from spark_reports.facts.hours import day_bounds
+from spark_reports.facts.hours import day_bounds, day_of
 
 BERLIN = ZoneInfo("Europe/Berlin")
 HOUR_MS = 3_600_000

@@ -149,19 +149,20 @@ def test_what_was_lost_and_what_happened_come_before_the_figures(broker, people)
     lost = Note("deleted_unread", (("messages", 9), ("pairs", 2), ("group", "g"), ("topic", "t"), ("most", 8)))
     of_one = Note("deleted_unread_by_one", (("messages", 1), ("group", "g"), ("topic", "t")))
     values = (("refused_sends", 1200), ("forced_deletions", 2), ("starts", 1), ("down", 600_000))
-    happened = [Note(key, (("count", count),)) for key, count in values]
+    happened = [Note(key, (("count", count),)) for key, count in (*values[:2], ("role_changes", 2), *values[2:])]
     # The note "incidents" is in the documents of older versions.
     document = dataclasses.replace(
         document, notes=(lost, of_one, *happened, Note("incidents", values), *document.notes)
     )
     found = json.loads(document.to_json())
     lines = notice_of(found, "en").text.splitlines()
-    assert lines[:9] == [
+    assert lines[:10] == [
         "Retention deleted 9 messages before they were read. The most affected is group g in topic t with 8, of 2 "
         "pairs of group and topic.",
         "Retention deleted 1 message of topic t before group g had read it.",
         "1\u202f200 sends were refused.",
         "The disk was too full: 2 log files were deleted before their retention was over.",
+        "There were fail-overs: the broker's role changed 2 times.",
         "The broker was started 1 time.",
         "The broker did not run for 10 min.",
         "Sends that were refused: 1\u202f200. Log files deleted before their retention was "
@@ -170,10 +171,11 @@ def test_what_was_lost_and_what_happened_come_before_the_figures(broker, people)
         "Messages received: 41\u202f200\u202f000 (the day before: 40\u202f000\u202f000)",
     ]
     chinese = notice_of(found, "zh-hans").text.splitlines()
-    assert chinese[1:6] == [
+    assert chinese[1:7] == [
         "保留策略在消费组 g 读取主题 t 的 1 条消息之前就将其删除。",
         "1\u202f200 次发送被拒绝。",
         "磁盘过满：2 个日志文件在保留期结束之前就被删除。",
+        "发生了故障转移：Broker 的角色变更了 2 次。",
         "Broker 启动了 1 次。",
         "Broker 有 10 分钟未运行。",
     ]

@@ -75,6 +75,26 @@ def test_a_leader_and_its_follower_change_places_and_peers_stay(members):
              not_yet=(Exception,))  # fmt: skip
 
 
+def test_the_history_counts_changes_of_role_and_goes_on_counting_over_them(members):
+    one, two = members
+
+    def happened(member):
+        found = {name.name: name.value for some in member.engine.window.measurements.take(30) for name in some}
+        return tuple(found[name] for name in ("starts", "role_changes", "refused_sends"))
+
+    assert happened(one) == happened(two) == (1, 0, 0)
+    one.lead(1)
+    one.take_in(two)
+    assert happened(one) == happened(two) == (0, 0, 0), "their first roles"
+    one.engine.broker.store.log.not_taken += 3
+    two.lead(2)
+    one.follow(two, 2)
+    assert happened(one) == (0, 1, 3)
+    assert happened(two) == (0, 1, 0)
+    one.follow(two, 2)
+    assert happened(one) == (0, 0, 0)
+
+
 def test_the_name_server_tells_leaders_apart_by_their_epoch(members):
     one, _ = members
     one.lead(7)

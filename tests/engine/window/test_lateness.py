@@ -104,6 +104,7 @@ FOUND = {
     "consumption_is_off_behind": {"consumption_off"},
     "subscriptions_differ": {"subscriptions_differ"},
     "client_id_twice": {"client_id_twice"},
+    "deleted_unread_soon": {"deleted_soon"},
 }
 
 

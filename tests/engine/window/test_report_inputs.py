@@ -3,8 +3,11 @@
 import time
 
 import msgspec
+import pytest
 
 from appliance.engine.store.dispatch import tag_code
+from appliance.engine.window.health.disk_room import DiskRoom
+from appliance.engine.window.sentences import say
 from tests.support.waiting import wait_for
 
 
@@ -83,3 +86,19 @@ def test_a_store_without_messages(running):
     assert found.log_end == found.log_begin == 0
     assert found.earliest_ms is None
     assert all(queue.max_offset == 0 for queue in found.queues)
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [
+        ((1_800_000_000_000, None), 1_800_000_000_000),
+        ((None, say("disk_not_filling")), 0),
+        ((None, say("disk_kept_by_retention")), 0),
+        ((None, say("not_measured_yet")), None),
+        ((None, say("disk_unreadable", reason="x")), None),
+    ],
+)
+def test_when_the_disk_is_full_is_what_the_overview_says(running, monkeypatch, said, expected):
+    monkeypatch.setattr(DiskRoom, "full_at_ms", lambda self, disk: said)
+    assert running.window.report_inputs.take().disk_full_ms == expected
+    assert running.window.overview.snapshot().disk_full_at_ms == said[0]

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from appliance.engine.store.retention.clean_queues import Raised
 from appliance.engine.window.health import unread_deletion
 from appliance.engine.window.health.disk_room import DiskFigures, DiskRoom
 from appliance.engine.window.health.unread_deletion import Ahead
@@ -46,6 +47,16 @@ def needs(running):
     ]
 
 
+def diagnosed(running, kind):
+    """Return what the diagnosis says: (state of the look, level, topic, numbers)."""
+    found = running.window.diagnosis.of("gone")
+    (look,) = [one for one in found.looked if one.kind == kind]
+    return look.state, [
+        (one.level, one.sentence.args["topic"], {part.name: part.value for part in one.evidence})
+        for one in found.findings if one.kind == kind
+    ]  # fmt: skip
+
+
 def passed(running):
     found = [
         one for some in running.window.measurements.take(30) for one in some if one.name == "group_deletion_percent"
@@ -67,6 +78,13 @@ def test_a_topics_own_retention(losing, monkeypatch, hours, expected, percent):
     later(monkeypatch, hours)
     assert needs(losing) == expected
     assert passed(losing) == {"gone": percent}
+    (group,) = [one for one in losing.window.report_inputs.take().groups if one.name == "gone"]
+    assert group.ahead.is_soon == bool(expected), "the reports hear the same"
+    assert (group.ahead.topic, round(group.ahead.passed)) == ("Orders", percent)
+    state, findings = diagnosed(losing, "deleted_soon")
+    assert state == ("found" if expected else "clear")
+    assert [(level, "gone", topic, round(told["left"] / 3600)) for level, topic, told in findings] == expected
+    assert [(told["lag"], round(told["oldest"] / 3600)) for _, _, told in findings] == [(1, hours)] * len(expected)
 
 
 def test_with_a_short_retention_most_of_it_must_have_passed(losing, monkeypatch):
@@ -122,6 +140,7 @@ def test_nothing_is_said_of_groups_that_have_read_all_or_before_rates_are_known(
     later(monkeypatch, 39)
     monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 3600.0)
     assert needs(losing) == []
+    assert diagnosed(losing, "deleted_soon") == ("unknown", [])
     monkeypatch.setattr("appliance.engine.window.health.limits.RATE_KNOWN_S", 0.05)
     losing.commit("gone", "Orders", 0, 1)
     losing.sample()
@@ -143,3 +162,24 @@ def test_a_look_without_time_goes_by_the_judgement_of_the_last_minute(losing, mo
 def test_the_share_that_has_passed():
     assert Ahead("t", 0, 0).passed == 0
     assert Ahead("t", 30, 90).passed == 75
+
+
+def test_a_diagnosis_names_what_was_deleted_unread_in_the_last_day(losing, monkeypatch):
+    """Also once the group's offset has moved on."""
+    assert diagnosed(losing, "deleted_unread") == ("clear", [])
+    losing.put("Orders", b"x", queue=3)
+    losing.commit("gone", "Orders", 3, 0)
+    losing.put("Orders", b"x", b"x")
+    table = losing.engine.broker.deleted_unread
+    table.deleted([Raised("Orders", 0, 0, 2), Raised("Orders", 3, 0, 1)])
+    losing.commit("gone", "Orders", 0, 3)
+    losing.commit("gone", "Orders", 3, 1)
+    losing.window.group_commands.create("another")
+    state, [(level, topic, told)] = diagnosed(losing, "deleted_unread")
+    assert (state, level, topic, told["lost"], told["queues"]) == ("found", "act", "Orders", 3, 2)
+    (one,) = [one for one in losing.window.diagnosis.of("gone").findings if one.kind == "deleted_unread"]
+    assert one.queues == (("Orders", 0), ("Orders", 3))
+    assert "deleted 3 messages of Orders before the group had read them" in str(one.sentence)
+    assert losing.window.diagnosis.of("another").findings == ()
+    later(monkeypatch, 25)
+    assert diagnosed(losing, "deleted_unread") == ("clear", [])

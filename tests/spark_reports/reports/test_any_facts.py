@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from spark_reports import reports
 from spark_reports.facts.tables import TABLES
+from spark_reports.reports import digest
 from spark_reports.reports.days import DAY_MS, HOUR_MS, day_bounds, for_people, own_group
 from spark_reports.snapshot import ClientFacts, GroupFacts, Snapshot, TopicFacts
 
@@ -42,9 +43,7 @@ def _rows(table, day: str, zone: str):
     columns = {
         "hour_ms": st.integers(0, (end - begin) // HOUR_MS - 1).map(lambda hour: begin + hour * HOUR_MS),
         "which": st.sampled_from(("first", "last", "late", "waiting")),
-        "what": st.sampled_from(
-            ("refused_sends", "forced_deletions", "starts", "down", "measured", "id", "key", "shard", "?")
-        ),
+        "what": st.sampled_from((*digest.INCIDENT_UNITS, "measured", "id", "key", "shard", "?")),
         "bucket": st.integers(0, 22) | st.integers(100, 230),
         "depth": st.integers(0, 40),
         "queue_id": st.integers(0, 3),
@@ -142,17 +141,17 @@ def test_any_facts_make_valid_documents_and_the_same_again(world: tuple[Snapshot
 def _check_sums(snapshot: Snapshot, facts: dict, documents: dict) -> None:
     today = facts[snapshot.day]
     kinds = {topic.name: topic.kind for topic in snapshot.topics}
-    digest = {tile.key: tile.value for tile in documents["digest"].tiles}
-    assert digest["messages"] == sum(row[3] for row in today["traffic"] if for_people(row[0], kinds))
-    assert digest["dead_letters"] == sum(row[3] for row in today["dead_letters"])
-    assert digest["retries"] == sum(row[4] - row[5] for row in today["retries"])
-    assert documents["digest"].figures == {**documents["digest"].figures, **digest}
+    figures = {tile.key: tile.value for tile in documents["digest"].tiles}
+    assert figures["messages"] == sum(row[3] for row in today["traffic"] if for_people(row[0], kinds))
+    assert figures["dead_letters"] == sum(row[3] for row in today["dead_letters"])
+    assert figures["retries"] == sum(row[4] - row[5] for row in today["retries"])
+    assert documents["digest"].figures == {**documents["digest"].figures, **figures}
 
     failures = _sums(documents["failures"])
-    assert failures["pairs", "dead_letters"] == failures["groups", "dead_letters"] == digest["dead_letters"]
-    assert failures["pairs", "retries"] == failures["depths", "retries"] == digest["retries"]
+    assert failures["pairs", "dead_letters"] == failures["groups", "dead_letters"] == figures["dead_letters"]
+    assert failures["pairs", "retries"] == failures["depths", "retries"] == figures["retries"]
     assert failures["groups", "kept"] == sum(row[3] - row[2] for row in today["queues"] if row[0].startswith("%DLQ%"))
-    assert documents["failures"].tables[2].rows[-1][1] == digest["dead_letters"]
+    assert documents["failures"].tables[2].rows[-1][1] == figures["dead_letters"]
 
     firsts = [row for row in today["latency"] if row[2] == "first" and for_people(row[1], {}) and not own_group(row[0])]
     latency = _sums(documents["latency"])

@@ -3,13 +3,15 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from spark_reports import reports
 from spark_reports.reports.days import DAY_MS, HOUR_MS, day_bounds
-from spark_reports.snapshot import TopicFacts
+from spark_reports.snapshot import AheadFacts, GroupFacts, TopicFacts
 
 from .checks import check, drawn_of
-from .made import DAY, days_until, disk_at, empty_facts, snapshot_of
+from .made import DAY, MINUTE, days_until, disk_at, empty_facts, snapshot_of
 
 BEGIN = day_bounds(DAY, "UTC")[0]
 T0 = BEGIN + 26 * HOUR_MS
@@ -133,8 +135,9 @@ def test_margins_of_what_is_unread():
     margins = table(document, "margins")
     days = 3 * DAY_MS
     assert margins.rows == (
-        ("lost", 9, 4 * DAY_MS, days, 1333), ("near", 5, 60 * HOUR_MS, days, 833), ("fine", 2, HOUR_MS, days, 13),
-        ("read", 0, 0, days, 0), ("unknown", None, None, days, None),
+        ("lost", 9, 4 * DAY_MS, days, 1333, 0, None), ("near", 5, 60 * HOUR_MS, days, 833, 0, None),
+        ("fine", 2, HOUR_MS, days, 13, 0, None), ("read", 0, 0, days, 0, 0, None),
+        ("unknown", None, None, days, None, 0, None),
     )  # fmt: skip
     assert margins.acts == (("retention", "open-group"),) * 2 + (("open-group",),) * 3
     worst = tile(document, "least_margin")
@@ -143,6 +146,75 @@ def test_margins_of_what_is_unread():
     assert "lost · 133% · 4 d" in svg
     assert "unknown" not in svg
     assert [svg.count(f'class="{css}"') for css in ("worse", "c0", "c2", "limit")] == [1, 1, 2, 1]
+
+
+def test_a_margin_is_no_better_for_what_was_lost_and_as_bad_as_the_need_says():
+    """The next message of a group that lost some is young; and a disk that fills leaves less than the retention."""
+    groups = [("clicks", 1, 9, T0 - HOUR_MS, 1), ("soon", 1, 5, T0 - 2 * HOUR_MS, 1), ("later", 1, 2, T0 - HOUR_MS, 1)]
+    ahead = {
+        "soon": AheadFacts("events", 40 * MINUTE, 2 * HOUR_MS, True), "clicks": None,
+        "later": AheadFacts("events", 3 * HOUR_MS, HOUR_MS, False),
+    }  # fmt: skip
+    known = tuple(GroupFacts(name, "", (), 1, 1, 1, (), one) for name, one in ahead.items())
+    unread = [
+        ("clicks", "events", 0, BEGIN, 40, 0, 40, BEGIN), ("clicks", "events", 1, BEGIN, 4, 0, 4, BEGIN),
+        ("gone", "events", 1, BEGIN, 4, 0, 4, BEGIN),
+    ]  # fmt: skip
+    facts = {DAY: empty_facts(groups=groups, deleted_unread=unread)}
+    document = reports.make(snapshot_of(groups=known), facts)[4]
+    check(document)
+    days = 3 * DAY_MS
+    assert table(document, "margins").rows == (
+        ("clicks", 9, HOUR_MS, days, 1000, 44, None), ("soon", 5, 2 * HOUR_MS, days, 750, 0, 40 * MINUTE),
+        ("later", 2, HOUR_MS, days, 250, 0, None),
+    )  # fmt: skip
+    assert table(document, "margins").acts == (("retention", "open-group"),) * 2 + (("open-group",),)
+    assert tile(document, "least_margin").where == (("group", "clicks"),)
+    assert [note.key for note in document.notes][:2] == ["deleted_unread", "deleted_soon"]
+    assert notes(document)["deleted_soon"] == {"groups": 1, "left": 40 * MINUTE, "group": "soon", "topic": "events"}
+    svg = drawn_of(document)["margins"].decode()
+    assert [svg.count(f'class="{css}"') for css in ("worse", "c0", "c2")] == [1, 1, 1]
+    late = reports.make(snapshot_of(groups=known, t0_ms=T0 + 2 * DAY_MS), facts)[4]
+    assert "deleted_soon" not in notes(late)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 10 * DAY_MS), st.none() | st.integers(0, 10 * DAY_MS), st.booleans(), st.integers(0, 3))
+def test_margins_agree_with_needs_whatever_the_group(age_ms, left_ms, soon, lost):
+    """No row is better than retention, need or loss make it; and there is a note if there is a need."""
+    ahead = None if left_ms is None else AheadFacts("t", left_ms, age_ms, soon)
+    unread = [("g", "t", 0, BEGIN, lost, 0, lost, BEGIN)] if lost else []
+    facts = {DAY: empty_facts(groups=[("g", 1, 1, T0 - age_ms, 1)], deleted_unread=unread)}
+    document = reports.make(snapshot_of(groups=(GroupFacts("g", "", (), 1, 1, 1, (), ahead),)), facts)[4]
+    check(document)
+    (row,) = table(document, "margins").rows
+    passed = age_ms * 1000 // max(1, age_ms + left_ms) if ahead else 0
+    assert row[4] == max(age_ms * 1000 // (3 * DAY_MS), passed, 1000 if lost else 0)
+    assert row[5:] == (lost, left_ms if ahead and soon else None)
+    assert ("deleted_soon" in notes(document)) == (row[6] is not None)
+    well = 'class="c2"' in drawn_of(document)["margins"].decode()
+    assert well == (row[4] < 800 and row[6] is None)
+
+
+@pytest.mark.parametrize(
+    ("overview_ms", "used", "expected"),
+    [
+        (None, (100, 100, 100), []),
+        (0, (100, 100, 100), []),
+        (T0 + DAY_MS, (100, 100, 100), ["overview_full_on"]),
+        (0, (300, 400, 500), ["overview_not_full"]),
+        (T0 + 3 * DAY_MS, (300, 400, 500), []),
+        (T0 + 2 * DAY_MS, (300, 400, 500), ["overview_full_on"]),
+        (T0 + DAY_MS, (300, 400, 900), []),
+    ],
+)
+def test_it_says_by_what_it_goes_where_the_overview_said_otherwise(overview_ms, used, expected):
+    """At 300, 400 and 500 of 1000 the disk is at 85 % on the fourth day after this one."""
+    document = capacity([(0, one, 0) for one in used], disk_full_ms=overview_ms)
+    found = notes(document)
+    assert [key for key in found if key.startswith("overview")] == expected
+    if expected == ["overview_full_on"]:
+        assert found["overview_full_on"]["days"] == 14
 
 
 def test_who_fills_the_disk():

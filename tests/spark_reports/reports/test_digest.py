@@ -26,7 +26,11 @@ def digest(facts, before=None, **values):
 
 
 def worsened(facts, before, **values):
-    return digest(facts, before, **values).tables[1].rows
+    return table(digest(facts, before, **values), "worsened").rows
+
+
+def table(document, key):
+    return next(one for one in document.tables if one.key == key)
 
 
 def lag(group: str, worst_ms: int, over_ms: int = 0):
@@ -61,8 +65,8 @@ def test_the_whole_document():
         "plots": [],
         "figures": {
             "messages": 15, "bytes": 1500, "worst_behind_ms": 540_000, "groups_over_limit": 1, "rebalances": 2,
-            "retries": 3, "dead_letters": 3, "refused_sends": None, "forced_deletions": None, "starts": None,
-            "down": None,
+            "retries": 3, "dead_letters": 3, "refused_sends": None, "forced_deletions": None,
+            "role_changes": None, "starts": None, "down": None,
         },
         "notes": [
             {"key": "worst_behind", "values": [["count", 540_000], ["group", "g"]]},
@@ -138,7 +142,7 @@ def test_what_was_deleted_unread_is_said_first():
         "deleted_unread", (("messages", 113), ("pairs", 2), ("group", "clicks"), ("topic", "events"), ("most", 110))
     )
     assert [note.key for note in document.notes[1:]] == ["gap", "lag_not_measured"]
-    assert document.tables[2].rows == (
+    assert table(document, "deleted_unread").rows == (
         ("clicks", "events", 110, "0, 1", BEGIN + HOUR_MS), ("a", "t", 3, "0", BEGIN),
     )  # fmt: skip
 
@@ -154,27 +158,37 @@ def test_what_the_broker_summed_up_is_in_the_number_and_has_no_name():
     assert document.notes[0] == Note(
         "deleted_unread", (("messages", 957), ("pairs", 3), ("group", "a"), ("topic", "t"), ("most", 50))
     )
-    assert document.tables[2].rows[:2] == ((None, None, 900, "", BEGIN), ("a", "t", 50, "", BEGIN + HOUR_MS))
-    assert document.tables[2].acts[:2] == (("retention",), ("open-group", "retention"))
+    assert table(document, "deleted_unread").rows[:2] == (
+        (None, None, 900, "", BEGIN),
+        ("a", "t", 50, "", BEGIN + HOUR_MS),
+    )
+    assert table(document, "deleted_unread").acts[:2] == (
+        ("retention",),
+        ("open-group", "set-unread-alert", "retention"),
+    )
 
 
 def test_what_happened_to_the_broker_comes_next():
     rows = [
         ("measured", BEGIN, 3_600_000), ("measured", BEGIN + HOUR_MS, 3_000_000), ("down", BEGIN + HOUR_MS, 600_000),
         ("refused_sends", BEGIN, 7), ("refused_sends", BEGIN + 2 * HOUR_MS, 5), ("starts", BEGIN + HOUR_MS, 1),
+        ("role_changes", BEGIN + HOUR_MS, 2),
     ]  # fmt: skip
     unread = [("clicks", "events", 1, BEGIN, 40, 0, 40, BEGIN + 1)]
     document = digest({"incidents": rows, "deleted_unread": unread}, {})
     check(document)
     assert document.notes == (
         Note("deleted_unread_by_one", (("messages", 40), ("group", "clicks"), ("topic", "events"))),
-        Note("refused_sends", (("count", 12),)), Note("starts", (("count", 1),)), Note("down", (("count", 600_000),)),
+        Note("refused_sends", (("count", 12),)), Note("role_changes", (("count", 2),)), Note("starts", (("count", 1),)),
+        Note("down", (("count", 600_000),)),
         Note("lag_not_measured"),
     )  # fmt: skip
-    figures = {"refused_sends": 12, "forced_deletions": 0, "starts": 1, "down": 600_000}
+    figures = {"refused_sends": 12, "forced_deletions": 0, "role_changes": 2, "starts": 1, "down": 600_000}
     assert document.figures.items() >= figures.items()
-    assert document.tables[3].rows == (
+    assert [one.key for one in document.tables] == ["deleted_unread", "incidents", "worst", "worsened"]
+    assert table(document, "incidents").rows == (
         ("refused_sends", 12, BEGIN, BEGIN + 2 * HOUR_MS, "messages"),
+        ("role_changes", 2, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "count"),
         ("starts", 1, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "count"),
         ("down", 600_000, BEGIN + HOUR_MS, BEGIN + HOUR_MS, "ms"),
     )  # fmt: skip
@@ -293,8 +307,8 @@ def test_each_row_has_what_can_be_done_about_it():
         "retries": [("r", "t", 1, BEGIN, 900, 0)],
         "lag": [lag("b", 600_000)],
     }
-    table = digest(now, {"lag": [lag("b", 0)], "traffic": [("t", 0, BEGIN, 5000, 1, 1)]}).tables[1]
-    acts = {row[0] or row[1]: acts for row, acts in zip(table.rows, table.acts, strict=True)}
+    found = digest(now, {"lag": [lag("b", 0)], "traffic": [("t", 0, BEGIN, 5000, 1, 1)]}).tables[1]
+    acts = {row[0] or row[1]: acts for row, acts in zip(found.rows, found.acts, strict=True)}
     assert acts == {
         "g": ("open-group", "dead-letters"), "r": ("open-group", "retries"), "b": ("open-group", "set-alert"),
         "t": ("open-topic",),

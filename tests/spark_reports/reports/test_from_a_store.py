@@ -48,7 +48,8 @@ def test_a_day_of_a_store(tmp_path: Path):
     stored = sum(record.size for record in store.records if record.topic == "orders")
     assert made["digest"].figures == {
         "messages": 40, "bytes": stored, "worst_behind_ms": 120_000, "groups_over_limit": 1, "rebalances": 1,
-        "retries": 1, "dead_letters": 1, "refused_sends": None, "forced_deletions": None, "starts": None, "down": None,
+        "retries": 1, "dead_letters": 1, "refused_sends": None, "forced_deletions": None,
+        "role_changes": None, "starts": None, "down": None,
     }  # fmt: skip
     tables = {(name, table.key): table.rows for name, document in made.items() for table in document.tables}
     assert tables["group-health", "groups"] == (("g", 120_000, DAY_MS, 30_000, 60_000, 1, 1, 30),)
@@ -59,5 +60,5 @@ def test_a_day_of_a_store(tmp_path: Path):
     assert tables["latency", "groups"][0][:2] == ("g", 30)
     assert 15 * 60_000 <= tables["latency", "groups"][0][4] <= 30 * 60_000
     assert sum(row[2] for row in tables["capacity", "topics"]) == sum(record.size for record in store.records)
-    assert tables["capacity", "margins"] == (("g", 10, 25 * HOUR_MS + 1_800_000, 72 * HOUR_MS, 354),)
+    assert tables["capacity", "margins"] == (("g", 10, 25 * HOUR_MS + 1_800_000, 72 * HOUR_MS, 354, 0, None),)
     assert tables["hygiene", "clients"] == (("JAVA", "5.3.3", 1),)

@@ -150,6 +150,15 @@ def test_what_was_not_delivered_is_told_for_each_group_and_counts_as_slowest():
     assert ("some", "first", 86_400_000, 94, 100) in table(document, "shares").rows
 
 
+def test_messages_that_are_gone_are_no_delivery_and_a_note_says_so():
+    begin = snapshot_of().from_ms
+    unread = [("g", "t", 0, begin, 40, 0, 40, begin)]
+    facts = empty_facts(latency=[("g", "t", "first", 105, 30)], deleted_unread=unread)
+    document = reports.make(snapshot_of(), {DAY: facts})[3]
+    check(document)
+    assert document.notes[0] == Note("lost_not_in_times", (("messages", 40),))
+
+
 def test_the_error_budget_of_a_week():
     def day(first, **more):
         return empty_facts(latency=first, groups=[("g", 1, 0, -1, 1000), ("idle", 1, 0, -1, 1)], **more)

@@ -143,7 +143,7 @@ def count(directory: Path, samples: list[tuple[int, dict[str, float]]]) -> None:
     now: dict[str, float] = {}
 
     def figures():
-        names = ("refused_sends", "forced_deletions", "starts", "lag")
+        names = ("refused_sends", "forced_deletions", "starts", "role_changes", "lag")
         yield [Measurement(name, "", now.get(name, 0.0)) for name in names]
 
     recorder = Recorder(directory, figures, Restless(samples[0][0]))
@@ -161,14 +161,15 @@ def test_what_happened_to_the_broker_by_hour(tmp_path):
     at.remove(DAY + 5 * FINE_MS)  # one missed sample is no time that it did not run
     said = {
         DAY: {"refused_sends": 3.0}, DAY + FINE_MS: {"refused_sends": 4.0, "forced_deletions": 2.0},
-        down_to: {"starts": 1.0, "lag": 9.0}, DAY - FINE_MS: {"starts": 1.0}, DAY + DAY_MS: {"refused_sends": 8.0},
+        down_to: {"starts": 1.0, "lag": 9.0, "role_changes": 2.0},
+        DAY - FINE_MS: {"starts": 1.0}, DAY + DAY_MS: {"refused_sends": 8.0},
     }  # fmt: skip
     count(tmp_path, [(one, said.get(one, {})) for one in at])
     rest = [("down", DAY + hour * HOUR_MS, HOUR_MS) for hour in range(2, 24)]
     assert incidents(tmp_path, snapshot_of()) == [
         ("down", DAY, 2 * FINE_MS), ("down", DAY + HOUR_MS, 3 * FINE_MS), *rest, ("forced_deletions", DAY, 2),
         ("measured", DAY, HOUR_MS - 3 * FINE_MS), ("measured", DAY + HOUR_MS, HOUR_MS - 3 * FINE_MS),
-        ("refused_sends", DAY, 7), ("starts", DAY + HOUR_MS, 1),
+        ("refused_sends", DAY, 7), ("role_changes", DAY + HOUR_MS, 2), ("starts", DAY + HOUR_MS, 1),
     ]  # fmt: skip
 
 

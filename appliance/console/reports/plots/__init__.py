@@ -160,7 +160,8 @@ def _margins(rows: Rows, plot: Mapping[str, Any], found: Mapping[str, Any]) -> b
 
 def _margin(row: Row) -> bars.Bar:
     permille = int(row[4] or 0)
-    css = "worse" if permille >= 1000 else "c0" if permille >= NEAR else "c2"
+    soon = len(row) > 6 and row[6] is not None  # rows of older versions are shorter
+    css = "worse" if permille >= 1000 else "c0" if permille >= NEAR or soon else "c2"
     # A bar far above 1000 would make the others too short to compare.
     return bars.Bar(str(row[0]), min(permille, 2000), f"{percent(permille)} · {duration(int(row[2] or 0))}", css)
 

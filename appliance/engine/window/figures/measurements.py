@@ -38,20 +38,21 @@ class Measurements:
         figures: BrokerFigures,
         rebalances: Callable[[], dict[str, int]],
         unread: UnreadDeletion,
+        incidents: Callable[[], dict[str, float]],
     ) -> None:
-        """rebalances: returns group -> number of notices to rebalance that its members got, as a copy."""
+        """rebalances: returns group -> number of notices to rebalance that its members got, as a copy. incidents:
+        returns what went wrong since the last call."""
         # Constant after construction.
         self._sampler, self._lag, self._lag_times = sources.sampler, sources.lag, sources.lag_times
         self._measures, self._store = sources.measures, sources.store
         self._figures = figures
         self._rebalances = rebalances
         self._unread = unread
+        self._incidents = incidents
         # Owned by the caller of `take`. Separate from the shared one, which lag times would fill with 10 MB.
         self._passing = Measures(PASSING_FACTS)
         self._syncs = (0, 0.0)
         self._rebalanced: dict[str, int] | None = None
-        #: Counts of the broker since its start, as of the last `take`; None before the first one.
-        self._counted: dict[str, int] | None = None
 
     def take(self, seconds: int) -> Iterator[list[Measurement]]:
         """Yield the present figures of the broker, its topics and its groups in short lists; `measurements.py` has the
@@ -128,18 +129,6 @@ class Measurements:
             for name, figure in KEPT.items()
             if figure.of == "broker"
         ]
-
-    def _incidents(self) -> dict[str, float]:
-        """Return what went wrong since the last call, or since the broker's start at the first one; that is the one in
-        which `starts` is 1."""
-        now = {
-            "refused_sends": self._store.failed_puts,
-            "forced_deletions": self._store.cleaner.status.log_files_forced,
-        }
-        before, self._counted = self._counted, now
-        known = before or {}
-        grown = {name: float(max(0, count - known.get(name, 0))) for name, count in now.items()}
-        return {**grown, "starts": float(before is None)}
 
     def _sync_ms(self) -> float | None:
         """Return the average duration of a sync of the log since the last call; None if there was no sync."""

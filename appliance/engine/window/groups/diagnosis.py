@@ -29,6 +29,7 @@ from ..figures.lag import BROADCASTING, Backlog, LagSnapshot
 from ..health import limits
 from ..health.lateness import Lateness, StandingQueue
 from ..health.needs import say_late
+from ..health.unread_deletion import UnreadDeletion
 from ..messages.queue_reader import QueueReader
 from ..messages.story import place_of
 from ..messages.views import row_of
@@ -40,6 +41,8 @@ logger = logging.getLogger(__name__)
 
 #: The kinds of findings, in the order in which they are looked for.
 KINDS = (
+    "deleted_unread",
+    "deleted_soon",
     "consumption_off",
     "no_consumer",
     "nobody_pulls",
@@ -88,6 +91,7 @@ class GroupDiagnosis:
         locks: RebalanceLockManager,
         last_pull: Callable[[str, str, int], LastPull | None],
         judge: Lateness,
+        unread: UnreadDeletion,
         deliveries: DeliveryReader,
         broker_name: str,
     ) -> None:
@@ -95,7 +99,7 @@ class GroupDiagnosis:
         # Constant after construction.
         self._groups, self._store, self._lag = sources.groups, sources.store, sources.lag
         self._pulled, self._sampler, self._measures = sources.pulled, sources.sampler, sources.measures
-        self._lateness = judge
+        self._lateness, self.unread = judge, unread
         self._broker_name = broker_name
         self._deliveries = deliveries
         # (group, physical offset) -> (when that was looked up, deliveries to the group, whether these are all).
@@ -173,6 +177,7 @@ class _Patient:
         self._measures = tools._measures
         self._last_pull = tools._last_pull
         self._lateness = tools._lateness
+        self._unread = tools.unread
         self._broker_name = tools._broker_name
         self._delivered = tools.delivered
         self._records = tools._store.records
@@ -290,6 +295,36 @@ class _Patient:
         return self._progress.topics_of(self._group)
 
     # --- the looks
+
+    def deleted_unread(self) -> Iterator[d.Finding]:
+        """Retention has deleted messages that the group had not consumed; its offsets have moved on since."""
+        for topic, rows in self._unread.lost(self._group).items():
+            count, ago_ms = sum(one.messages for one in rows), max(0, self._now_ms - max(one.at_ms for one in rows))
+            queues = tuple(sorted({(topic, one.queue_id) for one in rows if one.queue_id >= 0}))
+            evidence = (
+                d.Evidence("lost", count, "messages"),
+                d.Evidence("queues", len(queues), "queues"),
+                d.Evidence("since_last", round(ago_ms / 1000, 1), "s"),
+            )
+            text = say("diag_deleted_unread", count=count, topic=topic, for_span=ago_ms)
+            yield d.Finding("deleted_unread", "act", text, evidence if queues else evidence[::2], queues[:MOST_NAMED])
+
+    def deleted_soon(self) -> Iterator[d.Finding]:
+        """At the present rates retention deletes messages before the group consumes them."""
+        backlog = self._backlog()
+        if not backlog.lagging:
+            return
+        self._span()  # raises _Unknown while rates are not known
+        ahead = self._unread.look(self._progress, self._reader, self._measures).of(self._group, backlog)
+        if ahead is None or not ahead.is_soon:
+            return
+        evidence = (
+            d.Evidence("left", round(ahead.left_ms / 1000, 1), "s"),
+            d.Evidence("lag", self._progress.backlog(self._group, ahead.topic).lag or 0, "messages"),
+            d.Evidence("oldest", round(ahead.age_ms / 1000, 1), "s"),
+        )
+        text = say("diag_deleted_soon", topic=ahead.topic, left_span=ahead.left_ms)
+        yield d.Finding("deleted_soon", ahead.level, text, evidence)
 
     def consumption_off(self) -> Iterator[d.Finding]:
         """Pulls of the group are refused."""

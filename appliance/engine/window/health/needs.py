@@ -231,13 +231,11 @@ class _Look:
             yield from self._late(group, backlog)
 
     def _deleted_soon(self, group: str, backlog: Backlog) -> Iterator[Finding]:
-        """Yield the need of a group that will lose messages. One that has most of its time left is none: with a short
-        retention every message has little time left."""
+        """Yield the need of a group that will lose messages."""
         ahead = self._unread.of(group, backlog, self._budget)
-        if ahead is not None and ahead.left_ms <= min(limits.UNREAD_MS, ahead.age_ms):
-            level = "act" if ahead.left_ms <= limits.UNREAD_URGENT_MS else "watch"
+        if ahead is not None and ahead.is_soon:
             text = say("deleted_unread_soon", group=group, topic=ahead.topic, left_span=ahead.left_ms)
-            yield _need(level, "group", group, text, -ahead.left_ms)
+            yield _need(ahead.level, "group", group, text, -ahead.left_ms)
 
     def _late(self, group: str, backlog: Backlog) -> Iterator[Finding]:
         """Yield the needs of a group that has members and is behind."""

@@ -1,4 +1,4 @@
-"""Forecast of when messages that a group has not consumed will be deleted, at the present rates.
+"""Forecast of when messages that a group has not consumed will be deleted, at the present rates; and what was deleted.
 
 A log file goes when it is old enough, or before that when the disk is too full: then the oldest one goes for each
 file's worth of bytes that comes. A group that consumes is behind by an offset that moves: if it commits the share c of
@@ -8,9 +8,10 @@ what comes, the deletion gains on it at 1 - c of its speed, so the time left is 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from ...broker.deleted_unread import DeletedUnread
 from ...broker.topic_config import reserve_hours_of
 from ...store.queues.consume_queue import ConsumeQueue
 from ..dead_letters.expiry import Expiry
@@ -34,6 +35,17 @@ class Ahead(NamedTuple):
     age_ms: int
 
     @property
+    def is_soon(self) -> bool:
+        """True if an operator has to know. With a short retention every message has little time left, so most of it
+        must have passed, too."""
+        return self.left_ms <= min(limits.UNREAD_MS, self.age_ms)
+
+    @property
+    def level(self) -> str:
+        """Level of its need and of its finding."""
+        return "act" if self.left_ms <= limits.UNREAD_URGENT_MS else "watch"
+
+    @property
     def passed(self) -> float:
         """Percentage of the message's time until its deletion that has passed."""
         return 100.0 * self.age_ms / max(1, self.age_ms + self.left_ms)
@@ -48,14 +60,26 @@ class UnreadDeletion:
         lateness: Lateness,
         disk: DiskRoom,
         options: Options,
+        deleted: Callable[[], tuple[DeletedUnread, ...]],
     ) -> None:
+        """deleted: returns what retention deleted unread, the oldest first."""
         # Constant after construction.
+        self._deleted = deleted
         self.sampler, self.store, self.topics = sources.sampler, sources.store, sources.topics
         self.lateness = lateness
         self.disk = disk
         self.options = options
         #: group -> (monotonic time of the last judgement, its result). Each step on it is one C call.
         self.known: dict[str, tuple[float, Ahead | None]] = {}
+
+    def lost(self, group: str) -> dict[str, list[DeletedUnread]]:
+        """Return by topic what retention deleted before the group had consumed it, of the last UNREAD_LOST_MS."""
+        since = int(time.time() * 1000) - limits.UNREAD_LOST_MS
+        found: dict[str, list[DeletedUnread]] = {}
+        for one in self._deleted():
+            if one.group == group and one.at_ms >= since:
+                found.setdefault(one.topic, []).append(one)
+        return found
 
     def look(self, progress: LagSnapshot, reader: QueueReader, measures: Measures) -> UnreadLook:
         return UnreadLook(self, progress, reader, measures)

@@ -26,7 +26,8 @@ from ...store.retention.clean_rules import full_share
 from ..clients.views import conflicts_of, members_of
 from ..figures.lag import BROADCASTING, ConsumerLag, LagSnapshot, lag_time_ms
 from ..figures.measures import Measures, Pace
-from ..health.disk_room import disk_figures
+from ..health.disk_room import DiskRoom
+from ..health.unread_deletion import Ahead, UnreadDeletion
 from ..messages.queue_reader import QueueReader
 from ..options import Options
 from ..topics.views import category_of
@@ -37,6 +38,8 @@ PIECE = 5
 FACTS = 1000
 #: Time of a rest as a multiple of the work before it.
 GENTLE = 3.0
+#: Reasons for no time at which the disk is full that say that it will not be.
+NOT_FILLING = ("disk_not_filling", "disk_kept_by_retention")
 _HOUR_MS = 3_600_000
 _T = TypeVar("_T")
 
@@ -64,7 +67,7 @@ class GroupInput(NamedTuple):
     """mode: "clustering", "broadcasting", or "" while no member is connected. clients: (id, language, version) as
     reported by the clients. lag: number of messages; None if it cannot be known. oldest_unread_ms: store time of the
     first message that the group has not consumed; None if there is none, or it is not known. conflicts: topics to which
-    members subscribe differently."""
+    members subscribe differently. ahead: what it loses first at the present rates, if anything."""
 
     name: str
     mode: str
@@ -72,6 +75,7 @@ class GroupInput(NamedTuple):
     lag: int | None
     oldest_unread_ms: int | None
     conflicts: tuple[str, ...]
+    ahead: Ahead | None = None
 
 
 class WaitingInput(NamedTuple):
@@ -91,7 +95,8 @@ class ReportInputs(NamedTuple):
     disk_limit_percent: use of the disk from which on files are deleted before their time, or sends are refused.
     store_bytes: size of the store on the disk, without holes. log_file_bytes: size of each file of the log.
     ascends_from: physical offset from which on store times do not go back. deleted_unread: the oldest first. waiting:
-    without queues in which an SQL expression chooses, since it is unknown which messages are waited for."""
+    without queues in which an SQL expression chooses, since it is unknown which messages are waited for. disk_full_ms:
+    when the overview expects the disk to be full, wall ms; 0 for never, None if not known."""
 
     t0_ms: int
     store_dir: Path
@@ -111,6 +116,7 @@ class ReportInputs(NamedTuple):
     ascends_from: int = 0
     deleted_unread: tuple[DeletedUnread, ...] = ()
     waiting: tuple[WaitingInput, ...] = ()
+    disk_full_ms: int | None = None
 
 
 class ReportInputsView:
@@ -122,6 +128,8 @@ class ReportInputsView:
         topics: TopicConfigManager,
         lag: ConsumerLag,
         options: Options,
+        unread: UnreadDeletion,
+        disk: DiskRoom,
         deleted_unread: Callable[[], tuple[DeletedUnread, ...]] = tuple,
         wall_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -132,6 +140,8 @@ class ReportInputsView:
         self._options = options
         self._wall_ms = wall_ms
         self._deleted_unread = deleted_unread
+        self._unread = unread
+        self._disk = disk
 
     def earliest_ms(self) -> int | None:
         """Return the store time of the log's first message, ms since 1970; None without one."""
@@ -153,7 +163,8 @@ class ReportInputsView:
             topics = tuple(self._topic_facts(progress, reader, pace))
             groups = tuple(self._group_facts(progress, reader, measures, t0_ms, pace))
         waiting = tuple(_waiting(progress, [one.name for one in groups], pace))
-        paths, disk = store.paths, disk_figures(store.paths.root)
+        paths, disk = store.paths, self._disk.figures()
+        full_at_ms, why = self._disk.full_at_ms(disk)
         return ReportInputs(
             t0_ms=t0_ms,
             store_dir=paths.root,
@@ -173,6 +184,7 @@ class ReportInputsView:
             ascends_from=store.time_order.begin,
             deleted_unread=self._deleted_unread(),
             waiting=waiting,
+            disk_full_ms=0 if why is not None and why.code in NOT_FILLING else full_at_ms,
         )
 
     def _queues(self, progress: LagSnapshot, pace: Pace) -> Iterator[QueueInput]:
@@ -201,6 +213,7 @@ class ReportInputsView:
     def _group_facts(
         self, progress: LagSnapshot, reader: QueueReader, measures: Measures, t0_ms: int, pace: Pace
     ) -> Iterator[GroupInput]:
+        unread = self._unread.look(progress, reader, measures)
         for name in _gently(sorted(name for name in progress.groups() if not is_system_group(name)), pace):
             info = progress.online.get(name)
             members = members_of(info)
@@ -214,6 +227,7 @@ class ReportInputsView:
                 lag=backlog.lag,
                 oldest_unread_ms=None if age is None else t0_ms - age,
                 conflicts=tuple(one.topic for one in conflicts_of(members)) if len(members) > 1 else (),
+                ahead=unread.of(name, backlog) if backlog.lagging else None,
             )
 
 
