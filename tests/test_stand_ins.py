@@ -139,6 +139,7 @@ COMMON = frozenset(("close", "get", "open", "put", "read", "run", "send", "size"
 #: Classes that share method names with a part but stand for none.
 NAMESAKES = {
     "engine/failover/fakes.py:FakeStore": "a leader store of the tests' own, run by the real service",
+    "clients/test_mixed_groups.py:Sender": "messages for all queues, sent by a client that is real",
     "support/sending.py:HostileSend": "a request, in the bytes that a stranger sends",
     "client/core/test_client_core.py:Left": "a part of the client",
     "bench/responder.py:Responder": "a small broker, for the load generator",

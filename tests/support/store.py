@@ -39,10 +39,10 @@ class Inline:
     def __init__(self) -> None:
         self.wall_ms = 1_700_000_000_000
         #: Held by whoever acts as remoting-io: a test that reads a queue's tail, while another thread cuts it.
-        self.turn = threading.RLock()
+        self._turn = threading.RLock()
 
     def call_soon(self, callback) -> None:
-        with self.turn:
+        with self._turn:
             callback()
 
     def new_wake_fd(self) -> None:
@@ -216,7 +216,7 @@ class StoreUnderTest:
         self, queue: ConsumeQueue | None, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING
     ) -> GetResult:
         """Return what a pull finds: at once, or after one round through the pool if the page cache cannot show it."""
-        with self.scheduler.turn:
+        with self.scheduler._turn:
             result = self.store.get(queue, offset, max_count, wanted)
             if result is None:
                 assert queue is not None

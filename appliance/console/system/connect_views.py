@@ -50,6 +50,7 @@ class TrialForm(Form):
     address = forms.CharField(
         label=gettext_lazy("Address of the client"),
         max_length=60,
+        required=False,
         initial="127.0.0.1",
         widget=forms.TextInput(attrs=_TYPED),
         help_text=gettext_lazy("Entries of users may name where requests come from."),
@@ -107,7 +108,8 @@ def connect_try(request: HttpRequest) -> HttpResponse:
     }
     if form.is_valid():
         try:
-            context["checks"] = admin.try_connection(**form.cleaned_data)
+            asked = {name: value for name, value in form.cleaned_data.items() if value != ""}
+            context["checks"] = admin.try_connection(**asked)
         except InvalidInput as error:
             add_refusal(form, error)
     return render(request, "connect_try.html", context, status=form_status(form))
