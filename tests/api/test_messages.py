@@ -146,6 +146,19 @@ def test_a_list_has_bodies_for_those_who_may_read_them(by_token, viewer, running
     assert (noted.target, noted.after) == (topic, {"messages": 2})
 
 
+def test_each_answer_of_a_tail_with_bodies_is_in_the_audit_log(by_token, viewer, running, topic):
+    """The cursor is the caller's to give: it is no sign that the first answer was noted."""
+    reader, path = by_token("viewer", "may_read_bodies"), f"/topics/{topic}/tail"
+    cursor = answer_of(viewer.get(path))["next_cursor"]
+    running.window.sender.send(topic, b"secret")
+    problem_of(viewer.get(f"{path}?body_chars=20&cursor={cursor}"), 403, "forbidden")
+    [row] = answer_of(reader.get(f"{path}?body_chars=20&cursor={cursor}"))["items"]
+    assert "secret" in str(row)
+    noted = AuditEntry.objects.get(action="message.read")
+    assert (noted.target, noted.after) == (topic, {"messages": 1})
+    problem_of(reader.get(f"{path}?cursor=x"), 422, "invalid_input")
+
+
 def test_a_binary_body_travels_as_base64(operator, by_token, topic):
     body = {"encoding": "base64", "data": base64.b64encode(bytes(range(256))).decode()}
     answer_of(operator.post(f"/topics/{topic}/messages", {"body": body, "queue_id": 0}), 201)

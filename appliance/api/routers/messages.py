@@ -96,10 +96,9 @@ def tail_of_topic(
     tails = runtime.window().tails
     wanted = tails.wanted(topic, tags, key, expression, one_in, body_chars=body_chars or 0)
     found = tails.since(wanted, place, matched, limit)
-    if body_chars is not None and cursor is None:
-        asked = {name: text for name, text in (("tags", tags), ("key", key), ("expression", expression)) if text}
-        audit(request, "message.tail", topic, after=asked)
     look = fields_of(found.look)
+    if body_chars is not None and look["rows"]:
+        audit(request, "message.read", topic, after={"messages": len(look["rows"])})
     return look | {"items": look["rows"], "next_cursor": encode_cursor((found.place, found.matched))}
 
 

@@ -50,6 +50,7 @@ def system_log(
     limit: int = Query(200, ge=1, le=2000),
 ) -> Any:
     """The newest lines of this process's log, the oldest of them first. The whole log is what the process prints."""
+    auth.require_all_names(request)
     return {"items": runtime.window().log.lines(level, q, after, limit)}
 
 
