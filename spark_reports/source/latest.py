@@ -29,7 +29,7 @@ class LatestPartition(InputPartition):
 
 @bare("partitions", "read")
 class LatestReader(DataSourceReader):
-    """Of a store or of brokers. The driver looks, a task hands the row over."""
+    """Reads the newest offsets of a store or of brokers. The driver looks, a task hands the row over."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

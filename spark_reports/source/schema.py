@@ -31,7 +31,7 @@ META = (
     ("producer_group", "string"),
 )
 BODY = (*META, ("body", "binary"), ("body_encoding", "string"))
-#: Of `columns=latest`.
+#: Columns of `columns=latest`.
 LATEST = (("offsets", "string"),)
 
 

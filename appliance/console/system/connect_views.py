@@ -27,7 +27,7 @@ _TYPED = {"autocomplete": "off", "autocapitalize": "none", "spellcheck": "false"
 
 
 class TrialForm(Form):
-    """Which connection is tried. tls: on where this server serves it."""
+    """The connection to try. tls: on where this server serves it."""
 
     client = forms.ChoiceField(label=gettext_lazy("Client"), choices=list(CLIENTS.items()), initial="python")
     host = forms.CharField(

@@ -28,8 +28,8 @@ _USER_NAME = re.compile(r"[a-zA-Z0-9._-]{1,64}")
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """How clients come in. user: whose requests the programs sign; "" if none has to. tls: they encrypt. certificate:
-    PEM text of the certificate that they trust; "" if it is not known here."""
+    """The way in for clients. user: whose requests the programs sign; "" if none has to. tls: they encrypt.
+    certificate: PEM text of the certificate that they trust; "" if it is not known here."""
 
     user: str = ""
     tls: bool = False

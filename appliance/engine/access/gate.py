@@ -191,7 +191,7 @@ class AccessGate:
         *,
         enforces: bool,
     ) -> None:
-        """brake: None if quotas do not count. last: None if nobody asks for it. enforces: False for report mode."""
+        """brake: None if quotas do not count. last: None where it is not asked for. enforces: False for report mode."""
         # Constant after construction.
         self._book = book
         self._cluster, self._anonymous_routes, self._brokers, self._slaves = rules
@@ -201,8 +201,8 @@ class AccessGate:
         if brake is not None:
             brake.on_limit = self.guard.forget
         self._failures = Failures(clock)
-        # Of questions for routes, where those are told to all: clients with a wrong secret repeat them, and are refused
-        # nothing.
+        # Failures of questions for routes, where all may ask these: clients with a wrong secret repeat
+        # them, and are refused nothing.
         self._route_failures = Failures(clock)
         self._clock = clock
         self._lines = FewLines(logger.warning, _TOLD, _TELL_S, clock.monotonic)

@@ -18,7 +18,7 @@ from .book import MOST_USERS
 if TYPE_CHECKING:
     from ..remoting.connection import Connection
 
-#: What clients send by themselves, all the time.
+#: Codes that clients send by themselves, all the time.
 HOUSEKEEPING = frozenset(
     (
         Code.HEART_BEAT,

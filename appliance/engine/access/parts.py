@@ -79,7 +79,7 @@ class Access:
         enforces = config.broker.access_control == ENFORCE
         #: In report mode it only counts.
         self.brake = Brake(loop, self.book, default_quotas(config), counts_only=not enforces)
-        #: What each user did last.
+        #: The last request of each user.
         self.last = LastRequests(clock, lambda: list(server.connections.values()))
         self.book.on_change = self._changed
         server.on_close(self.brake.leave)

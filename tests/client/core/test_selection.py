@@ -1,4 +1,4 @@
-"""Which queue a send takes: brokers that were slow or failed are avoided by 5.3.3's table."""
+"""The choice of a queue for a send: brokers that were slow or failed are avoided by 5.3.3's table."""
 
 import pytest
 

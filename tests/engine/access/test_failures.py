@@ -1,4 +1,4 @@
-"""How often a secret may be guessed: counts for each address and user, in a table that is bounded."""
+"""Limits of guessing a secret: counts for each address and user, in a table that is bounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a user did last, from where, over TLS or not; also of the requests that only the guard sees."""
+"""The last request of each user, its address, over TLS or not; also where only the guard sees it."""
 
 from __future__ import annotations
 

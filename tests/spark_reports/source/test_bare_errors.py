@@ -1,4 +1,4 @@
-"""How errors leave the data source for Spark."""
+"""Errors on their way from the data source to Spark."""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ class ResumeDiscarded:
         self._lock = threading.Lock()
         #: Physical offset of a discarded one -> that of the half message that it became.
         self._resumed: dict[int, int] = {}
-        #: What was resumed below is not remembered.
+        #: Resumptions below this physical offset are not remembered.
         self._remembered_from = store.index.target
 
     def resume(self, physical: int) -> Resumed:

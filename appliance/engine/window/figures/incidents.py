@@ -18,7 +18,7 @@ class Incidents:
         self._lock = threading.Lock()
         # Guarded by _lock.
         self._store: MessageStore | None = None
-        #: Of the brokers that have ended, and changes of role.
+        #: Incidents of the brokers that have ended, and changes of role.
         self._counted: Counter[str] = Counter()
         #: The sums as of the last `take`; None before the first one.
         self._taken: dict[str, int] | None = None

@@ -40,7 +40,7 @@ class StandingQueue(NamedTuple):
 
 
 class Course(NamedTuple):
-    """How the queues of a group that move go on. lag: number of their waiting messages. late_ms: age of the oldest
+    """The pace of those queues of a group that move. lag: number of their waiting messages. late_ms: age of the oldest
     one; None if not known. came, went: messages stored and consumed a second. eta_ms: time left until they have caught
     up, if the trend is catches_up."""
 

@@ -113,7 +113,7 @@ class TailLook:
 
 
 class Since(NamedTuple):
-    """What was published since a place of the log. place, matched: of the next call; matched is for `one_in`."""
+    """The messages published since a place of the log. place, matched: of the next call; matched is for `one_in`."""
 
     look: TailLook
     place: int

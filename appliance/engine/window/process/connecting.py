@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 CONNECT_S = 1.5
 #: Most brokers of a route that are tried.
 _MOST_BROKERS = 8
-#: What each client looks at in a certificate: "" for a release without TLS, "trust" (who signed it, and its time), or
-#: "names", these and the host's name.
+#: The parts of a certificate that each client checks: "" for a release without TLS, "trust" (who signed it, and its
+#: time), or "names", these and the host's name.
 TLS_OF = {"java": "trust", "java4": "trust", "go": "", "python": "names", "cpp": "trust", "python-cpp": ""}
 _ACTIONS = (("Pub", "Topic"), ("Sub", "Topic"), ("Sub", "Group"))
 
@@ -72,8 +72,8 @@ class Asked(NamedTuple):
 
 
 class Place(NamedTuple):
-    """What is tried. namesrv: "host:port" of the name server, None without one. bind: where this process listens.
-    own_check: fields of requests that count as nobody's. route: of a topic, as the name server of this process has it;
+    """The server to try. namesrv: "host:port" of the name server, None without one. bind: where this process listens.
+    own_check: fields of requests that count for no user. route: of a topic, as the name server of this process has it;
     NotFound, Unavailable. users: None while access control is off."""
 
     namesrv: str | None

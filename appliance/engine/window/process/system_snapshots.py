@@ -40,7 +40,7 @@ class Configuration:
 
 @dataclass(frozen=True, slots=True)
 class ClientDoor:
-    """How clients come in. access: "off", "report" or "enforce". tls: "disabled", "permissive" or "enforcing".
+    """The way in for clients. access: "off", "report" or "enforce". tls: "disabled", "permissive" or "enforcing".
     certificate: the one that TLS is served with, as PEM, if it signs itself; else "", since clients then trust the
     authority that signed it."""
 
