@@ -6,6 +6,7 @@ import errno
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from appliance.engine.clock import SYSTEM, Clock, FakeClock
@@ -216,7 +217,7 @@ class StoreUnderTest:
         self, queue: ConsumeQueue | None, offset: int, max_count: int, wanted: MessageFilter = EVERYTHING
     ) -> GetResult:
         """Return what a pull finds: at once, or after one round through the pool if the page cache cannot show it."""
-        with self.scheduler._turn:
+        with self.scheduler._turn if isinstance(self.scheduler, Inline) else nullcontext():
             result = self.store.get(queue, offset, max_count, wanted)
             if result is None:
                 assert queue is not None

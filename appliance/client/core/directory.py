@@ -130,7 +130,7 @@ class Directory:
         return (
             f"Name server {server} knows no broker with the topic {topic}{further} If a broker is running, does it "
             "register at this name server? If so, create the topic: `rocketbox topic create "
-            f"{topic}`, or mqadmin updateTopic."
+            f"{topic}`, or mqadmin updateTopic. With access control, a topic without a right on it is unknown, too."
         )
 
     def forget(self, topic: str) -> None:
