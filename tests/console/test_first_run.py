@@ -162,8 +162,8 @@ def test_the_programs_hold_the_running_servers_address(client, engine, link):
     client.post(f"{link}administrator/", NEW)
     engine.namesrv_address = "mq.example.org:19876"
     page = client.get("/setup/message/").content.decode()
-    for key in ("java", "go", "python"):
-        for file in ("-file-2", "-file-3", "-shell"):
+    for key, files in (("java", "23"), ("go", "23"), ("python", "12")):
+        for file in (*(f"-file-{number}" for number in files), "-shell"):
             text = page.split(f'id="{key}{file}"')[1].split("</pre>")[0]
             assert "mq.example.org:19876" in text
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import struct
 import time
 import types
@@ -239,7 +240,9 @@ def requests(code: int, ext: dict[str, str], body: Any) -> Iterator[tuple[dict[s
                     yield ext, encoded(changed)
 
 
-_NOT_DATA = (types.ModuleType, type, types.FunctionType, types.CodeType, types.FrameType, bytearray, memoryview)
+_NOT_DATA = (
+    types.ModuleType, type, types.FunctionType, types.CodeType, types.FrameType, bytearray, memoryview, logging.Logger,
+)  # fmt: skip
 
 
 def kept_texts(*roots: object) -> Iterator[tuple[str, object]]:

@@ -248,7 +248,7 @@ def _etcd_members(brokers: BrokerSet, chance: random.Random) -> list[EtcdMember]
 
 
 def pause_etcd(brokers: BrokerSet, chance: random.Random) -> tuple[str, End]:
-    members = _etcd_members(brokers, chance)
+    members = [member for member in _etcd_members(brokers, chance) if member.running]  # others were killed just before
     for member in members:
         member.pause()
 

@@ -98,13 +98,14 @@ class GroupViews:
 
         with QueueReader(self._store) as reader:
             budget = Budget(SORT_BUDGET_MS)
+            now_ms = int(time.time() * 1000)  # one for all: groups that wait for the same message are as late
 
             def age(name: str, late: bool = False) -> tuple[int | None, Sentence | None]:
                 found = ages.get(name)
                 if found is None:
                     if late and budget.spent:
                         return None, say("not_measured_yet")
-                    found = ages[name] = lag_time_ms(backlog(name), reader, self._measures)
+                    found = ages[name] = lag_time_ms(backlog(name), reader, self._measures, now_ms)
                 return found
 
             rows = sorted_by(
