@@ -67,8 +67,11 @@ class LastRequests:
             self._take(*found)
 
     def forget(self, name: str) -> None:
-        """Forget a user who was deleted."""
+        """Forget a user who was deleted, also in its connections, which close a little later."""
         self._found.pop(name, None)
+        for conn in self._connections():
+            if conn.grants is not None and conn.grants.name == name.encode():
+                conn.grants = None
 
     def _take(self, name: str, request: LastRequest) -> None:
         if not _replaces(request, self._found.get(name)):

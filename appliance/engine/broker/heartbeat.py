@@ -7,7 +7,7 @@ Source: RocketMQ 5.3.3 `HeartbeatData`, `SubscriptionData`, `CheckClientRequestB
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Any, TypeVar
 
 import msgspec
@@ -183,9 +183,10 @@ def named_in(data: HeartbeatData) -> Iterator[tuple[str, str]]:
             yield "Topic", one.topic
 
 
-def without(data: HeartbeatData, kept_from: Set[tuple[str, str]]) -> HeartbeatData:
+def without(data: HeartbeatData, kept_from: Set[tuple[str, str]], is_read: Callable[[str, str], bool]) -> HeartbeatData:
     """Return a heartbeat without groups and topics, ("Group", name) and ("Topic", name). A group of which no topic but
-    its retry topic is left goes, too: it would only take queues from others of the group."""
+    its retry topic is left goes, too, and one of which others read such a topic: its member would only take queues from
+    the others. is_read: True for a group and a topic that its members read."""
     consumers = []
     for consumer in data.consumer_data_set:
         if ("Group", consumer.group_name) in kept_from:
@@ -194,7 +195,10 @@ def without(data: HeartbeatData, kept_from: Set[tuple[str, str]]) -> HeartbeatDa
         left = [one for one in wanted if ("Topic", one.topic) not in kept_from]
         if len(left) == len(wanted):
             consumers.append(consumer)
-        elif any(not one.topic.startswith(RETRY_PREFIX) for one in left):
+            continue
+        if any(("Topic", one.topic) in kept_from and is_read(consumer.group_name, one.topic) for one in wanted):
+            continue
+        if any(not one.topic.startswith(RETRY_PREFIX) for one in left):
             consumers.append(msgspec.structs.replace(consumer, subscription_data_set=left))
     return msgspec.structs.replace(data, consumer_data_set=consumers)
 

@@ -146,7 +146,11 @@ class TopicService:
 
     def _pop_retries(self, group: str, topic: str) -> list[str]:
         pops = (f"{group}_{topic}", f"{group}+{topic}")
-        return [RETRY_PREFIX + pop for pop in pops if self._is_there(RETRY_PREFIX + pop) and not self.is_group(pop)]
+        return [RETRY_PREFIX + pop for pop in pops if self._is_there(RETRY_PREFIX + pop) and not self._reads_it(pop)]
+
+    def _reads_it(self, name: str) -> bool:
+        """True for a group that has a retry topic, also if only its offsets are left."""
+        return self.is_group(name) or name in self._offsets.groups_of(RETRY_PREFIX + name)
 
     def _is_there(self, topic: str) -> bool:
         """True if a topic or a part of it is there: it may have left the table in a deletion that failed or was

@@ -762,18 +762,16 @@ cdef class PullRuns:
                         sent = done
             if done < 0:
                 error = errno
-        if error and error != EAGAIN:
+        if error and error not in (EAGAIN, EPIPE, ECONNRESET):
             self._give_up(conn, error, False)
         elif sent < size:
             conn.send_rest_of_file(PyBytes_FromStringAndSize(head, head_bytes), sent, source, position, size)
         return 0
 
     cdef int _give_up(self, PeerState conn, int error, bint quietly) except -1:
-        """Close the connection after an error of its socket; unless `quietly`, log one that is no ConnectionError."""
+        """Close the connection after an error of its socket, logged unless `quietly`."""
         try:
             raise OSError(error, os.strerror(error))
-        except ConnectionError:
-            conn._close()
         except OSError:
             if quietly:
                 conn._close()
@@ -842,7 +840,7 @@ cdef class PullRuns:
             if sent < 0:
                 error = errno
                 sent = 0
-        if error and error != EAGAIN:
+        if error and error not in (EAGAIN, EPIPE, ECONNRESET):
             self._give_up(conn, error, True)
         elif sent < total:
             self._queue_rest(conn, pieces, count, sent, total)

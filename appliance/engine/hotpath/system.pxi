@@ -1,6 +1,6 @@
 # System calls. None of them waits: sockets are non-blocking, and `sendfile` is called for bytes in the page cache only.
 
-from libc.errno cimport EAGAIN, errno
+from libc.errno cimport EAGAIN, ECONNRESET, EPIPE, errno
 from libc.stdint cimport uint64_t
 
 cdef extern from *:

@@ -160,7 +160,7 @@ class Outbox(PeerState):
             self.last_active = self._server.loop.monotonic
             try:
                 sent = self._sock.sendmsg(parts)
-            except BlockingIOError:
+            except (BlockingIOError, ConnectionError):  # `flush` handles a peer that has hung up
                 pass
             except OSError as error:
                 if error.errno != errno.EMSGSIZE:  # more pieces than the system takes in one call
@@ -186,11 +186,8 @@ class Outbox(PeerState):
             sent += self._sock.send(head, _MSG_MORE)
             if sent == 0:
                 sent = os.sendfile(self.fd, fd, position, count)
-        except BlockingIOError:
+        except (BlockingIOError, ConnectionError):  # as in `send_now`
             pass
-        except ConnectionError:
-            self._close()
-            return True
         except Exception:
             self.fail()
             return True

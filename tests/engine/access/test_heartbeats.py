@@ -69,6 +69,22 @@ def test_a_group_without_a_topic_that_is_left_takes_no_queues_from_others(site):
     assert json.loads(ids) == {"consumerIdList": ["c"]}
 
 
+def test_a_topic_that_others_of_a_group_read_is_not_taken_from_them(site):
+    """Each member divides a topic's queues among all of the group: the share of one who may not read it would wait."""
+    ann = site.make(ANN, "Group:mine Sub", "Topic:Open Sub", "Topic:More Sub")
+    bob = site.make(BOB, "Group:mine Sub", "Topic:Open Sub")
+    both = {"mine": ["Open", "More"]}
+    assert beat(ann, both).code == 0
+    assert beat(bob, both, clientID="bob").code == 16
+    assert registered(site) == {"mine": {"Open", "More"}}
+    ids = ann.ask(CODE.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "mine"}).body
+    assert json.loads(ids) == {"consumerIdList": ["c"]}
+    ann.close()
+    wait_for(lambda: registered(site) == {}, "the other one is gone")
+    assert beat(bob, both, clientID="bob").code == 16
+    assert registered(site) == {"mine": {"Open"}}
+
+
 def test_another_user_of_a_connection_has_its_own_rights(site):
     ann = site.make(ANN, "Group:mine Sub", "Topic:Open Sub")
     site.make(BOB)

@@ -56,6 +56,17 @@ def test_it_outlives_its_connection_and_not_its_user(site: Site):
     wait_for(lambda: last(site, ANN) is None, "it is another one of that name")
 
 
+def test_a_connection_that_is_closed_with_its_user_says_nothing_of_the_next_one(site: Site):
+    ann = site.make(ANN, "Topic:Orders Pub")
+    for _ in range(2):
+        assert send(ann, "Orders").code == 0
+    site.running.window.users.delete(ANN[0])
+    with pytest.raises(ConnectionError):
+        ann.receive()
+    site.make(ANN)
+    assert last(site, ANN) is None
+
+
 def test_housekeeping_hides_nothing(site: Site):
     ann = site.make(ANN, "Topic:Orders Pub,Sub", "Group:readers Sub")
     asked = {"consumerGroup": "readers", "topic": "Orders", "queueId": 0}

@@ -7,7 +7,7 @@ import pytest
 from tests.support.engine import RunningEngine, pull_fields, records
 from tests.support.waiting import wait_for
 
-PULL, SEND_BACK, DELETE_GROUP, QUERY_OFFSET, CREATE_GROUP = 11, 36, 207, 14, 200
+PULL, SEND_BACK, DELETE_GROUP, QUERY_OFFSET, CREATE_GROUP, DELETE_TOPIC = 11, 36, 207, 14, 200, 215
 RETRIES = "%RETRY%G"
 
 
@@ -94,6 +94,27 @@ def test_the_retry_topics_of_its_pop_consumers_go_and_those_of_another_group_sta
     assert running.peer().ask(DELETE_GROUP, {"groupName": "G", "cleanOffset": "true"}).code == 0
     left = {one.topic_name for one in broker.topics.all() if one.topic_name.startswith("%RETRY%")}
     assert left == {"%RETRY%G_U", "%RETRY%G_Other"}
+
+
+@pytest.mark.parametrize("deleted", ["group", "topic"])
+def test_the_retries_of_another_group_that_went_without_its_offsets_stay(running, deleted):
+    """It is to go on with them when it is made again."""
+    broker = running.engine.broker
+    for group in ("G", "G_T"):
+        broker.groups.find(group)
+    running.put("T", b"x")
+    broker.topics.create_retry_topic("%RETRY%G_T", 1, 6)
+    running.put("%RETRY%G_T", b"consumed", b"waits")
+    running.commit("G", "T", 0, 1)
+    running.commit("G_T", "%RETRY%G_T", 0, 1)
+    peer = running.peer()
+    assert peer.ask(DELETE_GROUP, {"groupName": "G_T"}).code == 0
+    if deleted == "group":
+        assert peer.ask(DELETE_GROUP, {"groupName": "G", "cleanOffset": "true"}).code == 0
+    else:
+        assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 0
+    assert broker.store.max_offset("%RETRY%G_T", 0) == 2
+    assert broker.offsets.get("G_T", "%RETRY%G_T", 0) == 1
 
 
 def test_dead_letters_stay(running):

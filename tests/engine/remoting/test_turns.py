@@ -211,6 +211,31 @@ def test_what_arrives_between_an_answer_and_a_hang_up_counts(rig):
     assert rig.handled == ["p0", "offsets"]
 
 
+@pytest.mark.parametrize("size", [100, 100_000], ids=["pieces", "file"])
+def test_offsets_behind_pulls_that_cannot_be_answered_count(tmp_path, size):
+    """Pulls are answered at once, whichever twin takes them, not at the end of the tick."""
+    engine = start_engine(tmp_path, store={"flush_disk_type": "ASYNC_FLUSH"})
+    try:
+        peer, other = Peer(engine.broker_address), Peer(engine.broker_address)
+        for queue in range(4):
+            assert peer.ask(310, send_fields("T", queue), bytes(size)).code == 0
+        here = peer.sock.getsockname()[1]
+        [conn] = [one for one in engine.server.connections.values() if one.remote_host.endswith(f":{here}")]
+        held, go = threading.Event(), threading.Event()
+        engine.loop.call_soon(lambda: (held.set(), go.wait(60)))
+        assert held.wait(60)
+        for queue in range(4):
+            peer.send(11, pull_fields("T", queue, 0))
+        peer.send(15, {"consumerGroup": "CG", "topic": "T", "queueId": 0, "commitOffset": 1}, flag=FLAG_ONEWAY)
+        reset(peer)
+        go.set()
+        wait_for(lambda: conn.closed, "the connection is closed")
+        assert other.ask(14, {"consumerGroup": "CG", "topic": "T", "queueId": 0}).ext_fields == {"offset": "1"}
+        other.close()
+    finally:
+        engine.stop()
+
+
 def test_who_hangs_up_in_the_middle_of_a_turn_costs_nothing_more(rig):
     peer, other = rig.peer(), rig.peer()
     rig.meanwhile["p3"] = lambda: reset(peer)

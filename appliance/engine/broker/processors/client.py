@@ -162,7 +162,7 @@ class ClientProcessor:
         if caller is not None:
             kept_from, refusal = caller.kept_from_consuming(named_in(data), conn)
             if kept_from:
-                data, mark = without(data, kept_from), None
+                data, mark = without(data, kept_from, self._is_read), None
         who = Client(data.client_id, request.language, request.version)
         if conn.client_id != who.client_id:
             conn.told.clear()  # it had another client id before
@@ -195,6 +195,10 @@ class ClientProcessor:
             self._resume(beat)
             return None
         return self._done(beat)
+
+    def _is_read(self, group: str, topic: str) -> bool:
+        info = self._clients.consumer_group(group)
+        return info is not None and topic in info.subscriptions
 
     def _let_wait(self, beat: _Heartbeat) -> None:
         """Count a heartbeat that is not done yet. Refuses it with 2 if too many wait."""

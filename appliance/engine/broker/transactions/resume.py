@@ -3,8 +3,8 @@
 The copy in TRANS_CHECK_MAX_TIME_TOPIC stays, and a half message like it, with no checks done, is stored in the half
 queue. It is not the half that was discarded: a producer's late decision about that one stays refused. Each discarded
 one is resumed once, so that no transaction is committed twice: an earlier resumption is found by the key index, or
-remembered. While neither can exclude one, because the index is behind or too many messages have the key, nothing is
-resumed.
+remembered. While neither can exclude one, because the index is off or behind or too many messages have the key, nothing
+is resumed.
 Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resumeCheckHalfMessage`, which resumes any message as often as it is asked.
 """
 
@@ -44,6 +44,7 @@ _SHOWN_S = 0.25
 NOT_DISCARDED = "the message is no discarded half message"
 RESUMED_BEFORE = "the discarded transaction was resumed before"
 INDEX_BEHIND = "the key index, which has earlier resumptions, is not complete yet: try again later"
+INDEX_OFF = "messageIndexEnable is off, and the key index has what was resumed before this start"
 TOO_MANY = "too many messages have its unique key to find out whether it was resumed before"
 
 
@@ -58,7 +59,8 @@ class Resumed(NamedTuple):
 class ResumeDiscarded:
     """Resumes discarded half messages. Any thread but remoting-io; waits in the caller's."""
 
-    def __init__(self, store: MessageStore, halves: HalfAppends) -> None:
+    def __init__(self, store: MessageStore, halves: HalfAppends, began_at: int) -> None:
+        """began_at: end of the log at the start of the broker: what was discarded behind it was not resumed before."""
         # Constant after construction.
         self._store = store
         self._halves = halves
@@ -68,7 +70,7 @@ class ResumeDiscarded:
         #: Physical offset of a discarded one -> that of the half message that it became.
         self._resumed: dict[int, int] = {}
         #: Resumptions below this physical offset are not remembered.
-        self._remembered_from = store.index.target
+        self._remembered_from = began_at
 
     def resume(self, physical: int) -> Resumed:
         """Resume the discarded one at this physical offset; published when it returns.
@@ -113,13 +115,16 @@ class ResumeDiscarded:
 
     def _was_resumed(self, discarded: StoredRecord) -> bool:
         index = self._store.index
-        is_behind = index.enabled and (not index.ready or index.position < self._remembered_from)
+        is_of_before = discarded.record.physical_offset < self._remembered_from
+        is_behind = not index.ready or index.position < self._remembered_from
         try:
             if self._search(discarded, FIND_S) is not None:
                 return True
         except ChainTooLong:
             raise Unavailable(TOO_MANY) from None
-        if is_behind:
+        if is_of_before and not index.enabled:
+            raise Unavailable(INDEX_OFF)
+        if is_of_before and is_behind:
             raise Unavailable(INDEX_BEHIND)
         return False
 

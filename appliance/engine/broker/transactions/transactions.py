@@ -49,6 +49,7 @@ class Transactions:
         self._appends = appends
         self._loop = loop
         self._options = options
+        self._began_at = store.index.target
         self._making = Lock()
         self._resume: ResumeDiscarded | None = None
         self.open_halves = halves = OpenHalves()
@@ -89,7 +90,7 @@ class Transactions:
 
         with self._making:
             if self._resume is None:
-                self._resume = ResumeDiscarded(self._store, self.half_appends)
+                self._resume = ResumeDiscarded(self._store, self.half_appends, self._began_at)
             return self._resume
 
     @cached_property

@@ -127,6 +127,24 @@ def test_nothing_is_resumed_while_the_index_lacks_what_was_resumed_before_the_st
     assert resume.resume(aside.physical_offset).unique_key == "K"
 
 
+def test_without_an_index_only_what_was_discarded_since_the_start_is_resumed(tmp_path):
+    fast = {"transaction_time_out_ms": 10, "transaction_check_interval_ms": 60, "transaction_check_max": 1}
+    running = RunningEngine(tmp_path, broker=fast, store={"message_index_enable": False})
+    try:
+        producer = running.produce_as("p1", GROUP)
+        send_half(producer, "K")
+        [aside] = wait_for(lambda: stored(running._ours(), ASIDE), "the discarded one")
+        running.engine.broker.transactions.resume.resume(aside.physical_offset)
+        with pytest.raises(Conflict, match="resumed before"):
+            running.engine.broker.transactions.resume.resume(aside.physical_offset)
+        running.restart()
+        assert running.engine.broker.transactions._began_at > aside.physical_offset
+        with pytest.raises(Unavailable, match="is off"):
+            running.engine.broker.transactions.resume.resume(aside.physical_offset)
+    finally:
+        running.stop()
+
+
 @pytest.mark.parametrize("deleted_first", [False, True])
 def test_one_of_a_deleted_topic_is_not_committed_into_the_next_one(running, deleted_first):
     """Whether it was set aside before its topic was deleted, or after that."""
