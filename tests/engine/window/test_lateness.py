@@ -226,4 +226,3 @@ def test_queues_that_move_are_judged_without_those_that_stand(running: RunningEn
     assert (pace.standing, pace.moving, pace.catches_up_ms) == (1, "keeps_up", None)
     codes = {need.sentence.code for need in running.window.overview.snapshot().needs if need.name == "ledger"}
     assert codes == {"queues_stuck"}
-    assert "queue_stuck" in {one.kind for one in running.window.diagnosis.of("ledger").findings}
