@@ -211,6 +211,16 @@ def test_a_message_that_several_groups_had_not_read_is_lost_once(deletions):
     assert dict(document.notes[0].values)["messages"] == len(gone)
 
 
+def test_messages_of_a_topic_that_was_made_anew_are_others():
+    """Its offsets begin again."""
+    unread = [("a", "t", 0, BEGIN + hour * HOUR_MS, 10, 0, 10, BEGIN + hour * HOUR_MS) for hour in (0, 5)]
+    unread.append(("b", "t", 0, BEGIN, 10, 0, 10, BEGIN))
+    document = digest({"deleted_unread": unread}, {})
+    check(document)
+    assert document.notes[0].values[0] == ("messages", 20)
+    assert document.notes[0].values[-1] == ("most", 20)
+
+
 @pytest.mark.parametrize(
     ("facts", "is_well"),
     [
