@@ -197,6 +197,8 @@ def unread_note(facts: DayFacts) -> list[Note]:
     if not unread:
         return []
     (group, topic), worst = next((one for one in unread.items() if one[0] != REST), next(iter(unread.items())))
+    if (group, topic) == REST:
+        return [Note("deleted_unread_by_some", (("messages", worst.messages),))]
     if len(unread) == 1:
         return [Note("deleted_unread_by_one", (("messages", worst.messages), ("group", group), ("topic", topic)))]
     values = (("messages", lost(facts)), ("pairs", len(unread)), ("group", group), ("topic", topic))

@@ -168,6 +168,12 @@ def test_what_the_broker_summed_up_is_in_the_number_and_has_no_name():
     )
 
 
+def test_a_sum_alone_names_nobody():
+    document = digest({"deleted_unread": [("*", "*", -1, BEGIN, 900, 0, 900, BEGIN)]}, {})
+    check(document)
+    assert document.notes[0] == Note("deleted_unread_by_some", (("messages", 900),))
+
+
 def test_what_happened_to_the_broker_comes_next():
     rows = [
         ("measured", BEGIN, 3_600_000), ("measured", BEGIN + HOUR_MS, 3_000_000), ("down", BEGIN + HOUR_MS, 600_000),
