@@ -197,6 +197,8 @@ def unread_note(facts: DayFacts) -> list[Note]:
     if not unread:
         return []
     (group, topic), worst = next((one for one in unread.items() if one[0] != REST), next(iter(unread.items())))
+    if (group, topic) == REST:
+        return [Note("deleted_unread_by_some", (("messages", worst.messages),))]
     if len(unread) == 1:
         return [Note("deleted_unread_by_one", (("messages", worst.messages), ("group", group), ("topic", topic)))]
     values = (("messages", lost(facts)), ("pairs", len(unread)), ("group", group), ("topic", topic))
@@ -204,9 +206,10 @@ def unread_note(facts: DayFacts) -> list[Note]:
 
 
 def lost(facts: DayFacts) -> int:
-    """Return the number of messages that were deleted unread, each once, however many groups had not read it."""
+    """Return the number of messages that were deleted unread, each once, however many groups had not read it. The
+    offsets of a topic that was made anew begin again; of one group's messages none is counted twice."""
     ranges: dict[tuple[str, int], list[tuple[int, int]]] = {}
-    sums: Counter[tuple[str, int]] = Counter()
+    sums: dict[tuple[str, int], Counter[str]] = {}
     # Of sums over queues the offsets are not known: as many as the group lost that lost the most.
     whole: dict[str, Counter[str]] = {}
     columns = "group topic queue_id messages begin end"
@@ -215,8 +218,11 @@ def lost(facts: DayFacts) -> int:
             whole.setdefault(topic, Counter())[group] += messages
             continue
         ranges.setdefault((topic, queue_id), []).append((begin, end))
-        sums[topic, queue_id] += messages
-    found = sum(min(sums[queue], _covered(places)) for queue, places in ranges.items())
+        sums.setdefault((topic, queue_id), Counter())[group] += messages
+    found = 0
+    for queue, places in ranges.items():
+        of = sums[queue]
+        found += max(min(of.total(), _covered(places)), *of.values())
     return found + sum(max(groups.values()) for groups in whole.values())
 
 

@@ -123,6 +123,7 @@ _FOUND = ("places", "first", "count", "bytes")
 NOTES = {
     "deleted_unread": ("messages", "pairs", "group", "topic", "most"),
     "deleted_unread_by_one": ("messages", "group", "topic"),
+    "deleted_unread_by_some": ("messages",),
     "incidents": ("refused_sends", "forced_deletions", "starts", "down"),  # of older versions
     **dict.fromkeys(("refused_sends", "forced_deletions", "role_changes", "starts", "down"), ("count",)),
     **dict.fromkeys(("worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind"), ("count", "group")),

@@ -17,8 +17,8 @@ from .log_files import StoreMissing
 from .network.errors import NetworkError
 from .options import OptionError
 
-#: Errors whose text is a sentence for the user, or that the system gives with a path and a reason.
-_SENTENCES = (OptionError, DataLoss, StoreMissing, NetworkError, OSError)
+#: Errors whose text is a sentence for the user.
+_SENTENCES = (OptionError, DataLoss, StoreMissing, NetworkError)
 #: The sink's are there as well; readers do not import the client.
 _OF_CLIENT = "appliance.client.errors"
 #: Spark's own variable for it. A process of Spark ends after the error that it sends, so nothing else is hidden.
@@ -64,6 +64,8 @@ def _each(items: Iterator[Any]) -> Iterator[Any]:
 
 
 def _is_sentence(error: Exception) -> bool:
+    if isinstance(error, OSError) and error.filename is not None:  # a path and a reason; without, it says too little
+        return True
     return isinstance(error, _SENTENCES) or type(error).__module__ == _OF_CLIENT
 
 

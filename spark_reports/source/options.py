@@ -131,6 +131,7 @@ def parse(given: Mapping[str, str]) -> Options:
             raise OptionError(f'The option {name} of a store names no brokers: {{"orders": {{"0": 12}}}}.')
         if brokers and offsets.position is not None:
             raise OptionError(f"The option {name} is the offset of a stream of files, and brokers have other ones.")
+    _check_order(starting, ending)
     if ending.position is not None and "until" in values:
         raise OptionError("Of the options until and endingOffsets one can be given, as both are an end of the log.")
     if "maxBytesPerTrigger" in values and "maxRowsPerTrigger" in values:
@@ -301,6 +302,17 @@ def _offsets(name: str, values: Mapping[str, str]) -> NamedOffsets:
             f"({EARLIEST} earliest, {LATEST} latest), or the offset of a stream, not {values[name]!r}."
         )
     return found
+
+
+def _check_order(starting: NamedOffsets, ending: NamedOffsets) -> None:
+    """Raise OptionError for an end before its begin: from there, the next batch would read messages again."""
+    bounds = [("the log", starting.position, ending.position)]
+    for broker, topic, queue_id in sorted({*starting.queues, *ending.queues}):
+        where = f"{topic}, queue {queue_id}{f' of {broker}' if broker else ''}"
+        bounds.append((where, starting.of(topic, queue_id, broker), ending.of(topic, queue_id, broker)))
+    for where, begin, end in bounds:
+        if begin is not None and end is not None and 0 <= end < begin:
+            raise OptionError(f"The option endingOffsets ends {where} at {end}, and startingOffsets begins at {begin}.")
 
 
 def check_stream(options: Options) -> None:

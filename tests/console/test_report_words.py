@@ -40,7 +40,8 @@ def test_a_week_that_was_not_counted_is_a_dash():
 @pytest.mark.parametrize(
     ("topic", "said"),
     [("orders", "orders"), ("SCHEDULE_TOPIC_XXXX", "delayed messages"), ("%RETRY%fraud", "retries of fraud"),
-     ("%RETRY%fraud+payments", "retries of fraud in payments"), ("%DLQ%fraud", "dead letters of fraud")],
+     ("%RETRY%fraud+payments", "retries of fraud in payments"), ("%DLQ%fraud", "dead letters of fraud"),
+     ("%RETRY%", "%RETRY%"), ("%DLQ%", "%DLQ%"), ("%RETRY%%DLQ%s|%(x)d", "retries of %DLQ%s|%(x)d")],
 )  # fmt: skip
 def test_a_topic_of_the_brokers_own_is_shown_by_what_it_holds(topic, said):
     """In a table, in a plot and its legend, and in a sentence; its name is the link's title."""

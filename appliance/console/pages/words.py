@@ -355,6 +355,8 @@ _OWN_TOPICS: dict[str, str | Promise] = {
 
 def topic_words(topic: str) -> str:
     """Return what a topic of the broker's own holds, as "retries of fraud"; the name of any other topic."""
+    if topic in ("%RETRY%", "%DLQ%"):
+        return topic  # of no group
     if topic.startswith("%RETRY%"):
         # A plus, which no group may have, stands before the topic in retry topics of POP consumers.
         group, _plus, of = topic.removeprefix("%RETRY%").partition("+")

@@ -35,6 +35,11 @@ NOTES: dict[str, str | Plural] = {
         "Retention deleted %(messages)s messages of topic %(topic)s before group %(group)s had read them.",
         "messages",
     ),
+    "deleted_unread_by_some": ngettext_lazy(
+        "Retention deleted %(messages)s message before it was read. It is no longer known which group lost it.",
+        "Retention deleted %(messages)s messages before they were read. It is no longer known which groups lost them.",
+        "messages",
+    ),
     "deleted_soon": ngettext_lazy(
         "At the rates when this was made %(groups)s group loses messages: those of topic %(topic)s will be deleted in "
         "%(left)s, before %(group)s has read them.",
@@ -243,9 +248,9 @@ WELL = "nothing_wrong"
 #: Notes that answer it with yes: they come before the figures.
 FIRST = frozenset(
     (
-        *("corrupt", "deleted_unread", "deleted_unread_by_one", "refused_sends", "forced_deletions", "role_changes"),
-        *("starts", "down", "incidents", "worst_dead_letters", "worst_retries", "worst_over_limit", "worst_behind"),
-        *("fewer_messages", "deleted_soon"),
+        *("corrupt", "deleted_unread", "deleted_unread_by_one", "deleted_unread_by_some", "refused_sends"),
+        *("forced_deletions", "role_changes", "starts", "down", "incidents", "worst_dead_letters", "worst_retries"),
+        *("worst_over_limit", "worst_behind", "fewer_messages", "deleted_soon"),
     )
 )
 

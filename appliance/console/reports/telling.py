@@ -87,7 +87,8 @@ def notice_of(document: dict[str, Any], language: str, *, as_page: bool = False)
         tables = {one.table.key: one.table for one in found.sections if one.table and one.table.rows}
         unread = tables.get("deleted_unread")
         if unread and len(unread.rows) > 1:  # else the first line says all
-            lines[len(first) : len(first)] = ["", f"{unread.title}:", *map(_unread_row, unread.rows[:NAMED])]
+            told_of = [line for row in unread.rows if (line := _unread_row(row))][:NAMED]
+            lines[len(first) : len(first)] = ["", f"{unread.title}:", *told_of]
         for table in (tables[key] for key in ("worst", "worsened") if key in tables):
             lines += ["", f"{table.title}:"]
             lines += [_row(row, compared=table.key == "worsened") for row in table.rows[:NAMED]]
@@ -109,9 +110,9 @@ def _line(tile: shown.Tile) -> str:
 
 
 def _unread_row(row: shown.Row) -> str:
-    """Return a row as a line: "- clicks, events: 144 192"."""
+    """Return a row as a line: "- clicks, events: 144 192"; "" for what the broker summed up over all groups."""
     group, topic, messages = [mail.plain(cell.text) for cell in row.cells[:3]]
-    return f"- {group}, {topic}: {messages}"
+    return "" if group == "—" else f"- {group}, {topic}: {messages}"
 
 
 def _row(row: shown.Row, compared: bool) -> str:

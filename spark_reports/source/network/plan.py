@@ -8,7 +8,7 @@ from itertools import pairwise
 from ..named_offsets import EARLIEST, LATEST, NamedOffsets
 from ..options import OptionError
 from .offsets import OffsetReader, Offsets
-from .pulls import Range
+from .pulls import OnGap, Range
 from .routes import Addresses, Queue
 
 #: Messages of one queue in a partition, unless the option sets it: some 300 MB at 1 KiB each, some seconds of reading.
@@ -24,14 +24,20 @@ def between(
     end: NamedOffsets,
     from_ms: int | None,
     to_ms: int | None,
-    offsets: tuple[int | None, int | None] = (None, None),
+    offsets: tuple[int | None, int | None],
+    on_gap: OnGap,
 ) -> dict[Queue, tuple[int, int]]:
     """Return for each queue with anything to read the offsets [start, end). end: by broker it is one of all queues, and
-    what it does not name came later. offsets: such bounds for every queue, None for no bound."""
+    what it does not name came later. offsets: such bounds for every queue, None for no bound. on_gap: takes what a
+    queue does not have of such an end."""
     queues = list(queues)
     first, behind = reader.first(queues), reader.end(queues)
     starts = _resolved(queues, start, first, behind, first)
     ends = _resolved(queues, end, first, behind, first if end.has_brokers else behind)
+    for queue, offset in ends.items() if end.has_brokers else ():
+        if offset > behind[queue]:
+            # The next batch begins at that end, and would not read them either.
+            on_gap(queue, behind[queue], offset, f"{reader.answered[queue.broker]} ends it at {behind[queue]}")
     ends = {queue: min(offset, behind[queue]) for queue, offset in ends.items()}
     if from_ms is not None:
         starts = _later(starts, reader.not_before(queues, from_ms))
@@ -83,6 +89,19 @@ def check_named(
         raise OptionError(
             f"The option {option} names {topic}, queue {queue_id}{of_broker}, which is not there to read."
         )
+
+
+def check_next(start: NamedOffsets, end: NamedOffsets) -> None:
+    """Raise OptionError if an end by broker leaves out a queue with a begin: the batch that begins there would read it
+    from its first message."""
+    if not end.has_brokers:
+        return
+    for broker, topic, queue_id in sorted(start.queues.keys() - end.queues.keys()):
+        if broker and end.of(topic, queue_id, broker) is None:
+            raise OptionError(
+                f"The option endingOffsets does not name {topic}, queue {queue_id} of {broker}, which startingOffsets "
+                "names: it was not there when that end was taken."
+            )
 
 
 def _resolved(

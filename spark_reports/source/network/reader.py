@@ -7,15 +7,17 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from .. import findings
 from ..bare_errors import bare
 from ..filters import narrowed
+from ..findings import Ledger
 from ..options import Options
 from ..push_down import PushesFilters
 from ..wanted import Wanted
 from .asked import access_of, route_of, rows_of
 from .offsets import OffsetReader
-from .plan import between, check_named, tasks
-from .task import NetworkPartition, Task
+from .plan import between, check_named, check_next, tasks
+from .task import NetworkPartition, Task, noted_in
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -47,12 +49,15 @@ class NetworkReader(PushesFilters, DataSourceReader):
         if options.fail_on_missing_topic:
             check_named("startingOffsets", options.starting_offsets, route.queues, wanted.has_topic)
             check_named("endingOffsets", options.ending_offsets, route.queues, wanted.has_topic)
+            check_next(options.starting_offsets, options.ending_offsets)
         queues = [q for q in route.queues if wanted.queue_ids is None or q.queue_id in wanted.queue_ids]
-        offsets = OffsetReader(access, route.brokers)
+        offsets, ledger = OffsetReader(access, route.brokers), Ledger(options.fail_on_data_loss)
         found = between(
             offsets, queues, options.starting_offsets, options.ending_offsets, wanted.from_ms, wanted.to_ms,
-            (wanted.from_offset, wanted.to_offset),
+            (wanted.from_offset, wanted.to_offset), noted_in(ledger),
         )  # fmt: skip
+        if options.findings is not None:
+            findings.write(options.findings, "network-plan", ledger.found, 0, 0)
         rows = rows_of(options, wanted.from_ms, wanted.to_ms)
         ranges = tasks(found, route.brokers, options.max_rows_per_partition)
         return [NetworkPartition(of_task, rows) for of_task in ranges]

@@ -15,9 +15,9 @@ from appliance.console.alerts.models import AlertChannel, AlertDelivery
 from appliance.console.alerts.watch import AlertSender
 from appliance.console.reports import records
 from appliance.console.reports.report_settings import ReportSettings
-from appliance.console.reports.telling import notice_of, tell
+from appliance.console.reports.telling import NAMED, notice_of, tell
 from appliance.engine.errors import InvalidInput, NotFound
-from spark_reports.reports.digest import COLUMNS, WORST_COLUMNS
+from spark_reports.reports.digest import COLUMNS, UNREAD_COLUMNS, WORST_COLUMNS
 from spark_reports.reports.document import Note, Table
 from tests.console.conftest import pretend_running
 from tests.support.receivers import http_receiver, mail_server
@@ -76,6 +76,13 @@ def test_what_was_worst_is_told_beside_what_got_worse(broker, people):
     text = notice_of(json.loads(dataclasses.replace(document, tables=(worst, worse)).to_json()), "en").text
     assert "What was worst:\n- shipping, dead letters: 652\n" in text
     assert "What got worse the most:\n- mail, retries: 4 → 300\n" in text
+
+
+def test_what_the_broker_summed_up_has_no_line_of_its_own(broker, people):
+    rows = ((None, None, 900, "", 1), *((f"g{number}", "t", 9, "0", 1) for number in range(NAMED + 1)))
+    lost = Table("deleted_unread", UNREAD_COLUMNS, rows, ((),) * len(rows))
+    text = notice_of(json.loads(dataclasses.replace(documents()[0], tables=(lost,)).to_json()), "en").text
+    assert [line for line in text.splitlines() if line.startswith("- ")] == [f"- g{n}, t: 9" for n in range(NAMED)]
 
 
 def test_links_lead_where_people_reach_the_console(told):

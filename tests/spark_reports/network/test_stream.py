@@ -12,6 +12,7 @@ from pyspark.sql.datasource import EqualTo
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from spark_reports import RocketBoxDataSource
+from spark_reports.source import findings
 from spark_reports.source.findings import DataLoss
 from spark_reports.source.latest import LatestReader
 from spark_reports.source.network.access import Access
@@ -148,6 +149,42 @@ def test_a_batch_takes_the_offsets_of_a_stream_as_its_bounds():
         assert [row["queue_offset"] for row in rows] == [30, 31, 32]
         with pytest.raises(OptionError, match="endingOffsets names Orders, queue 7, which is not there"):
             NetworkReader(parse(given | {"endingOffsets": '{"Orders":{"7":1}}'})).partitions()
+
+
+def bounds(start: dict[str, int], end: dict[str, int]) -> dict[str, str]:
+    """Return options of a batch from one place to another. start, end: broker name -> offset of its queue."""
+    return {
+        name: json.dumps(place({Queue(broker, "Orders", 0): offset for broker, offset in offsets.items()}))
+        for name, offsets in (("startingOffsets", start), ("endingOffsets", end))
+    }
+
+
+def test_a_batch_that_cannot_reach_its_end_does_not_leave_the_rest_to_nobody(tmp_path):
+    """A slave that is behind answers for its master, or the master lost its newest messages: the next batch begins at
+    the end that was asked for."""
+    with one_queue(end=90) as (_, server):
+        given = {"brokers": server.address, "topic": "Orders"} | bounds({"broker-a": 30}, {"broker-a": 100})
+        with pytest.raises(DataLoss, match=r"10 messages of Orders, queue 0 of broker-a .* offsets 90 to 99: .* at 90"):
+            NetworkReader(parse(given)).partitions()
+        counted = {"failOnDataLoss": "false", "findings": str(tmp_path)}
+        reader = NetworkReader(parse(given | counted))
+        rows = [row for part in reader.partitions() for batch in reader.read(part) for row in batch.to_pylist()]
+        assert [row["queue_offset"] for row in rows] == list(range(30, 90))
+        assert findings.read(tmp_path) == [("gap", 90, 100, "broker-a/Orders-0")]
+
+
+def test_a_batch_does_not_end_without_a_queue_that_was_begun():
+    """Its broker was away when the end was taken, and is back: the next batch would begin at its first message."""
+    with one_queue(end=100) as (script, server):
+        script.queues = 2
+        given = {"brokers": server.address, "startingOffsets": '{"broker-a":{"Orders":{"0":30}}}', "topic": "Orders",
+                 "endingOffsets": '{"broker-a":{"Orders":{"1":5}}}'}  # fmt: skip
+        with pytest.raises(
+            OptionError, match="endingOffsets does not name Orders, queue 0 of broker-a, which starting"
+        ):
+            NetworkReader(parse(given)).partitions()
+        parts = NetworkReader(parse(given | {"failOnMissingTopic": "false"})).partitions()
+        assert [(one.queue.queue_id, one.start, one.end) for part in parts for one in part.ranges] == [(1, 0, 5)]
 
 
 def test_batches_one_after_the_other_read_each_message_once(engine):

@@ -168,6 +168,12 @@ def test_what_the_broker_summed_up_is_in_the_number_and_has_no_name():
     )
 
 
+def test_a_sum_alone_names_nobody():
+    document = digest({"deleted_unread": [("*", "*", -1, BEGIN, 900, 0, 900, BEGIN)]}, {})
+    check(document)
+    assert document.notes[0] == Note("deleted_unread_by_some", (("messages", 900),))
+
+
 def test_what_happened_to_the_broker_comes_next():
     rows = [
         ("measured", BEGIN, 3_600_000), ("measured", BEGIN + HOUR_MS, 3_000_000), ("down", BEGIN + HOUR_MS, 600_000),
@@ -209,6 +215,16 @@ def test_a_message_that_several_groups_had_not_read_is_lost_once(deletions):
     document = digest({"deleted_unread": rows}, {})
     check(document)
     assert dict(document.notes[0].values)["messages"] == len(gone)
+
+
+def test_messages_of_a_topic_that_was_made_anew_are_others():
+    """Its offsets begin again."""
+    unread = [("a", "t", 0, BEGIN + hour * HOUR_MS, 10, 0, 10, BEGIN + hour * HOUR_MS) for hour in (0, 5)]
+    unread.append(("b", "t", 0, BEGIN, 10, 0, 10, BEGIN))
+    document = digest({"deleted_unread": unread}, {})
+    check(document)
+    assert document.notes[0].values[0] == ("messages", 20)
+    assert document.notes[0].values[-1] == ("most", 20)
 
 
 @pytest.mark.parametrize(

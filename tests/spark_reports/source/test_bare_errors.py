@@ -45,8 +45,16 @@ def test_one_that_comes_while_rows_are_read_leaves_so_too():
     assert "findings.py" not in told(caught.value)
 
 
-def test_a_fault_of_the_program_keeps_its_traceback():
-    with pytest.raises(TypeError) as caught:
-        Reader().plan(TypeError("a fault"))
+def test_an_error_of_the_system_that_names_a_path_leaves_so_too():
+    with pytest.raises(PermissionError) as caught:
+        Reader().plan(PermissionError(13, "Permission denied", "/store/commitlog"))
+    assert told(caught.value).endswith("PermissionError: [Errno 13] Permission denied: '/store/commitlog'\n")
+    assert "raise fails" not in told(caught.value)
+
+
+@pytest.mark.parametrize("fault", [TypeError("a fault"), TimeoutError("timed out"), OSError(5, "Input/output error")])
+def test_a_fault_of_the_program_keeps_its_traceback(fault):
+    with pytest.raises(type(fault)) as caught:
+        Reader().plan(fault)
     assert "KeyError" in told(caught.value)
     assert "raise fails" in told(caught.value)

@@ -106,6 +106,18 @@ def test_times(text, ms):
         ({"brokers": "a:1", "startingOffsets": '{"b": {"a": {"0": 1}, "c": 2}}'}, "or the offset of a stream"),
         ({"brokers": "a:1", "endingOffsets": '{"position": 3}'}, "the offset of a stream of files"),
         ({"store": "/data", "endingOffsets": '{"position": 3}', "until": "5"}, "one can be given"),
+        (
+            {"store": "/data", "startingOffsets": '{"position": 4}', "endingOffsets": '{"position": 3}'},
+            "endingOffsets ends the log at 3, and startingOffsets begins at 4",
+        ),
+        (
+            {"brokers": "a:1", "startingOffsets": '{"b": {"a": {"0": 9}}}', "endingOffsets": '{"b": {"a": {"0": 8}}}'},
+            "endingOffsets ends a, queue 0 of b at 8, and startingOffsets begins at 9",
+        ),
+        (
+            {"brokers": "a:1", "startingOffsets": '{"a": {"0": 9}}', "endingOffsets": '{"b": {"a": {"0": 8}}}'},
+            "endingOffsets ends a, queue 0 of b at 8, and startingOffsets begins at 9",
+        ),
         ({"store": "/data", "until": '{"end": 1}'}, "a physical offset"),
         ({"store": "/data", "until": "true"}, "a physical offset"),
         ({"brokers": "localhost:9876", "accessKey": "a"}, "belong together"),
