@@ -271,6 +271,9 @@ TEMPLATES: dict[str, str | Plural] = {
         "The name server knows %(topic)s, at %(count)d broker.",
         "The name server knows %(topic)s, at %(count)d brokers.",
     ),
+    "try_other_name_server": _(
+        "%(address)s leads to another name server: its route differs from that of %(namesrv)s. Correct the address."
+    ),
     "try_topic_comes": _("There is no topic %(topic)s yet: the first message to it makes it."),
     "try_no_topic": _("There is no topic %(topic)s, and messages to it do not make it: create it first."),
     "try_no_master": _("The name server knows %(topic)s, but no broker of it that takes messages: start its master."),
