@@ -300,7 +300,7 @@ class Window:
         host: str = "",
         client: str = "python",
         tls: bool = False,
-        user: str = "",
+        user: str | None = "",
         address: str = "127.0.0.1",
     ) -> tuple[Check, ...]:
         """Try a connection as a client would make it; return what was found at each step, as a sentence that says what

@@ -216,6 +216,12 @@ def test_what_a_user_may_not(guarded: Engine, user: str, found: list[str]):
     assert level(guarded, found[0], user=user) == "failed"
 
 
+def test_who_may_not_ask_of_users_is_not_told_that_a_client_signs_nothing(guarded: Engine):
+    """Their form has no user, so their trials would all fail."""
+    assert tried(guarded, user=None)[5:] == ["try_user_unsaid"]
+    assert level(guarded, "try_user_unsaid", user=None) == "warning"
+
+
 def test_a_user_with_rights_from_some_addresses(guarded: Engine):
     assert tried(guarded, user="ann", address="10.2.3.4")[5:] == ["try_may"]
     with pytest.raises(InvalidInput):

@@ -62,14 +62,15 @@ _ACTIONS = (("Pub", "Topic"), ("Sub", "Topic"), ("Sub", "Group"))
 
 class Asked(NamedTuple):
     """host: of the name server, as the client would write it; "" for the advertised one. client: one of TLS_OF. tls: it
-    encrypts. user: who signs, "" for nobody. address: the client's, for entries that name sources."""
+    encrypts. user: who signs, "" for nobody; None: the caller may not ask of users. address: the client's, for entries
+    that name sources."""
 
     topic: str
     group: str
     host: str = ""
     client: str = "python"
     tls: bool = False
-    user: str = ""
+    user: str | None = ""
     address: str = "127.0.0.1"
 
 
@@ -332,6 +333,9 @@ def _access(place: Place, asked: Asked) -> Iterator[Finding]:
     users = place.users
     if users is None:
         yield (degraded if asked.user else fine)("access", say("try_user_unneeded" if asked.user else "try_open"))
+        return
+    if asked.user is None:
+        yield degraded("access", say("try_user_unsaid"))
         return
     # In report mode nothing is refused.
     wrong = failed if users.mode == "enforce" else degraded
