@@ -110,7 +110,9 @@ def connect_try(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         try:
             asked = {name: value for name, value in form.cleaned_data.items() if value != ""}
-            context["checks"] = admin.try_connection(**({} if may_ask else {"user": None}), **asked)
+            if not may_ask:
+                asked["user"] = None
+            context["checks"] = admin.try_connection(**asked)
         except InvalidInput as error:
             add_refusal(form, error)
     return render(request, "connect_try.html", context, status=form_status(form))
