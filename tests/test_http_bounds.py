@@ -617,6 +617,9 @@ def test_what_a_user_asks_for_at_once_takes_turns(server):
     assert most_at_once(server, "GET /api/v1/topics", person.cookies) == turns.PAGES_AT_ONCE
     assert most_at_once(server, "POST /topics/none/edit/", person.cookies) == turns.ACTS_EACH
     assert most_at_once(server, "POST /api/v1/topics", person.cookies) == turns.ACTS_EACH
+    # A trial waits for other machines, so it has no place of a page.
+    assert most_at_once(server, "GET /connect/try/", person.cookies) == 1
+    assert most_at_once(server, "GET /api/v1/connect/trial?host=127.0.0.9", person.cookies) == 1
 
 
 def test_what_a_stranger_asks_for_at_once_takes_turns(server):

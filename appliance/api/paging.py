@@ -32,6 +32,9 @@ BodyChars = Annotated[
 From = Annotated[Moment | None, Query(None, alias="from", description="Not before this time.")]
 To = Annotated[Moment | None, Query(None, alias="to", description="Not after this time.")]
 
+#: Largest number of a cursor: what is computed with it fits into the database, and into a cursor again.
+_MOST = 1 << 53
+
 
 def page_number(cursor: str | None, question: object) -> int:
     """The page a cursor of `next_page` asks for; 1 without one. InvalidInput when it is of another question."""
@@ -44,7 +47,7 @@ def decode_position(cursor: str, question: object) -> int:
         number, digest = decode_cursor(cursor, tuple[int, str])
     except ValueError:
         raise InvalidInput("cursor", "this page link is no longer valid: start again without a cursor") from None
-    if digest != _digest(question):
+    if digest != _digest(question) or abs(number) > _MOST:
         raise InvalidInput("cursor", "this page link belongs to another filter, sort or limit")
     return number
 
@@ -55,7 +58,7 @@ def tail_place(cursor: str) -> tuple[int, int]:
         place, matched = decode_cursor(cursor, tuple[int, int])
     except ValueError:
         place = matched = -1
-    if min(place, matched) < 0:
+    if min(place, matched) < 0 or max(place, matched) > _MOST:
         raise InvalidInput("cursor", "this is no cursor of a tail: start again without one")
     return place, matched
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
 
+from appliance.console.pages.words import WORDS
 from appliance.console.system.snippets import LANGUAGES
 from tests.support.engine import RunningEngine
+from tests.support.wire_users import wire_users
 
 from .conftest import Caller, answer_of, problem_of
 
@@ -40,6 +43,17 @@ def test_a_trial_says_each_step(operator: Caller, running: RunningEngine):
     lost = answer_of(operator.get("/connect/trial?host=no-such-host.invalid"))
     assert lost["worst"] == "failed"
     assert lost["items"][0]["sentence"]["code"] == "try_unknown_name"
+
+
+def test_an_operator_is_not_told_that_a_client_signs_nothing(
+    operator: Caller, admin: Caller, running: RunningEngine, tmp_path: Path
+):
+    """Only administrators may name a user."""
+    with wire_users(running.window, tmp_path / "wire-users"):
+        for caller, said in ((operator, "try_user_unsaid"), (admin, "try_no_user")):
+            found = answer_of(caller.get("/connect/trial"))["items"]
+            assert found[-1]["sentence"]["code"] == said
+            assert {one["name"] for one in found} <= WORDS.keys()
 
 
 def test_what_users_may_is_for_administrators(operator: Caller, admin: Caller, viewer: Caller, running: RunningEngine):

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 
 from appliance.console.models import AuditEntry, IdempotentAnswer, now_ms
+from appliance.engine.cursors import encode_cursor
 from appliance.engine.errors import Unavailable
 
 from .conftest import answer_of, encoded, problem_of
@@ -144,6 +145,14 @@ def test_a_list_has_bodies_for_those_who_may_read_them(by_token, viewer, running
     assert found == plain[::-1]
     noted = AuditEntry.objects.get(action="message.read")
     assert (noted.target, noted.after) == (topic, {"messages": 2})
+
+
+def test_a_made_up_cursor_of_a_tail_is_refused(viewer, running, topic):
+    running.put(topic, b"x")
+    problem = problem_of(
+        viewer.get(f"/topics/{topic}/tail?cursor={encode_cursor((0, (1 << 64) - 1))}"), 422, "invalid_input"
+    )
+    assert problem["errors"][0]["field"] == "cursor"
 
 
 def test_each_answer_of_a_tail_with_bodies_is_in_the_audit_log(by_token, viewer, running, topic):

@@ -9,6 +9,7 @@ import pytest
 from django.utils import timezone
 from pydantic import TypeAdapter
 
+from appliance.api import paging
 from appliance.api.api import api, openapi, operations
 from appliance.api.questions import parameters_of, sentence
 from appliance.api.times import Moment
@@ -50,6 +51,24 @@ def test_what_is_refused_and_what_is_described_are_the_same_names():
 
 def _plain(path: str) -> str:
     return path.replace("{path:", "{").replace("{int:", "{").lstrip("/")
+
+
+@pytest.mark.parametrize("number", [1 << 62, (1 << 64) - 1])
+def test_a_made_up_cursor_is_no_error_of_ours(client_as, monkeypatch, number):
+    """Cursors are no secrets, so anybody can make one of any number."""
+    monkeypatch.setattr(paging, "_digest", lambda question: "")
+    caller = Caller(client_as("admin", "may_read_bodies", "may_export"))
+    cursor = paging.encode_position(number, None)
+    asked = [one.route for one in operations() if one.method == "GET" and _has_cursor(one.path)]
+    assert asked
+    for route in asked:
+        address = address_of(route)
+        answer = caller.get(f"{address}{'&' if '?' in address else '?'}cursor={cursor}")
+        assert answer.status_code in (404, 422), (address, answer.content)
+
+
+def _has_cursor(path: str) -> bool:
+    return any(one["name"] == "cursor" for one in openapi()["paths"][path]["get"]["parameters"])
 
 
 def test_a_misspelt_dry_run_deletes_nothing(admin, topic):

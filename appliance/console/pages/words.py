@@ -32,6 +32,7 @@ WORDS: dict[str, str | Promise] = {
     "port": _("Port"),
     "tls": _("TLS"),
     "route": _("Route"),
+    "broker": _("Broker"),
     "access": _("Access"),
     "store": _("Message log"),
     "queues": _("Queue files"),

@@ -42,6 +42,8 @@ ACTS_AT_ONCE, ACTS_EACH = 8, 4
 DOORS_AT_ONCE = 2
 # Sign-ins that wait for an OpenID Connect provider, which may be slow.
 PROVIDERS_AT_ONCE = 4
+# Connections that are tried, which wait for other machines. One user has one, so pages and other users do not wait.
+TRIALS_AT_ONCE = 2
 # Health checks and files.
 QUICK_AT_ONCE = 4
 # Most cookies and tokens whose user is remembered, and most bytes of one: ours are shorter, but blanks make one long.
@@ -53,6 +55,7 @@ TURN = "rocketbox.turn"
 _QUICK = ("/healthz", "/readyz", "/static/")
 _DOORS = ("/login/", "/password/", "/setup/")
 _PROVIDERS = "/login/oidc/"
+_TRIALS = ("/connect/try/", "/api/v1/connect/trial")
 _BY_TOKEN = ("/api/", "/metrics")
 _READING = ("GET", "HEAD", "OPTIONS")
 _SESSION = re.compile(rb"(?:^|;)\s*rocketbox_session=([^;]+)")
@@ -222,6 +225,7 @@ class Turns:
         self._acts = Gate(ACTS_AT_ONCE, ACTS_EACH, strangers=1)
         self._doors = Gate(DOORS_AT_ONCE, DOORS_AT_ONCE, strangers=1)
         self._providers = Gate(PROVIDERS_AT_ONCE, 1)
+        self._trials = Gate(TRIALS_AT_ONCE, 1)
         # A session's key or a token -> its user. Written by requests' threads.
         self._known: dict[bytes, int] = {}
         self._idle: list[ThreadPoolExecutor] = []
@@ -287,6 +291,8 @@ class Turns:
             return self._providers
         if path.startswith(_DOORS):
             return self._doors
+        if path.startswith(_TRIALS):
+            return self._trials
         return self._pages if scope["method"] in _READING else self._acts
 
     def path(self, scope: dict[str, Any]) -> str:

@@ -99,7 +99,8 @@ def connect_try(request: HttpRequest) -> HttpResponse:
     admin = runtime.window()
     initial = {"topic": TOPIC, "tls": admin.client_door().tls != "disabled"}
     form = TrialForm(request.GET if "client" in request.GET else None, initial=initial)
-    if not may_ask_of_users(request.user):
+    may_ask = may_ask_of_users(request.user)
+    if not may_ask:
         del form.fields["user"], form.fields["address"]
     context: dict[str, Any] = {
         "form": form,
@@ -109,6 +110,8 @@ def connect_try(request: HttpRequest) -> HttpResponse:
     if form.is_valid():
         try:
             asked = {name: value for name, value in form.cleaned_data.items() if value != ""}
+            if not may_ask:
+                asked["user"] = None
             context["checks"] = admin.try_connection(**asked)
         except InvalidInput as error:
             add_refusal(form, error)

@@ -271,6 +271,9 @@ TEMPLATES: dict[str, str | Plural] = {
         "The name server knows %(topic)s, at %(count)d broker.",
         "The name server knows %(topic)s, at %(count)d brokers.",
     ),
+    "try_other_name_server": _(
+        "%(address)s leads to another name server: its route differs from that of %(namesrv)s. Correct the address."
+    ),
     "try_topic_comes": _("There is no topic %(topic)s yet: the first message to it makes it."),
     "try_no_topic": _("There is no topic %(topic)s, and messages to it do not make it: create it first."),
     "try_no_master": _("The name server knows %(topic)s, but no broker of it that takes messages: start its master."),
@@ -293,6 +296,10 @@ TEMPLATES: dict[str, str | Plural] = {
     "try_open": _("Access control is off: every client may send and consume."),
     "try_user_unneeded": _("Access control is off: the client's user and secret are not looked at."),
     "try_no_user": _("Access control is on, and the client signs nothing: give it the name and the secret of a user."),
+    "try_user_unsaid": _(
+        "Access control is on: the client needs the name and the secret of a user. An administrator can try what the "
+        "user may do."
+    ),
     "try_unknown_user": _("There is no wire user %(user)s: make it under Wire users, or correct the name."),
     "try_disabled": _("%(user)s is disabled, so all its requests are refused: enable it, or take another user."),
     "try_no_entry": _(

@@ -300,19 +300,21 @@ class Window:
         host: str = "",
         client: str = "python",
         tls: bool = False,
-        user: str = "",
+        user: str | None = "",
         address: str = "127.0.0.1",
     ) -> tuple[Check, ...]:
         """Try a connection as a client would make it; return what was found at each step, as a sentence that says what
         to do. The arguments are those of `connecting.Asked`. Blocks for some seconds. InvalidInput (host, client,
-        address)."""
+        topic, group, address)."""
         from .process.connecting import Asked, Place, trial
 
         config, users = self.options.config, self._users
-        namesrv = self.addresses().namesrv or next(iter(config.broker.namesrv_addrs), None)
+        own = self.addresses().namesrv
+        namesrv = own or next(iter(config.broker.namesrv_addrs), None)
         asked = Asked(topic, group, host, client, tls, user, address)
         with nullcontext({}) if users is None else users.own_check() as fields:
-            return checks_of(trial(Place(namesrv, config.bind, config.broker, fields, self.route, users), asked))
+            place = Place(namesrv, own is not None, config.bind, config.broker, fields, self.route, users)
+            return checks_of(trial(place, asked))
 
     def max_message_bytes(self) -> int:
         """Return the largest body that a message may have now, in bytes (maxMessageSize)."""

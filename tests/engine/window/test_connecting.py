@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,10 @@ from appliance.console.system.snippets import LANGUAGES
 from appliance.engine.config import Secret
 from appliance.engine.engine import Engine
 from appliance.engine.errors import InvalidInput
+from appliance.engine.host_port import split_host_port
+from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
 from appliance.engine.window.process.connecting import TLS_OF
+from appliance.engine.window.snapshots import Route, RouteBroker
 from tests.support.directories import shared_directory
 from tests.support.engine import start_engine
 from tests.support.tls import Authority, make_pair
@@ -82,10 +88,13 @@ def test_a_topic_that_nothing_makes(started: Callable[..., Engine]):
     assert "try_no_topic" in tried(engine, topic="nothing-yet")
 
 
-@pytest.mark.parametrize("asked", [{"host": "a b"}, {"host": "0.0.0.0"}, {"client": "perl"}])
+@pytest.mark.parametrize(
+    "asked",
+    [{"host": "a b"}, {"host": "0.0.0.0"}, {"client": "perl"}, {"topic": "a b"}, {"topic": ""}, {"group": "\0"}],
+)
 def test_what_cannot_be_tried_is_refused(engine: Engine, asked: dict[str, str]):
     with pytest.raises(InvalidInput) as refused:
-        engine.window.try_connection("orders", "billing", **asked)
+        engine.window.try_connection(**{"topic": "orders", "group": "billing", **asked})
     assert refused.value.field == next(iter(asked))
 
 
@@ -207,6 +216,12 @@ def test_what_a_user_may_not(guarded: Engine, user: str, found: list[str]):
     assert level(guarded, found[0], user=user) == "failed"
 
 
+def test_who_may_not_ask_of_users_is_not_told_that_a_client_signs_nothing(guarded: Engine):
+    """Their form has no user, so their trials would all fail."""
+    assert tried(guarded, user=None)[5:] == ["try_user_unsaid"]
+    assert level(guarded, "try_user_unsaid", user=None) == "warning"
+
+
 def test_a_user_with_rights_from_some_addresses(guarded: Engine):
     assert tried(guarded, user="ann", address="10.2.3.4")[5:] == ["try_may"]
     with pytest.raises(InvalidInput):
@@ -223,3 +238,62 @@ def test_nothing_fails_while_access_control_only_reports(started: Callable[..., 
     engine = started(access_control="report")
     assert level(engine, "try_no_user") == "warning"
     assert level(engine, "try_unknown_user", user="ann") == "warning"
+
+
+# --- what it connects to
+
+
+def route_to(address: str) -> bytes:
+    told = {"brokerDatas": [{"brokerName": "b", "cluster": "c", "brokerAddrs": {"0": address}}], "queueDatas": []}
+    return json.dumps(told).encode()
+
+
+@contextmanager
+def another_name_server(engine: Engine, body: bytes) -> Iterator[str]:
+    """Somebody else's, on the port of ours, with this answer; yield its host."""
+    port = split_host_port(engine.window.addresses().namesrv or "")[1]
+    with socket.create_server(("127.0.0.9", port)) as listening:
+
+        def serve() -> None:
+            while True:
+                try:
+                    sock, _ = listening.accept()
+                except OSError:
+                    return
+                with sock:
+                    frame = sock.recv(65_536)
+                    if frame:
+                        sock.sendall(encode_command(RemotingCommand(0, decode_frame(frame).opaque, flag=1, body=body)))
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield "127.0.0.9"
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_the_route_of_another_name_server_is_not_followed(engine: Engine):
+    """Or whoever names a host could have any port of any machine tried from here."""
+    with socket.create_server(("127.0.0.1", 0)) as inner:
+        inner.settimeout(0)
+        with another_name_server(engine, route_to(f"127.0.0.1:{inner.getsockname()[1]}")) as host:
+            assert tried(engine, host=host)[3:] == ["try_other_name_server", "try_open"]
+        with pytest.raises(BlockingIOError):
+            inner.accept()
+
+
+@pytest.mark.parametrize("body", [b"[]", b"1", b'{"brokerDatas":[{}]}', b'{"brokerDatas":[{"brokerAddrs":{"0":7}}]}'])
+def test_an_answer_that_is_no_route(engine: Engine, body: bytes):
+    with another_name_server(engine, body) as host:
+        assert tried(engine, host=host)[3:] == ["try_no_answer", "try_open"]
+
+
+def test_a_broker_with_an_address_that_is_none(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    """Other brokers register what they like."""
+    body = route_to("nonsense")
+    route = Route("orders", (RouteBroker("b", "c", {"0": "nonsense"}),), ())
+    monkeypatch.setattr("appliance.engine.window.window.Window.route", lambda self, topic: route)
+    with another_name_server(engine, body) as host:
+        assert tried(engine, host=host)[3:] == ["try_route", "try_unknown_broker", "try_open"]

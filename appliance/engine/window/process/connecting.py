@@ -7,9 +7,10 @@
     broker     each address that the route leads to, reached
     access     what the user may do: send to the topic, consume it as the group
 
-It connects to the ports of this process and of the brokers in its routes, and to nothing else. It is made on the
-server's machine, so what lies between a client and this machine is not tried. It signs nothing: what a user may is
-looked up in the same entries (`WireUsers.decide`), so that a trial is not what a user did last.
+It connects to the name server's port, and to the brokers that our name server knows. A host that was typed may be
+anybody's: where its route leads elsewhere, the way ends, or it could have any port tried. It is made on the server's
+machine, so what lies between a client and this machine is not tried. It signs nothing: what a user may is looked up in
+the same entries (`WireUsers.decide`), so that a trial is not what a user did last.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ from ...host_port import (
 from ...named_tuple import NamedTuple
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
+from ...protocol.names import GROUP_MAX_LENGTH, TOPIC_MAX_LENGTH, is_legal_group, topic_name_error
 from ...remoting.client import RemotingClient
 from ...tls.certificate import trusting
 from ..health.checks import is_loopback
@@ -60,23 +62,25 @@ _ACTIONS = (("Pub", "Topic"), ("Sub", "Topic"), ("Sub", "Group"))
 
 class Asked(NamedTuple):
     """host: of the name server, as the client would write it; "" for the advertised one. client: one of TLS_OF. tls: it
-    encrypts. user: who signs, "" for nobody. address: the client's, for entries that name sources."""
+    encrypts. user: who signs, "" for nobody; None: the caller may not ask of users. address: the client's, for entries
+    that name sources."""
 
     topic: str
     group: str
     host: str = ""
     client: str = "python"
     tls: bool = False
-    user: str = ""
+    user: str | None = ""
     address: str = "127.0.0.1"
 
 
 class Place(NamedTuple):
-    """The server to try. namesrv: "host:port" of the name server, None without one. bind: where this process listens.
-    own_check: fields of requests that count for no user. route: of a topic, as the name server of this process has it;
-    NotFound, Unavailable. users: None while access control is off."""
+    """The server to try. namesrv: "host:port" of the name server, None without one; runs_here: in this process. bind: where
+    this process listens. own_check: fields of requests that count for no user. route: of a topic, as the name server of
+    this process has it; NotFound, Unavailable. users: None while access control is off."""
 
     namesrv: str | None
+    runs_here: bool
     bind: str
     options: BrokerConfig
     own_check: Fields
@@ -86,9 +90,13 @@ class Place(NamedTuple):
 
 def trial(place: Place, asked: Asked) -> Iterator[Finding]:
     """Yield what was found, in the order of the steps; a step that fails ends those that need it. Blocks for some
-    seconds. Raises InvalidInput (host, client, address)."""
+    seconds. Raises InvalidInput (host, client, topic, group, address)."""
     if asked.client not in TLS_OF:
         raise InvalidInput("client", say("one_of", field="client", choices=", ".join(TLS_OF)))
+    if topic_name_error(asked.topic) is not None:
+        raise InvalidInput("topic", say("bad_topic_name", length=TOPIC_MAX_LENGTH))
+    if not is_legal_group(asked.group):
+        raise InvalidInput("group", say("bad_group_name", length=GROUP_MAX_LENGTH))
     if place.namesrv is None:
         yield failed("port", say("try_no_name_server"))
     else:
@@ -230,31 +238,60 @@ def _pair(place: Place) -> Pair | None:
 
 def _route(place: Place, asked: Asked, address: str, tls: bool) -> Iterator[Finding | list[str]]:
     """Ask for the topic's route; yield findings, and the addresses of its brokers."""
-    client = RemotingClient(address, connect_timeout_ms=ANSWER_LIMIT_MS, tls=tls, pair=_pair(place) if tls else None)
-    request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": asked.topic, **place.own_check})
     try:
-        with closing(client):
-            answer = client.invoke_sync(request, ANSWER_LIMIT_MS)
-        if answer.code == 0:
-            yield from _led(asked.topic, msgspec.json.decode(answer.body or b"{}"))
-        elif answer.code == ResponseCode.TOPIC_NOT_EXIST:
+        answer = _answer(place, asked.topic, address, tls)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
             yield _without_topic(place, asked)
-        elif answer.code == ResponseCode.NO_PERMISSION:
-            route = place.route(asked.topic)  # it answers to users who sign, and this trial signs nothing
-            yield fine("route", say("try_route", topic=asked.topic, count=len(route.brokers)))
-            yield [one.addresses["0"] for one in route.brokers if "0" in one.addresses]
+        elif answer.code == 0:
+            brokers = _masters(answer)
+            if set(brokers).issubset(_our_brokers(place, asked.topic, tls) or ()):
+                yield from _led(asked.topic, brokers)
+            else:
+                yield failed("route", say("try_other_name_server", address=address, namesrv=str(place.namesrv)))
+        elif answer.code == ResponseCode.NO_PERMISSION and place.runs_here:
+            ours = _our_brokers(place, asked.topic, tls)  # it tells users who sign, and this trial signs nothing
+            yield from ([_without_topic(place, asked)] if ours is None else _led(asked.topic, ours))
         else:
             yield failed(
                 "route", say("try_other_answer", address=address, number=answer.code, remark=answer.remark or "")
             )
-    except NotFound:
-        yield _without_topic(place, asked)
     except (ConnectError, CallTimeout, FrameError, OSError, ValueError) as error:
         yield failed("route", say("try_no_answer", address=address, reason=str(error)))
 
 
-def _led(topic: str, body: dict[str, list[dict[str, dict[str, str]]]]) -> Iterator[Finding | list[str]]:
-    brokers = [data["brokerAddrs"]["0"] for data in body.get("brokerDatas", ()) if "0" in data["brokerAddrs"]]
+def _answer(place: Place, topic: str, address: str, tls: bool) -> RemotingCommand:
+    client = RemotingClient(address, connect_timeout_ms=ANSWER_LIMIT_MS, tls=tls, pair=_pair(place) if tls else None)
+    request = RemotingCommand(RequestCode.GET_ROUTEINFO_BY_TOPIC, ext_fields={"topic": topic, **place.own_check})
+    with closing(client):
+        return client.invoke_sync(request, ANSWER_LIMIT_MS)
+
+
+def _our_brokers(place: Place, topic: str, tls: bool) -> list[str] | None:
+    """Return the brokers of a topic as our own name server knows them; None if it tells none. Raises what asking
+    raises."""
+    if not place.runs_here:
+        answer = _answer(place, topic, str(place.namesrv), tls)
+        return _masters(answer) if answer.code == 0 else None
+    try:
+        return [one.addresses["0"] for one in place.route(topic).brokers if "0" in one.addresses]
+    except NotFound:
+        return None
+
+
+class _BrokerData(msgspec.Struct, rename="camel"):
+    broker_addrs: dict[str, str]
+
+
+class _RouteBody(msgspec.Struct, rename="camel"):
+    broker_datas: list[_BrokerData] = []
+
+
+def _masters(answer: RemotingCommand) -> list[str]:
+    body = msgspec.json.decode(answer.body or b"{}", type=_RouteBody)
+    return [data.broker_addrs["0"] for data in body.broker_datas if "0" in data.broker_addrs]
+
+
+def _led(topic: str, brokers: list[str]) -> Iterator[Finding | list[str]]:
     if not brokers:
         yield degraded("route", say("try_no_master", topic=topic))
         return
@@ -270,7 +307,11 @@ def _without_topic(place: Place, asked: Asked) -> Finding:
 
 def _broker(place: Place, asked: Asked, address: str, host: str, tls: bool) -> Iterator[Finding]:
     """Try one address that the route leads to. host: of the name server, as the client writes it."""
-    told, port = split_host_port(address)
+    try:
+        told, port = split_host_port(address)
+    except ValueError:  # brokers that are not ours register what they like
+        yield failed("broker", say("try_unknown_broker", address=address, host=address))
+        return
     addresses = resolved(told)
     refusal = _refusal(told, port, addresses) if addresses else "try_unknown_broker"
     if is_loopback(address) and not is_loopback(join_host_port(host, port)):
@@ -292,6 +333,9 @@ def _access(place: Place, asked: Asked) -> Iterator[Finding]:
     users = place.users
     if users is None:
         yield (degraded if asked.user else fine)("access", say("try_user_unneeded" if asked.user else "try_open"))
+        return
+    if asked.user is None:
+        yield degraded("access", say("try_user_unsaid"))
         return
     # In report mode nothing is refused.
     wrong = failed if users.mode == "enforce" else degraded
