@@ -75,9 +75,9 @@ class Asked(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The server to try. namesrv: "host:port" of the name server, None without one; runs_here: in this process. bind: where
-    this process listens. own_check: fields of requests that count for no user. route: of a topic, as the name server of
-    this process has it; NotFound, Unavailable. users: None while access control is off."""
+    """The server to try. namesrv: "host:port" of the name server, None without one; runs_here: in this process. bind:
+    where this process listens. own_check: fields of requests that count for no user. route: of a topic, as the name
+    server of this process has it; NotFound, Unavailable. users: None while access control is off."""
 
     namesrv: str | None
     runs_here: bool
