@@ -315,17 +315,14 @@ def test_on_a_full_disk_keepers_are_called_for_the_files_that_it_has_room_for(st
     store.fill(4)
     store.flushed()
     asked = []
-    store.store.cleaner.keepers.append(asked.append)
+    store.store.cleaner.keepers.append(lambda end: asked.append(end) or "messages wait")
     real = store.disk.usage
-    store.disk.usage = lambda path: real(path)._replace(free_bytes=2 * SEGMENT_BYTES + 1)
-    store.store.cleaner._count_forced = lambda usage, stages: 3 - usage.free_bytes % 2
-    assert store.look().log_files_deleted == 2
-    assert asked == [2 * SEGMENT_BYTES, 2 * SEGMENT_BYTES]
-    asked.clear()
-    store.disk.usage = lambda path: real(path)._replace(free_bytes=0)
-    store.store.cleaner._count_forced = lambda usage, stages: 1
-    assert store.look().log_files_deleted == 3
-    assert asked[0] == 3 * SEGMENT_BYTES, "one in any case"
+    store.store.cleaner._count_forced = lambda usage, stages: 3
+    for free, files in ((0, 1), (2 * SEGMENT_BYTES + 1, 2), (GIB, 3)):
+        store.disk.usage = lambda path, free=free: real(path)._replace(free_bytes=free)
+        asked.clear()
+        store.look()
+        assert asked[0] == files * SEGMENT_BYTES
 
 
 def test_a_follower_is_let_go_file_by_file_too(store):
