@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import time
 
 import pytest
@@ -11,7 +12,7 @@ from tests.support.engine import Peer, pull_fields, records, send_fields
 from tests.support.server import Server
 from tests.support.small_disk import NoSmallDisk, SmallDisk
 
-SIZE_MIB = 112
+SIZE_MIB = 160
 OPTIONS = {
     "ROCKETBOX_STORE_MAPPED_FILE_SIZE_COMMIT_LOG": str(4 << 20),
     "ROCKETBOX_STORE_MAX_MESSAGE_SIZE": "65536",
@@ -214,4 +215,47 @@ def test_a_disk_without_a_byte_left_loses_nothing_and_needs_no_restart(disk):
         change(peer, cleanFileForciblyEnable="true")
         traffic.send_until_taken(peer)
         traffic.check_what_is_left(peer)
+        peer.close()
+
+
+def kept_keys(disk, prefix):
+    """Keys with this prefix in the files of the log."""
+    pattern = re.compile(b"UNIQ_KEY\x01(" + prefix + b"[0-9A-F]{4})")
+    found = set()
+    for path in sorted((disk.inside / "store" / "commitlog").iterdir()):
+        found.update(pattern.findall(path.read_bytes()))
+    return found
+
+
+def test_a_disk_full_of_timers_loses_none_and_takes_sends_again(disk):
+    """The oldest files hold messages with a time of their own: they are stored again before the files go, and the
+    first file that goes makes the room for the next one's."""
+    environment = OPTIONS | {"ROCKETBOX_STORE_CLEAN_FILE_FORCIBLY_ENABLE": "true"}
+    environment["ROCKETBOX_STORE_CLEAN_RESOURCE_INTERVAL"] = "10000"
+    prefix = b"7F0000016AB14E0E2F2A69208FCC"
+    with Server(disk.path, environment=environment, prefix=disk.prefix) as server:
+        traffic = Traffic(server)
+        peer = traffic.peer()
+        due_ms = int(time.time() * 1000) + 40 * 3_600_000
+        keys = set()
+        while True:
+            key = prefix + b"%04X" % len(keys)
+            properties = f"UNIQ_KEY\x01{key.decode()}\x02TIMER_DELIVER_MS\x01{due_ms}\x02"
+            answer = peer.ask(310, send_fields("Later", 0, properties), traffic.body(len(keys)))
+            if answer.code != 0:
+                break
+            keys.add(key)
+        assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert len(keys) > 300
+        for _ in range(2):
+            traffic.send_until_refused(peer)
+            first = min(os.listdir(disk.inside / "store" / "commitlog"))
+            traffic.send_until_taken(peer, 120)
+            assert min(os.listdir(disk.inside / "store" / "commitlog")) > first
+            assert keys <= kept_keys(disk, prefix)
+            server.kill()
+            server.start()
+            peer = traffic.peer()
+        traffic.send_until_taken(peer, 120)
+        assert keys <= kept_keys(disk, prefix)
         peer.close()

@@ -4,12 +4,13 @@
       the cleaner, before it deletes a log file         the end of that file
       time, once a minute                               the records that have lain in the log for `roll_age_ms`
 
-A roll goes through the timer topic in order. Records that still wait are appended again with TIMER_ROLL_TIMES one
-higher, as Apache does it, and when the log is durable past the copies, `rolled_to` of the index moves on. The copy's
-mark takes the older record out (`records.entries_of`), so a message that was rolled twice, as a crash may leave it, is
-delivered once. A message that is due in a moment is left to delivery, and the roll waits for it, unless the disk is so
-full that nothing can be delivered. While a record is being rolled, delivery leaves it alone, so that its message does
-not come twice.
+A roll goes through the timer topic in order, and a file may go as soon as the roll has passed it: on a full disk the
+copies of the next file's messages get the room that it leaves. Records that still wait are appended again with
+TIMER_ROLL_TIMES one higher, as Apache does it, and when the log is durable past the copies, `rolled_to` of the index
+moves on. The copy's mark takes the older record out (`records.entries_of`), so a message that was rolled twice, as a
+crash may leave it, is delivered once. A message that is due in a moment is left to delivery, and the roll waits for it,
+unless the disk is so full that nothing can be delivered. While a record is being rolled, delivery leaves it alone, so
+that its message does not come twice.
 
 The age is such that an Apache broker which takes the directory over has the 48 h of its own roll window before it
 would delete the file: it schedules a message for then at the latest.
@@ -225,6 +226,7 @@ class RollTimers:
         """Roll what waits below a queue offset; yield pauses in seconds."""
         at = self._begin(queue)
         while at < end:
+            self._passed(queue, at)
             following = min(end, at + _PASS)
             yield from self._until_indexed(following)  # so that the bits have every record that waits
             self._bits, self._asked = None, (at, following)
@@ -242,8 +244,16 @@ class RollTimers:
                 if offsets:
                     self._index.rolled(at, self._old_bytes)
                     self._old_bytes = 0
+                    self._passed(queue, at)
                     yield _REST_S
             self._index.rolled(at)
+
+    def _passed(self, queue: ConsumeQueue, at: int) -> None:
+        """Note that nothing waits before the record at a queue offset."""
+        data = self._times.entries(queue, at, 1) if at < queue.max_offset else b""
+        if len(data) >= ENTRY_BYTES:
+            ((physical, _, _),) = unpack_entries(data[:ENTRY_BYTES])
+            self.rolled_physical = max(self.rolled_physical, physical)
 
     def _answer(self) -> bytearray | None:
         return self._bits

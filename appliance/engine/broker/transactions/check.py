@@ -395,11 +395,11 @@ class CheckTransactions(ServiceThread):
             checks = max(checks, checks_of(half.record.properties))
             if self._stored_ms(half, spans) < kept_since_ms:
                 if not self._set_aside(half, checks):
-                    self._stays = f"the half message {offset} cannot be set aside"
+                    self._keep(half, f"the half message {offset} cannot be set aside")
                     return False
             elif half.record.physical_offset < end or offset in held_up:
                 if not self._decisions.put_back(half, checks):
-                    self._stays = f"the half message {offset} cannot be stored again: the log takes nothing"
+                    self._keep(half, f"the half message {offset} cannot be stored again: the log takes nothing")
                     return False
             else:
                 break
@@ -410,6 +410,13 @@ class CheckTransactions(ServiceThread):
         # All copies are staged. Their op messages come later, which does not matter here.
         self._left = (max(end, self._left[0]), self._decisions.staged_to)
         return False
+
+    def _keep(self, half: Half, reason: str) -> None:
+        """Note why this half stays. All older ones are done with, so files before it may go, and make room for it."""
+        self._stays = reason
+        below = half.record.physical_offset
+        if below > self._left[0]:
+            self._left = (below, self._decisions.staged_to)
 
     def _look(self, offset: int) -> _Looked:
         store = self._store

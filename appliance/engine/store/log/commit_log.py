@@ -39,6 +39,9 @@ logger = logging.getLogger(__name__)
 STAGE_BYTES = 1024 * 1024
 #: Kept free beside a new file, for queue files, tables and the journal; one file's size if that is less.
 RESERVE_BYTES = 16 * 1024 * 1024
+#: A disk of this many files keeps two files' room free instead, for records that let an old file go: copies of all that
+#: waits in a file can be larger than the file.
+_MANY_FILES = 20
 #: A `stage_room` that no record fits, even at the beginning of the stage, so that `reserve` checks `refused`.
 _NO_ROOM = -(1 << 62)
 #: Size of the log's end that counts as cached where the file system cannot say (D2): it was written a moment ago.
@@ -60,8 +63,8 @@ class CommitLog(StageState):
         # Constant after construction.
         self.directory = directory
         self.segment_bytes = segment_bytes
-        #: Disk space that must be free before the next file is made.
-        self.room_bytes = segment_bytes + min(segment_bytes, RESERVE_BYTES)
+        #: Disk space that stays free beside a new file; load() knows better, from the disk's size.
+        self.kept_bytes = min(segment_bytes, RESERVE_BYTES)
         self._disk = disk
         # Written by remoting-io (start() before it runs), read by anyone; the list is replaced, never changed.
         self.segments: list[Segment] = []
@@ -83,6 +86,8 @@ class CommitLog(StageState):
         self.sync_usual_to = _NEVER
         #: Called when the next file could not be made, to have old ones removed. Any thread; set before start().
         self.on_no_room: Callable[[], None] = lambda: None
+        #: Called when a file was made. Any thread; set before start().
+        self.on_made: Callable[[], None] = lambda: None
         # Written once, by the thread that meets the failure.
         self.broken: str | None = None
         #: Identity of the directory that load() opened.
@@ -98,6 +103,9 @@ class CommitLog(StageState):
         #: Reasons for refusing records, by the part that refuses.
         self._refusals: dict[str, str] = {}
         self._is_freeing = False
+        #: True from when the room kept free was used until it is free again: only records that let a file go are taken.
+        #: Read by anyone.
+        self.is_low = False
         #: Number of appends, each of a record or a batch, that the log did not take.
         self.not_taken = 0
         self.segment_end = 0
@@ -109,6 +117,8 @@ class CommitLog(StageState):
         """Open the files that are there. Raises StartError when their names or sizes do not form a log."""
         self._disk.make_directory(self.directory)
         self._place = self._disk.identity(self.directory)
+        if self.usage().total_bytes >= _MANY_FILES * self.segment_bytes:
+            self.kept_bytes = 2 * self.segment_bytes
         # A process that died may have left names that it had not synced yet.
         self._disk.sync_directory(self.directory)
         found: list[Segment] = []
@@ -155,13 +165,21 @@ class CommitLog(StageState):
             self._zeroed = self.sync_usual_to = end
         self._allocator.start()
         self._prepare_ahead()
+        if self.kept_bytes >= self.segment_bytes:
+            self._look_at_room()
 
-    def create_segment(self, start: int) -> Segment:
-        """Make one file at its full size and sync it and its directory. Raises OSError when the disk has no room."""
+    @property
+    def room_bytes(self) -> int:
+        """Disk space that must be free before the next file is made."""
+        return self.segment_bytes + self.kept_bytes
+
+    def create_segment(self, start: int, frees: bool = False) -> Segment:
+        """Make one file at its full size and sync it and its directory. Raises OSError when the disk has no room.
+        frees: use the room kept free, too."""
         path = self.directory / segment_name(start)
         self.check_place()
         # Free space is checked first: even an allocation that fails takes the space of others for a moment.
-        if self._disk.free_bytes(self.directory) < (self.segment_bytes if self._is_freeing else self.room_bytes):
+        if self._disk.free_bytes(self.directory) < (self.segment_bytes if frees else self.room_bytes):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
         fd = self._disk.open(path, create=True)
         try:
@@ -176,6 +194,7 @@ class CommitLog(StageState):
                 logger.warning("commit log: half-made file stays path=%s: %s", path, error)
             raise
         logger.info("commit log: created file=%s size_bytes=%d", path.name, self.segment_bytes)
+        self.on_made()
         return Segment(path, fd, start, self.segment_bytes, self._disk)
 
     def check_place(self) -> None:
@@ -275,10 +294,11 @@ class CommitLog(StageState):
 
     def roll_copy(self, blank: bytes) -> None:
         """Close the current file as another broker closed its own, and continue in the next one. blank: all bytes of
-        that broker's file from there to its end. Raises StoreBroken."""
+        that broker's file from there to its end. Uses the room kept free: its leader had room for what it stored.
+        Raises StoreBroken."""
         self.write()
         assert len(blank) == self.segment_end - self.written
-        self._roll(blank.rstrip(b"\0"))  # the file holds zeros already
+        self._roll(blank.rstrip(b"\0"), frees=True)  # the file holds zeros already
 
     def begin_at(self, start: int) -> None:
         """Let an empty log begin with the file that begins at `start`. Raises StoreBroken."""
@@ -301,19 +321,22 @@ class CommitLog(StageState):
         self.kept_end = 0
         self.segment_end = start + self.segment_bytes
 
-    def _roll(self, blank: bytes = b"") -> None:
-        """Close the current file with a blank record, the given one or a new one, and continue in the next file."""
+    def _roll(self, blank: bytes = b"", frees: bool = False) -> None:
+        """Close the current file with a blank record, the given one or a new one, and continue in the next file. frees:
+        as `create_segment`'s."""
         current = self.segment_at(self.written)
         assert current is not None
         following = self.segment_at(current.end)
         if following is None:
             try:
-                following = self._allocator.obtain(current.end)
+                following = self._allocator.obtain(current.end, frees or self._is_freeing)
             except OSError as error:
                 # Nothing was written: the log stays usable and tries again at the next record.
                 self.on_no_room()
                 raise StoreBroken(f"no room for the next commit log file: {error.strerror or error}") from None
             self.add_segment(following)
+            if self._is_freeing:
+                self._look_at_room()
         left = current.end - self.written
         blank = blank or SIZE_MAGIC.pack(left, MAGIC_BLANK)
         self._write_all(current, memoryview(blank), self.written)
@@ -348,9 +371,24 @@ class CommitLog(StageState):
         again unless another part refuses them. Staged records are still written."""
         if reason is None:
             self._refusals.pop(by, None)
+            if by == "disk" and self.is_low:
+                self._look_at_room()
         else:
             self._refusals[by] = reason
-        reason = next(iter(self._refusals.values()), None)
+        self._refuse_or_take()
+
+    def _look_at_room(self) -> None:
+        """Refuse ordinary records while the room kept free is not there: they would use what is left of it."""
+        try:
+            self.is_low = self._disk.free_bytes(self.directory) < self.kept_bytes
+        except OSError as error:
+            logger.warning("commit log: the room on its disk is not known: %s", error)
+        if self.is_low:
+            self._refusals.setdefault("disk", "the broker's disk has only the room to store waiting messages again")
+        self._refuse_or_take()
+
+    def _refuse_or_take(self) -> None:
+        reason = None if self._is_freeing else next(iter(self._refusals.values()), None)
         if reason != self.refused:
             self.refused = reason
             self.stage_room = _NO_ROOM if reason is not None else len(self.stage)
@@ -359,19 +397,16 @@ class CommitLog(StageState):
     def freeing(self) -> Iterator[None]:
         """Within it, take records even from a full disk and use the space kept free for the next file. For records that
         allow an old file to be removed. Changes nothing while another part than the disk refuses records."""
-        refused = self.refused
         if self._refusals.keys() - {"disk"}:
             yield
             return
         self._is_freeing = True
-        if refused is not None:
-            self.refused, self.stage_room = None, len(self.stage)
+        self._refuse_or_take()
         try:
             yield
         finally:
             self._is_freeing = False
-            if refused is not None:
-                self.refused, self.stage_room = refused, _NO_ROOM
+            self._refuse_or_take()
 
     def not_taking(self) -> str | None:
         """Return the reason that no record is taken now, and count one as not taken; None if records are taken. Asked

@@ -86,18 +86,21 @@ class SegmentAllocator(ServiceThread):
         # Guarded by _making. `taken`: the start of the last file handed out.
         self._ready: Segment | None = None
         self._taken = -1
+        #: Start of the file whose failure was logged last.
+        self._failed = -1
 
     def prepare(self, start: int) -> None:
         if self._wanted != start:
             self._wanted = start
             self.wakeup()
 
-    def obtain(self, start: int) -> Segment:
-        """Return the file that begins at `start`, prepared or made now. Raises OSError when the disk has no room."""
+    def obtain(self, start: int, frees: bool) -> Segment:
+        """Return the file that begins at `start`, prepared or made now. Raises OSError when the disk has no room.
+        frees: as `create_segment`'s."""
         with self._making:
             ready = self._ready
             if ready is None or ready.start != start:
-                ready = self._log.create_segment(start)
+                ready = self._log.create_segment(start, frees)
             else:
                 self._ready = None
             self._taken = start
@@ -117,7 +120,9 @@ class SegmentAllocator(ServiceThread):
             try:
                 self._ready = self._log.create_segment(wanted)
             except OSError as error:
-                logger.error("commit log: the next file cannot be prepared: %s", error)
+                if self._failed != wanted:  # it is tried again each second
+                    self._failed = wanted
+                    logger.error("commit log: the next file cannot be prepared: %s", error)
                 self._log.on_no_room()
                 return False
             return True

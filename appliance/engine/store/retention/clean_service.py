@@ -152,6 +152,7 @@ class CleanService(ServiceThread):
         self._follow_purges = True
         self._started = 0.0
         log.on_no_room = self.no_room
+        log.on_made = self.file_made
 
     def start(self) -> None:
         self._prepare()
@@ -198,6 +199,14 @@ class CleanService(ServiceThread):
         """Note that the next log file could not be made, and wake the thread."""
         self._no_room = True
         self.wakeup()
+
+    def file_made(self) -> None:
+        """Look at the disk soon, as the log has one file more, if that is over a stage: before the next one."""
+        try:
+            if self._log.usage().share > watermarks(self.options).clean:
+                self.wakeup()
+        except OSError as error:
+            logger.warning("cleaner: the log's disk cannot be looked at: %s", error)
 
     # --- the thread
 
@@ -402,21 +411,23 @@ class CleanService(ServiceThread):
         log = self._log
         size = log.segment_bytes
         excess = usage.used_bytes - int(usage.total_bytes * min(stages.force, stages.refuse)) if stages.force < 1 else 0
-        if self._no_room:
+        if self._no_room or log.is_low:
             excess = max(excess, log.room_bytes - usage.free_bytes)
         return -(-excess // size) if excess > 0 else 0
 
     def _is_let_go(self, index: int, wanted: int) -> bool:
         """True if no keeper needs the first file. Keepers are called at once for all files that are to go, and have a
-        little time."""
+        little time. Copies of what waits may be as large as the files: a keeper is not called for more files than the
+        disk has room for, as none could go then."""
         segments = self._log.segments
         if len(segments) < 2:
             return False
-        end = segments[min(wanted - index, len(segments) - 1) - 1].end
+        room = max(1, self._log.usage().free_bytes // self._log.segment_bytes)
+        first, end = segments[0].end, segments[min(wanted - index, len(segments) - 1, room) - 1].end
         begun = self.clock.monotonic()
         while True:
             reasons = [reason for keeper in tuple(self.keepers) if (reason := keeper(end)) is not None]
-            if not reasons:
+            if not reasons or (end > first and all(keeper(first) is None for keeper in tuple(self.keepers))):
                 self._kept_for = ""
                 return True
             if self.clock.monotonic() - begun > KEPT_S or not self._pause(0.05):
@@ -430,10 +441,14 @@ class CleanService(ServiceThread):
         """Have what waits stored again where followers want to delete files."""
         wishes = self.followers
         wanted = wishes.wanted
-        if wanted > max(wishes.free, self._log.min_offset):
+        free = max(wishes.free, self._log.min_offset)
+        if wanted > free:
             reasons = [keeper(wanted) for keeper in tuple(self.keepers)]  # all begin at once
+            first = self._log.segment_at(free)
             if not any(reasons):
                 wishes.free = wanted
+            elif first is not None and first.end < wanted and not any(keeper(first.end) for keeper in self.keepers):
+                wishes.free = first.end
 
     def _take_first(self) -> bool:
         """Take the oldest file off the log, on remoting-io; False if it must stay."""

@@ -415,6 +415,43 @@ def test_a_file_with_what_waits_stays_until_it_was_rolled(tmp_path, clock, monke
     under_test.stop()
 
 
+def test_a_file_may_go_when_its_messages_were_rolled_and_those_behind_it_cannot_be(tmp_path, clock):
+    """As on a full disk: the copies of what waits in the next file get the room that this one leaves."""
+    under_test = StoreUnderTest(tmp_path, segment_bytes=32768, disk=Disk()).open()
+    timers = Timers(under_test, clock)
+    for n in range(400):
+        timers.wait(b"%d" % n, 2 * DAY_MS)
+    timers.rounds()
+    log = under_test.store.log
+    first, end = log.segments[0].end, log.segments[2].end
+    assert timers.roll.keep(end) is not None
+    steps = 0
+    while timers.roll.keep(first) is not None:
+        timers.roll_on(1)
+        steps += 1
+        assert steps < 1000
+    log.refuse("no room", "test")
+    timers.roll_on(5)
+    assert timers.roll.keep(first) is None
+    assert timers.roll.keep(end) is not None
+    timers = again(under_test, timers)
+    timers.rounds()
+    assert timers.roll.keep(end) is not None
+    timers.roll_on(5)
+    assert timers.roll.keep(first) is None, "in the next life too"
+    log.remove_before(first)
+    log.refuse(None, "test")
+    timers.roll_on()
+    assert timers.roll.keep(end) is None
+    log.remove_before(end)
+    timers.save()
+    timers.pass_time(2 * DAY_MS, DAY_MS // 2)
+    timers.rounds(20)
+    assert sorted(map(int, timers.arrived())) == list(range(400))
+    timers.close()
+    under_test.stop()
+
+
 def test_a_roll_that_was_interrupted_goes_on_and_loses_nothing(tmp_path, clock):
     under_test = StoreUnderTest(tmp_path, segment_bytes=32768, disk=Disk()).open()
     timers = Timers(under_test, clock)

@@ -257,3 +257,32 @@ def test_a_half_in_a_file_that_has_to_go_is_stored_once_more_though_the_disk_is_
     engine.broker._loop.call_soon(lambda: log.refuse(None, "disk"))
     wait_for(lambda: log.refused is None, "it has room")
     assert end(peer, first, COMMIT).code == 0
+
+
+def test_a_file_may_go_when_its_halves_were_put_back_and_those_behind_it_cannot_be(
+    running: RunningEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker = running.engine.broker
+    assert broker is not None
+    peer = running.peer()
+    send_half(peer, "first")
+    log = broker.store.log
+    while len(log.segments) < 2:
+        running.put("Filler", b"f" * 20_000)
+    send_half(peer, "behind")
+    first, edge = log.segments[0].end, log.written
+    decisions, keeps = broker.transactions.decisions, broker.transactions.check.keeps
+    real = decisions.put_back
+    monkeypatch.setattr(
+        decisions, "put_back", lambda half, checks: half.record.physical_offset < first and real(half, checks)
+    )
+
+    def is_stuck() -> bool:
+        return "the log takes nothing" in (keeps(edge) or "")
+
+    wait_for(is_stuck, "the second one cannot be stored again", every=0.01)
+    wait_for(lambda: keeps(first) is None, "the first file may go", every=0.01)
+    assert keeps(edge) is not None
+    monkeypatch.undo()
+    wait_for(lambda: keeps(edge) is None, "open halves are stored once more", every=0.01)
+    assert len(stored(peer, HALF)) == 4

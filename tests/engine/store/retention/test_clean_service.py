@@ -291,7 +291,7 @@ def test_what_recovery_would_read_is_not_deleted(store, monkeypatch):
 def test_files_in_which_messages_wait_stay_until_these_are_stored_once_more(store):
     store.fill(3)
     store.flushed().pass_time(24 * HOUR_MS + DAYS_3)
-    asked, kept_from = [], SEGMENT_BYTES
+    asked, kept_from = [], 0
 
     def keep(end):
         asked.append(end)
@@ -302,6 +302,51 @@ def test_files_in_which_messages_wait_stay_until_these_are_stored_once_more(stor
     assert asked[0] == 3 * SEGMENT_BYTES, "asked for all at once"
     kept_from = 3 * SEGMENT_BYTES
     assert store.look().log_files_deleted == 3
+
+
+def test_the_first_file_goes_while_what_waits_behind_it_is_still_being_stored(store):
+    store.fill(3)
+    store.flushed().pass_time(24 * HOUR_MS + DAYS_3)
+    store.store.cleaner.keepers.append(lambda end: "messages wait" if end > SEGMENT_BYTES else None)
+    assert store.look().log_files_deleted == 1
+
+
+def test_on_a_full_disk_keepers_are_called_for_the_files_that_it_has_room_for(store):
+    store.fill(4)
+    store.flushed()
+    asked = []
+    store.store.cleaner.keepers.append(lambda end: asked.append(end) or "messages wait")
+    real = store.disk.usage
+    store.store.cleaner._count_forced = lambda usage, stages: 3
+    for free, files in ((0, 1), (2 * SEGMENT_BYTES + 1, 2), (GIB, 3)):
+        store.disk.usage = lambda path, free=free: real(path)._replace(free_bytes=free)
+        asked.clear()
+        store.look()
+        assert asked[0] == files * SEGMENT_BYTES
+
+
+def test_a_follower_is_let_go_file_by_file_too(store):
+    store.fill(4)
+    cleaner = store.store.cleaner
+    kept_from = SEGMENT_BYTES
+    cleaner.keepers.append(lambda end: "messages wait" if end > kept_from else None)
+    assert cleaner.free_for(3 * SEGMENT_BYTES) == 0
+    cleaner.look()
+    assert cleaner.free_for(3 * SEGMENT_BYTES) == SEGMENT_BYTES
+    kept_from = 3 * SEGMENT_BYTES
+    cleaner.look()
+    assert cleaner.free_for(3 * SEGMENT_BYTES) == 3 * SEGMENT_BYTES
+
+
+def test_a_log_file_that_is_made_on_a_disk_over_a_stage_is_looked_at_at_once(store, monkeypatch):
+    cleaner, woken = store.store.cleaner, []
+    monkeypatch.setattr(cleaner, "wakeup", lambda: woken.append(True))
+    store.disk.used = 75
+    store.fill(2)
+    assert not woken
+    store.disk.used = 76
+    store.fill(2)
+    assert woken
 
 
 def test_a_file_that_fills_while_older_ones_go_is_as_young_as_its_last_message(store):
@@ -513,6 +558,48 @@ def test_no_room_for_the_next_file_makes_room(store):
     store.write("T", 0, b"after")
     assert store.bodies("T", 0)[-1] == b"after"
     assert store.bodies("T", 0)[-2] == before[-1]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_the_room_kept_for_what_waits_is_used_for_nothing_else(store, restarts):
+    store.fill(3)
+    store.flushed()
+    log = store.store.log
+    log._allocator.stop()
+    real, kept = store.disk.usage, 2 * SEGMENT_BYTES
+    free = [kept + SEGMENT_BYTES - 1]
+    store.disk.usage = lambda path: real(path)._replace(free_bytes=free[0])
+    while log.written + 1000 < log.segment_end:
+        store.write("T", 0, b"x" * 500)
+    with pytest.raises(StoreBroken, match="no room for the next commit log file"):
+        store.write("T", 0, b"x" * 1000)
+    store.disk.allocate = lambda fd, size: os.truncate(fd, size) or free.__setitem__(0, kept - 1)
+    with log.freeing():
+        for n in range(3):
+            store.put("T", 1, b"copy %d" % n * 200)
+    store.tick()
+    assert log.is_low
+    if restarts:
+        store = reopened(store)
+        log = store.store.log
+    with pytest.raises(StoreBroken, match="only the room to store waiting messages again"):
+        store.write("T", 0, b"x")
+    with log.freeing():
+        store.put("T", 1, b"one more")
+    store.tick()
+    store.flushed()
+    assert len(store.bodies("T", 1)) == 4
+    stages = {"disk_space_clean_forcibly_ratio": 100, "disk_space_warning_level_ratio": 100}
+    assert store.look(**stages).log_files_deleted > 0, "without any stage"
+    with pytest.raises(StoreBroken):
+        store.write("T", 0, b"x")
+    free[0] = kept
+    store.look()
+    assert not log.is_low
+    store.write("T", 0, b"taken again")
+    assert store.bodies("T", 0)[-1] == b"taken again"
+    if restarts:
+        store.stop()
 
 
 # --- clocks
