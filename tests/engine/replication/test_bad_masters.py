@@ -275,10 +275,10 @@ def test_a_full_disk_stops_it_and_room_lets_it_go_on(tmp_path, master, log, monk
     full = threading.Event()
     full.set()
 
-    def no_room(start: int):
+    def no_room(start: int, frees: bool = False):
         if full.is_set():
             raise OSError(errno.ENOSPC, "No space left on device")
-        return make(start)
+        return make(start, frees)
 
     monkeypatch.setattr(store_log, "create_segment", no_room)
     try:
