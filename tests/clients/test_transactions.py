@@ -279,7 +279,9 @@ def test_a_client_of_another_language_decides_for_a_producer_that_was_killed(
 def test_a_group_without_a_member_is_asked_when_one_comes(kind: str, stage: Stage) -> None:
     """And what it could not be asked meanwhile does not count as a check."""
     stage.create_topic()
-    first = message("decided by who came later", "hang", "unknown unknown commit")
+    # Not before its producer was killed; the rounds below take longer.
+    later = {"CHECK_IMMUNITY_TIME_IN_SECONDS": "6"}
+    first = message("decided by who came later", "hang", "unknown unknown commit", properties=later)
     with stage.consumer() as consumer, closing(stage.another(kind)) as doomed:
         with transactional(stage, agent=doomed) as producer:
             producer.begin_transaction(stage.topic, first)

@@ -27,7 +27,7 @@ from tests.support.receivers import http_receiver
 from tests.support.waiting import wait_for
 
 FILE_BYTES = 256 * 1024
-FILES = 20
+FILES = 24
 BODY = bytes(range(256)) * 32
 EACH = 100
 #: Group -> its committed offsets in the queues 0 to 3. `clicks` has read less than a fifth.
