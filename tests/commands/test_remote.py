@@ -905,7 +905,13 @@ def test_a_tail_prints_messages_as_they_are_stored(server, as_json):
     command = [sys.executable, "-m", "appliance.main", "message", "tail", topic, "--body-chars", "20"]
     environ = {**os.environ, **SHARED, "ROCKETBOX_URL": f"http://{server.ready['http']}", "TZ": "UTC"}
     with subprocess.Popen(
-        [*command, *(["--json"] if as_json else [])], cwd=ROOT, env=environ, stdout=subprocess.PIPE, text=True
+        [*command, *(["--json"] if as_json else [])],
+        cwd=ROOT,
+        env=environ,
+        stdout=subprocess.PIPE,
+        text=True,
+        # Jobs in the background of a shell ignore it, and so do their children.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     ) as process:
         lines: list[str] = []
         reader = threading.Thread(target=lambda: lines.extend(iter(process.stdout.readline, "")))
