@@ -403,8 +403,8 @@ FAULTS: list[Fault] = [
         "retention",
         "a slave takes messages of its own when its disk has room again",
         ENGINE + "store/log/commit_log.py",
-        "reason = next(iter(self._refusals.values()), None)",
-        "reason = self._refusals.get(by)",
+        "            self._refusals.pop(by, None)",
+        "            self._refusals.clear()",
         (T + "store/log/test_commit_log.py",),
     ),
     # --- the configuration journal
@@ -1119,8 +1119,8 @@ FAULTS: list[Fault] = [
         "access",
         "a heartbeat of which a part was refused is not read again",
         ENGINE + "broker/processors/client.py",
-        "                data, mark = without(data, kept_from), None",
-        "                data = without(data, kept_from)",
+        "                data, mark = without(data, kept_from, self._is_read), None",
+        "                data = without(data, kept_from, self._is_read)",
         (T + "access/test_heartbeats.py",),
     ),
     Fault(
