@@ -18,7 +18,7 @@ from __future__ import annotations
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
@@ -130,13 +130,8 @@ def _way(place: Place, asked: Asked, host: str, port: int) -> Iterator[Finding]:
         yield finding
     if failing:
         return
-    brokers = None
-    for found in _route(place, asked, address, speaks_tls):
-        if isinstance(found, Finding):
-            yield found
-        else:
-            brokers = found
-    for broker in (brokers or [])[:_MOST_BROKERS]:
+    brokers = yield from _route(place, asked, address, speaks_tls)
+    for broker in brokers[:_MOST_BROKERS]:
         yield from _broker(place, asked, broker, host, speaks_tls)
 
 
@@ -236,8 +231,8 @@ def _pair(place: Place) -> Pair | None:
     return (options.tls_cert_file, options.tls_key_file) if options.tls_client_auth == "required" else None
 
 
-def _route(place: Place, asked: Asked, address: str, tls: bool) -> Iterator[Finding | list[str]]:
-    """Ask for the topic's route; yield findings, and the addresses of its brokers."""
+def _route(place: Place, asked: Asked, address: str, tls: bool) -> Generator[Finding, None, list[str]]:
+    """Ask for the topic's route; yield findings, and return the addresses of its brokers."""
     try:
         answer = _answer(place, asked.topic, address, tls)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
@@ -245,18 +240,21 @@ def _route(place: Place, asked: Asked, address: str, tls: bool) -> Iterator[Find
         elif answer.code == 0:
             brokers = _masters(answer)
             if set(brokers).issubset(_our_brokers(place, asked.topic, tls) or ()):
-                yield from _led(asked.topic, brokers)
+                return (yield from _led(asked.topic, brokers))
             else:
                 yield failed("route", say("try_other_name_server", address=address, namesrv=str(place.namesrv)))
         elif answer.code == ResponseCode.NO_PERMISSION and place.runs_here:
             ours = _our_brokers(place, asked.topic, tls)  # it tells users who sign, and this trial signs nothing
-            yield from ([_without_topic(place, asked)] if ours is None else _led(asked.topic, ours))
+            if ours is not None:
+                return (yield from _led(asked.topic, ours))
+            yield _without_topic(place, asked)
         else:
             yield failed(
                 "route", say("try_other_answer", address=address, number=answer.code, remark=answer.remark or "")
             )
     except (ConnectError, CallTimeout, FrameError, OSError, ValueError) as error:
         yield failed("route", say("try_no_answer", address=address, reason=str(error)))
+    return []
 
 
 def _answer(place: Place, topic: str, address: str, tls: bool) -> RemotingCommand:
@@ -291,12 +289,12 @@ def _masters(answer: RemotingCommand) -> list[str]:
     return [data.broker_addrs["0"] for data in body.broker_datas if "0" in data.broker_addrs]
 
 
-def _led(topic: str, brokers: list[str]) -> Iterator[Finding | list[str]]:
-    if not brokers:
+def _led(topic: str, brokers: list[str]) -> Generator[Finding, None, list[str]]:
+    if brokers:
+        yield fine("route", say("try_route", topic=topic, count=len(brokers)))
+    else:
         yield degraded("route", say("try_no_master", topic=topic))
-        return
-    yield fine("route", say("try_route", topic=topic, count=len(brokers)))
-    yield brokers
+    return brokers
 
 
 def _without_topic(place: Place, asked: Asked) -> Finding:
