@@ -313,8 +313,8 @@ def test_a_send_that_a_signal_ends_is_in_flight_only_once_it_left(monkeypatch, i
 def is_sent(pending):
     try:
         return pending is not None and pending.result(PATIENT) is not None
-    except KeyboardInterrupt:  # one within the procedure is its error
-        return False
+    except KeyboardInterrupt:
+        return pytest.fail("the thread that was interrupted has to be told")
 
 
 @pytest.mark.parametrize(

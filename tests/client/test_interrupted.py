@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import socket
 import threading
+from functools import partial
 from multiprocessing import util
 
 import pytest
@@ -15,6 +16,7 @@ from appliance.client import Client
 from appliance.client.acts import finish
 from appliance.client.core.client_core import ClientCore
 from appliance.client.core.steps import Sleep
+from appliance.client.shells.threads import ThreadBell
 from tests.support.interrupted import interrupted
 from tests.support.waiting import wait_for
 
@@ -38,6 +40,29 @@ def test_what_comes_after_an_interrupted_call_wakes_the_thread(client):
         if whole:
             break
     assert behind > 3
+
+
+def test_a_wait_that_was_interrupted_leaves_the_lock_free_and_wakes_others():
+    lock = threading.Lock()
+    bell, also = ThreadBell(lock), ThreadBell(lock)
+    for behind in itertools.count():
+        asked = itertools.count()
+        waits = partial(bell.wait_for, lambda asked=asked: next(asked) == 1, 0.001)
+        whole = interrupted(waits, behind, within="")
+        assert lock.acquire(timeout=PATIENT), behind
+        lock.release()
+        rings = threading.Event()
+        other = threading.Thread(target=lambda: also.wait_for(rings.is_set, None), daemon=True)
+        other.start()
+        rings.set()
+        with lock:
+            bell.ring()
+            also.ring()
+        other.join(PATIENT)
+        assert not other.is_alive(), behind
+        if whole:
+            break
+    assert behind > 5
 
 
 @pytest.mark.parametrize("runs", [False, True], ids=["before-it-runs", "when-it-runs"])

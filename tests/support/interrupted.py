@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 Found = TypeVar("Found")
 
 
-def interrupted(act: Callable[[], Found], behind: int) -> Found | None:
-    """Call `act`, and raise KeyboardInterrupt behind that many calls within the client. Returns what `act` returned;
-    None if it was interrupted."""
+def interrupted(act: Callable[[], Found], behind: int, within: str = "appliance/client") -> Found | None:
+    """Call `act`, and raise KeyboardInterrupt behind that many calls within files of such a path: the client's, or with
+    "" also Python's own. Returns what `act` returned; None if it was interrupted."""
     calls = itertools.count()
 
     def look(frame: FrameType, event: str, _: Any) -> None:
-        is_ours = "appliance/client" in frame.f_code.co_filename
+        is_ours = within in frame.f_code.co_filename
         if is_ours and event in ("call", "c_return") and next(calls) == behind:
             raise KeyboardInterrupt
 

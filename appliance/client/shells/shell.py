@@ -182,7 +182,11 @@ class Shell:
                 done(end.value, None)
                 return
             except BaseException as error:
+                with self.lock:
+                    procedure.close()  # if a signal's handler raised before it began, or it would be begun again
                 done(None, error)
+                if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
+                    raise  # a signal's handler did, and the thread has to be told
                 return
             resume = partial(self._advance, procedure, done)
             again, outcome = self._do(effect, resume)

@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from functools import partial
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from .. import twin
@@ -39,6 +40,8 @@ _RECEIVE_BYTES = 256 * 1024
 _READS = 16
 #: Longest time that a message waits for more to be sent with it.
 _WRITE_SOON_S = 0.002
+
+_let_go = methodcaller("release")
 
 Result = TypeVar("Result")
 
@@ -120,16 +123,34 @@ if hasattr(os, "register_at_fork"):
 
 
 class ThreadBell(Bell):
+    """Its lock is taken by `with` alone: a signal's handler that raises comes before that or within it. One that raises
+    as `threading.Condition` is entered or waits leaves its lock held, or free where it is to be held."""
+
     def __init__(self, lock: threading.Lock) -> None:
         self.lock = lock
-        self._condition = threading.Condition(lock)
+        #: Held locks of those that wait, each let go once. Guarded by `lock`.
+        self._waiting: list[threading.Lock] = []
 
     def ring(self) -> None:
-        self._condition.notify_all()
+        woken = map(_let_go, self._waiting)
+        self._waiting = []
+        list(woken)  # in one step
 
     def wait_for(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
-        with self._condition:
-            return self._condition.wait_for(predicate, timeout)
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            own = threading.Lock()
+            own.acquire()
+            with self.lock:
+                if predicate():
+                    return True
+                self._waiting.append(own)
+            left = -1.0 if until is None else min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
+            if not own.acquire(timeout=left):
+                with self.lock:
+                    if own in self._waiting:
+                        self._waiting.remove(own)
+                    return predicate()
 
 
 class ThreadShell(Shell):
