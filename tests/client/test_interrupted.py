@@ -52,7 +52,7 @@ def test_a_wait_that_was_interrupted_leaves_the_lock_free_and_wakes_others():
         assert lock.acquire(timeout=PATIENT), behind
         lock.release()
         rings = threading.Event()
-        other = threading.Thread(target=lambda: also.wait_for(rings.is_set, None), daemon=True)
+        other = threading.Thread(target=also.wait_for, args=(rings.is_set, None), daemon=True)
         other.start()
         rings.set()
         with lock:
