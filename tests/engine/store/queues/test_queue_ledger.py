@@ -215,8 +215,8 @@ def test_a_ledger_that_cannot_be_synced_goes_into_a_new_file(tmp_path):
     store.write("T", 0, b"2")
     wait_for(lambda: store.store._flush_queues.failure, "the failure to be told")
     disk.failing.clear()
+    wait_for(lambda: ledgers(tmp_path) == ["queue-ledger-00000002"], "the old one to go")
     store.wait_recovery_position()
-    assert ledgers(tmp_path) == ["queue-ledger-00000002"]
     store.die()
     store = StoreUnderTest(tmp_path).open()
     assert store.bodies("T", 0) == [b"1", b"2"]
