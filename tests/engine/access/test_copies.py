@@ -329,6 +329,8 @@ def pair(tmp_path: Path, secret_file: str, monkeypatch) -> Iterator[tuple[Callab
     monkeypatch.setattr(SlaveSync, "__init__", partialmethod(SlaveSync.__init__, pace=pace))
     monkeypatch.setattr(follower, "FIRST_RETRY_S", 0.02)
     monkeypatch.setattr(follower, "LAST_RETRY_S", 0.1)
+    monkeypatch.setattr("appliance.engine.access.copies._FOLLOWERS_S", 60.0)  # slaves are late on a busy machine
+    monkeypatch.setattr("appliance.engine.access.copies._AWAY_S", 60.0)
     ha_port = reserve_port()
     started: list[RunningEngine] = []
 
