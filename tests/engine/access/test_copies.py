@@ -546,12 +546,12 @@ def test_a_change_is_answered_when_the_members_in_sync_have_it_and_survives_a_fa
 
 
 def test_a_change_that_no_other_member_has_is_not_answered_and_undone_by_a_fail_over(members, monkeypatch):
-    monkeypatch.setattr(topic_service, "MEMBERS_S", 0.3)
     one, two = members
     one.lead(1)
     one.take_in(two)
     book_of(one.running).create("ann", "ann's own secret")
     two.stop_tables()
+    monkeypatch.setattr(topic_service, "MEMBERS_S", 0.3)
     with pytest.raises(BookRefusal, match="not all members in sync") as refusal:
         book_of(one.running).create("bob", "bob's own secret")
     assert refusal.value.code == 1
