@@ -514,7 +514,8 @@ def test_a_slave_that_was_away_gets_what_it_missed(pair):
 
 
 @pytest.fixture
-def members(tmp_path: Path, secret_file: str) -> Iterator[tuple[Member, Member]]:
+def members(tmp_path: Path, secret_file: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Member, Member]]:
+    monkeypatch.setattr(topic_service, "MEMBERS_S", 60.0)
     broker = {"access_control": "enforce", "init_authentication_user": FIRST}
     one = Member(tmp_path / "one", 1, broker=broker, ha_secret_file=secret_file)
     two = Member(tmp_path / "two", 2, (str(one.engine.namesrv_address),), broker=broker, ha_secret_file=secret_file)
