@@ -110,7 +110,7 @@ def test_a_group_that_works_off_what_it_missed_is_only_watched_and_told_until_wh
         done = min(29, next(rounds))
         running.commit("fast", "Orders", 0, done * 20)
         watched.pass_time(0.15)
-        # Messages that came during the last samples count in the rate that the group must beat; here they are long past.
+        # What came during the last samples counts in the rate that the group must beat; here it is long past.
         watched.running.window._parts.sampler.topics["Orders"].rest()
         is_told = done >= 8 and watched.needs() == [("watch", "fast", "catching_up")]
         return is_told and watched.findings("fast")["falls_behind"].level == "watch" and watched.need("catching_up")
