@@ -84,7 +84,7 @@ def test_the_store_opens_files_when_peers_have_taken_all_they_may(server):
     for name, wanted in ("topics", f'"T{TOPICS - 1}"'), ("consumerOffset", f"T{TOPICS - 1}@CG"):
         path = store / "config" / f"{name}.json"
         wait_for(lambda path=path, wanted=wanted: path.exists() and wanted in path.read_text(), f"no {name}")
-    assert is_refused(server.broker)
+    wait_for(lambda: is_refused(server.broker), "a new peer is not refused")
 
     def check(peer):
         for (topic, queue_id), body in sent.items():

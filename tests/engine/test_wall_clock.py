@@ -57,12 +57,13 @@ def test_nobody_is_closed_no_broker_dropped_and_no_lock_freed(tmp_path, wall, ho
 
 @pytest.mark.parametrize("hours", [1, -1])
 def test_a_sync_is_late_when_its_time_is_over_not_when_the_clock_is_set(tmp_path, wall, monkeypatch, hours):
-    timeout_ms = 20_000 if hours > 0 else 500
-    engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": timeout_ms})
+    engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": 60_000})
     release = threading.Event()
     try:
         peer = Peer(engine.broker_address)
         assert peer.ask(310, send_fields("T"), b"before").code == 0
+        if hours < 0:
+            monkeypatch.setattr(engine.broker.durability, "_timeout_ms", lambda: 500)
         real = sync_by(engine.broker.store, lambda: (release.wait(60), real())[1])
         peer.send(310, send_fields("T"), b"slow")
         time.sleep(0.2)

@@ -20,7 +20,7 @@ from appliance.engine.access.copies import KNOWN, WAIT_MS, MembersProcessor, Use
 from appliance.engine.access.policies import Entry, checked_entry
 from appliance.engine.access.quotas import Quotas
 from appliance.engine.broker import topic_service
-from appliance.engine.broker.slave_sync import SLAVES_PACE, SlaveSync
+from appliance.engine.broker.slave_sync import PERIOD_S, SLAVES_PACE, SlaveSync
 from appliance.engine.config import Secret
 from appliance.engine.errors import ConnectError, StartError
 from appliance.engine.protocol.codes import RequestCode
@@ -329,6 +329,8 @@ def pair(tmp_path: Path, secret_file: str, monkeypatch) -> Iterator[tuple[Callab
     monkeypatch.setattr(SlaveSync, "__init__", partialmethod(SlaveSync.__init__, pace=pace))
     monkeypatch.setattr(follower, "FIRST_RETRY_S", 0.02)
     monkeypatch.setattr(follower, "LAST_RETRY_S", 0.1)
+    monkeypatch.setattr("appliance.engine.access.copies._FOLLOWERS_S", 60.0)  # slaves are late on a busy machine
+    monkeypatch.setattr("appliance.engine.access.copies._AWAY_S", 60.0)
     ha_port = reserve_port()
     started: list[RunningEngine] = []
 
@@ -402,7 +404,10 @@ def test_a_change_is_answered_when_the_slave_has_it(pair):
     slave = pair[1](master)
     follower_of = slave.engine.broker.follower
     assert follower_of is not None
-    follower_of.sync._period_s = 600  # its rounds do nothing for it
+    sync = follower_of.sync
+    sync._period_s = PERIOD_S
+    take_users = sync._take_users
+    sync._take_users = lambda address, wait_ms=0: bool(wait_ms) and take_users(address, wait_ms)  # rounds take none
     following(master)
     copy = book_of(slave)
     for n in range(20):
@@ -512,7 +517,8 @@ def test_a_slave_that_was_away_gets_what_it_missed(pair):
 
 
 @pytest.fixture
-def members(tmp_path: Path, secret_file: str) -> Iterator[tuple[Member, Member]]:
+def members(tmp_path: Path, secret_file: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Member, Member]]:
+    monkeypatch.setattr(topic_service, "MEMBERS_S", 60.0)
     broker = {"access_control": "enforce", "init_authentication_user": FIRST}
     one = Member(tmp_path / "one", 1, broker=broker, ha_secret_file=secret_file)
     two = Member(tmp_path / "two", 2, (str(one.engine.namesrv_address),), broker=broker, ha_secret_file=secret_file)
@@ -544,12 +550,12 @@ def test_a_change_is_answered_when_the_members_in_sync_have_it_and_survives_a_fa
 
 
 def test_a_change_that_no_other_member_has_is_not_answered_and_undone_by_a_fail_over(members, monkeypatch):
-    monkeypatch.setattr(topic_service, "MEMBERS_S", 0.3)
     one, two = members
     one.lead(1)
     one.take_in(two)
     book_of(one.running).create("ann", "ann's own secret")
     two.stop_tables()
+    monkeypatch.setattr(topic_service, "MEMBERS_S", 0.3)
     with pytest.raises(BookRefusal, match="not all members in sync") as refusal:
         book_of(one.running).create("bob", "bob's own secret")
     assert refusal.value.code == 1

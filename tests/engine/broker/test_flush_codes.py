@@ -14,7 +14,7 @@ NOT_WAITING = "WAIT\x01false\x02"
 
 @pytest.fixture
 def engine(tmp_path):
-    engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": 300})
+    engine = start_engine(tmp_path, store={"flush_disk_type": "SYNC_FLUSH", "sync_flush_timeout_ms": 60_000})
     yield engine
     engine.stop()
 
@@ -40,8 +40,10 @@ def slow(engine, monkeypatch):
     done.set()
 
 
-def test_stored_but_slow_is_10_with_all_a_success_has(peer, slow):
-    answer = peer.ask(310, send_fields("T"), b"slow")
+def test_stored_but_slow_is_10_with_all_a_success_has(peer, slow, engine, monkeypatch):
+    with monkeypatch.context() as impatient:
+        impatient.setattr(engine.broker.durability, "_timeout_ms", lambda: 300)
+        answer = peer.ask(310, send_fields("T"), b"slow")
     assert answer.code == ResponseCode.FLUSH_DISK_TIMEOUT
     assert {"msgId", "queueId", "queueOffset", "MSG_REGION", "TRACE_ON"} <= set(answer.ext_fields)
     assert answer.ext_fields["queueOffset"] == "0"

@@ -14,6 +14,7 @@ from appliance.engine.broker.promotion import cut_offsets
 from appliance.engine.clock import FakeClock
 from appliance.engine.errors import StartError
 from tests.support.golden import GOLDEN
+from tests.support.waiting import wait_for
 
 RECORDED = GOLDEN / "config" / "5.3.3" / "mixed" / "consumerOffset.json"
 
@@ -190,12 +191,7 @@ def test_the_thread_saves_by_itself_and_stop_saves_the_rest(path):
     offsets = ConsumerOffsetManager(path, 10, FakeClock())
     offsets.start()
     offsets.commit("g", "T", 0, 5)
-    deadline = threading.Event()
-    for _ in range(500):
-        if path.exists():
-            break
-        deadline.wait(0.01)
-    assert reopened(offsets).get("g", "T", 0) == 5, "not saved within 5 s"
+    wait_for(lambda: path.exists() and reopened(offsets).get("g", "T", 0) == 5, "it to be saved")
     offsets.commit("g", "T", 0, 6)
     offsets.stop()
     assert reopened(offsets).get("g", "T", 0) == 6

@@ -264,7 +264,7 @@ def test_stopping_answers_held_pulls_first(tmp_path):
     peer = Peer(engine.broker_address)
     put(peer, "T", b"a")
     opaque = peer.send(11, pull_fields("T", 0, 1, sysFlag=6, suspendTimeoutMillis=15_000))
-    assert peer.is_silent(0.1)
+    wait_for(lambda: engine.broker.pull.long_polling.count, "the pull to be held")
     stopper = threading.Thread(target=engine.stop)
     stopper.start()
     answer = peer.receive()

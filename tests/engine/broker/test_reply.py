@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -166,14 +165,13 @@ def test_a_requester_that_refuses(running):
 def test_of_two_connections_the_one_that_came_last_has_it_and_then_the_other(running):
     replier = running.peer()
     older, newer = running.produce_as("asker", "PG"), running.produce_as("asker", "PG2")
-    for requester in (newer, older):
+    clients = running.engine.broker.clients
+    for requester, group in ((newer, "PG2"), (older, "PG")):
         asked = replier.send(REPLY, send_fields(TOPIC, 0, FOR_ME), b"x")
         requester.answer(pushed(requester), 0)
         assert answer_to(replier, asked).code == 0
         requester.close()
-        closed = threading.Event()
-        running.engine.loop.call_soon(closed.set)
-        assert closed.wait(60)
+        wait_for(lambda group=group: group not in clients.producer_groups(), "it has gone")
     answer = replier.ask(REPLY, send_fields(TOPIC, 0, FOR_ME), b"x")
     assert answer.remark == "push reply message fail, channel of <asker> not found."
 

@@ -7,7 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from appliance.engine.broker import topic_service
 from tests.support.members_of_set import Member, two_members
+
+
+@pytest.fixture(autouse=True)
+def _members_have_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A change waits for members however late they are on a busy machine."""
+    monkeypatch.setattr(topic_service, "MEMBERS_S", 60.0)
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def test_the_set_goes_on_and_the_full_one_is_back_when_there_is_room(members, tm
         assert REFUSED_FOR_ROOM in answer.remark
         assert bodies(peer) == sent[: len(bodies(peer))], "reads go on"
         if hands_over:
-            assert one.brokers.drain(10.0), "the other one has all of it"
+            assert one.brokers.drain(60.0), "the other one has all of it"
         with pytest.raises(StartError, match="No space left"):  # the service tries again until there is a broker
             one.fence()
         two.lead(2)

@@ -97,8 +97,10 @@ def test_hundreds_of_sends_behind_the_first_are_stored_in_order(pressed):
     producer, consumer = Peer(pressed.broker_address), Peer(pressed.broker_address)
     opaques = [producer.send(310, send_fields("T"), b"%d" % n * 100) for n in range(500)]
     assert producer.is_silent(0.3)
+    wait_for(lambda: pressed.server.held_back, "not held back")
     conn = next(iter(pressed.server.held_back))
-    assert 0 < conn.partial_bytes <= PRESSURE_READ_BYTES
+    wait_for(lambda: conn.partial_bytes, "nothing waits behind the first")
+    assert conn.partial_bytes <= PRESSURE_READ_BYTES
     for _ in range(3):  # it comes, goes, and comes again before they have been let go
         press(pressed, False)
         press(pressed)
@@ -113,9 +115,18 @@ def test_hundreds_of_sends_behind_the_first_are_stored_in_order(pressed):
 
 
 def test_who_is_not_read_from_is_not_closed_as_silent(pressed, monkeypatch):
-    monkeypatch.setattr(server_module, "IDLE_SECONDS", 1.0)
-    monkeypatch.setattr(server_module, "PARTIAL_IDLE_SECONDS", 1.0)
-    pressed.broker.clients._expiry_s = 0.2
+    monkeypatch.setattr(server_module, "IDLE_SECONDS", 100.0)
+    monkeypatch.setattr(server_module, "PARTIAL_IDLE_SECONDS", 100.0)
+    pressed.broker.clients._expiry_s = 100.0
+
+    def age():
+        """Have all been silent for longer than that: real seconds may pass anywhere."""
+        for conn in pressed.server.connections.values():
+            conn.last_active -= 1000.0
+            conn.listening_since -= 1000.0
+        for presence in pressed.broker.clients._presence.values():
+            presence.heard_at -= 1000.0
+
     producer, idle = Peer(pressed.broker_address), Peer(pressed.broker_address)
     heartbeat(producer, "p@1")
     assert producer.receive().code == 0
@@ -126,8 +137,8 @@ def test_who_is_not_read_from_is_not_closed_as_silent(pressed, monkeypatch):
     half = encode_command(RemotingCommand(ROUTE, opaque=4))
     mute.send_bytes(half[:20])
     wait_for(lambda: len(pressed.server.held_back) == 2, "not held back")
-    for _ in range(13):
-        time.sleep(0.1)
+    for _ in range(2):
+        pressed._on_loop(age)
         pressed._on_loop(pressed.server._close_idle)
         pressed._on_loop(pressed.broker.clients.scan_expired)
     assert pressed.broker.clients.producer_groups() == ["PG"]

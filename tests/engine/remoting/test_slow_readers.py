@@ -137,8 +137,9 @@ def conn_of(rig):
 
 
 def quiet(rig, sizes):
-    """Wait until no answer is built."""
+    """Wait until no further answer is built."""
     seen = -1
+    wait_for(lambda: sizes.built, "no answer is built")
     while seen != sizes.built:
         seen = sizes.built
         time.sleep(0.3)
@@ -167,7 +168,7 @@ def test_kept_frames_are_dispatched_though_no_more_bytes_come_and_a_partial_one_
     peer.send_bytes(*[request(LARGE, n) for n in range(20)], last[:30])
     quiet(rig, sizes)
     assert sizes.built < 20
-    assert conn_of(rig).partial_bytes
+    wait_for(lambda: conn_of(rig).partial_bytes, "no frame is kept")
     assert [peer.receive().opaque for _ in range(20)] == list(range(20))
     peer.send_bytes(last[30:])
     assert peer.receive().body == b"last"

@@ -454,14 +454,15 @@ def test_an_epoch_that_is_over_is_not_followed(boxes, played):
 
 
 def test_a_silent_leader_is_heard_of_no_more_and_left_later(boxes, played, monkeypatch):
-    monkeypatch.setattr(bound_follower, "SETTINGS", bound_follower.SETTINGS._replace(silence_s=0.5))
+    monkeypatch.setattr(bound_follower, "SETTINGS", bound_follower.SETTINGS._replace(silence_s=3.0))
     follower = boxes[1]()
     stream = follower.follow(played.address)
     sock = played.bound()
     played.report(sock)
+    begun = time.clock_gettime(time.CLOCK_BOOTTIME)
     sock.sendall(pack_header(0, 0) + pack_header(77, CONFIRM))
     wait_for(lambda: stream.status.confirm == 77, "the confirm offset")
-    heard = stream.status.heard_at
+    heard = wait_for(lambda: (at := stream.status.heard_at) > begun and at, "it to be noted when")
     played.gone(sock)
     assert stream.status.heard_at == heard
     assert follower.confirmed() == 77

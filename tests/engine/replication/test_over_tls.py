@@ -98,7 +98,7 @@ def test_a_master_that_takes_tls_only_turns_plain_slaves_away_and_says_so(site, 
     (stranger,) = master.engine.broker.replication.seen.strangers()
     assert stranger.host == "127.0.0.1"
     assert "speaks no TLS" in stranger.why
-    assert "turned away" in caplog.text
+    wait_for(lambda: "turned away" in caplog.text, "it is logged")  # behind the note
     assert "Apache's slaves cannot follow" in caplog.text
 
 

@@ -112,8 +112,8 @@ def test_frames_are_apaches_to_the_byte(rig, permissive, version, takes_tls_too)
     assert compared > 60
 
 
-def test_heartbeats_say_the_next_offset_and_silence_ends_it(rig):
-    one = rig({0: b"abcdefgh"}, heartbeat_s=0.05, silence_s=0.5)
+def test_heartbeats_say_the_next_offset(rig):
+    one = rig({0: b"abcdefgh"}, heartbeat_s=0.05)
     slave = one.connect()
     slave.sock.settimeout(0.2)
     with pytest.raises(TimeoutError):
@@ -124,6 +124,14 @@ def test_heartbeats_say_the_next_offset_and_silence_ends_it(rig):
     assert slave.frame() == (3, b"")  # long due, and first, as from Apache
     assert slave.frame() == (3, b"defgh")
     assert [slave.frame() for _ in range(3)] == [(8, b"")] * 3
+    assert not one.ended
+
+
+def test_silence_of_a_slave_ends_it(rig):
+    one = rig({0: b"abcdefgh"}, heartbeat_s=0.05, silence_s=0.5)
+    slave = one.connect()
+    one.end = 8
+    slave.report(3)
     assert slave.is_closed()
     wait_for(lambda: one.ended, "the link")
 

@@ -86,6 +86,9 @@ class Beats:
         self._sampler.stop()
         self._now = time.monotonic()
         self.committed = 0
+        with self._sampler._sampling:  # one sample is before all steps, however many its thread has taken
+            self._sampler.count = 0
+            self._sampler._sample(self._now)
 
     def step(self, came: int, went: int) -> None:
         if came:

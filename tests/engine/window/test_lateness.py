@@ -78,19 +78,21 @@ def test_it_goes_on_over_a_restart(running: RunningEngine) -> None:
 
 
 def test_an_offset_that_moved_meanwhile_begins_anew(running: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = idle_s(stands(running))
+    stands(running)
     running.stop()
     offsets = running.data_dir / "store/config/consumerOffset.json"
     document = loads(offsets.read_bytes())
     document["offsetTable"]["Orders@ledger"]["0"] = 2
     offsets.write_text(json.dumps(document))
+    begun = time.monotonic()
     running.engine = start_engine(running.data_dir)
     assert running.engine.broker.offsets.get("ledger", "Orders", 0) == 2
     running.join("c1", "ledger")
     running.sample()
-    assert stuck(running) is None
     monkeypatch.setattr(limits, "STUCK_S", 0.0)
-    assert idle_s(stuck(running)) < before + 60  # since this start, however long that took
+    idle = idle_s(stuck(running))
+    since_start = time.monotonic() - begun
+    assert idle <= since_start, "it counts from before the start"
 
 
 #: Need in the overview -> findings of the group's diagnosis, at least one of which must be there.
@@ -219,10 +221,11 @@ def test_queues_that_move_are_judged_without_those_that_stand(running: RunningEn
             running.commit("ledger", "Orders", queue, done)
         running.sample()
         pace = running.window.group_now.pace("ledger")
-        # On a busy machine the first seconds have few samples, and the messages of before weigh much in them.
-        return pace if (pace.trend, pace.moving) == ("stands", "keeps_up") and done > 20 else None
+        # On a busy machine the first seconds have few samples, and the messages of before weigh much in them. If it
+        # stands still for a moment, so do the other queues.
+        codes = {need.sentence.code for need in running.window.overview.snapshot().needs if need.name == "ledger"}
+        told = pace.trend, pace.moving, codes
+        return pace if told == ("stands", "keeps_up", {"queues_stuck"}) and done > 20 else None
 
     pace = wait_for(goes_on, "one queue stands and the others keep up", every=0.02)
-    assert (pace.standing, pace.moving, pace.catches_up_ms) == (1, "keeps_up", None)
-    codes = {need.sentence.code for need in running.window.overview.snapshot().needs if need.name == "ledger"}
-    assert codes == {"queues_stuck"}
+    assert (pace.standing, pace.catches_up_ms) == (1, None)

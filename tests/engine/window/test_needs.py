@@ -6,6 +6,7 @@ The incidents of a walk through the console, at a hundredth of their time, with 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import time
 
@@ -47,6 +48,10 @@ class Watched:
         """Return kind -> finding of the group's diagnosis."""
         return {one.kind: one for one in self.running.window.diagnosis.of(group).findings}
 
+    def up_ms(self) -> float:
+        """Return the sampler's time so far."""
+        return (time.monotonic() - self.running.window._parts.sampler.started_at) * 1000
+
     def pass_time(self, seconds: float) -> None:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -71,14 +76,21 @@ def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known
     running.join("c-1", "slow")
     running.put("Orders", *[b"x"] * 40)
     running.commit("slow", "Orders", 0, 0)
-    for done in range(1, 9):  # it commits one while three come
+    rounds = itertools.count(1)
+    done = 0
+
+    def told():
+        """One more round: it commits one while three come. A machine that stood still makes the group stand, too."""
+        nonlocal done
+        done = next(rounds)
         running.put("Orders", b"x", b"x", b"x")
         running.commit("slow", "Orders", 0, done)
         watched.pass_time(0.15)
-    assert watched.needs() == [("act", "slow", "falls_behind")]
-    assert watched.findings("slow")["falls_behind"].level == "act"
-    need = watched.need("falls_behind")
-    assert need.sentence.args["lag"] == 56
+        is_told = done >= 8 and watched.needs() == [("act", "slow", "falls_behind")]
+        return is_told and watched.findings("slow")["falls_behind"].level == "act" and watched.need("falls_behind")
+
+    need = wait_for(told, "it to be told", not_yet=(KeyError, StopIteration))
+    assert need.sentence.args["lag"] == 40 + 2 * done
     assert need.sentence.args["late_span"] >= 600
     assert need.sentence.args["came"] > need.sentence.args["went"] > 0
     assert "keeps falling behind" in str(need.sentence)
@@ -87,39 +99,66 @@ def test_a_slow_group_is_told_with_what_comes_and_what_goes(watched, rates_known
 def test_a_group_that_works_off_what_it_missed_is_only_watched_and_told_until_when(watched, rates_known_soon):
     running = watched.running
     running.join("c-1", "fast")
-    running.put("Orders", *[b"x"] * 200)
+    running.put("Orders", *[b"x"] * 600)
     running.commit("fast", "Orders", 0, 0)
-    for done in range(1, 9):
+    rounds = itertools.count(1)
+    done = 0
+
+    def told():
+        """One more round. A machine that stood still makes the group stand, too."""
+        nonlocal done
+        done = min(29, next(rounds))
         running.commit("fast", "Orders", 0, done * 20)
         watched.pass_time(0.15)
-    # Messages that came during the last samples count in the rate that the group must beat; here they are long past.
-    watched.running.window._parts.sampler.topics["Orders"].rest()
-    assert watched.needs() == [("watch", "fast", "catching_up")]
-    assert watched.findings("fast")["falls_behind"].level == "watch"
-    assert watched.need("catching_up").sentence.args["eta_span"] < 5000
+        # What came during the last samples counts in the rate that the group must beat; here it is long past.
+        watched.running.window._parts.sampler.topics["Orders"].rest()
+        is_told = done >= 8 and watched.needs() == [("watch", "fast", "catching_up")]
+        return is_told and watched.findings("fast")["falls_behind"].level == "watch" and watched.need("catching_up")
+
+    need = wait_for(told, "it to be told", not_yet=(KeyError, StopIteration))
+    eta_ms, whole_ms = need.sentence.args["eta_span"], watched.up_ms()
+    assert eta_ms / whole_ms < 2 * (600 - done * 20) / (done * 20), "at the pace of until now"
 
 
 def test_two_queues_that_stand_still_are_found_beside_two_that_move(watched):
     running = watched.running
     peers = [running.join("one", "clash", tags="paid"), running.join("two", "clash", tags="sent")]
     for queue in range(4):
-        running.put("Orders", *[b"x"] * 30, queue=queue)
+        running.put("Orders", *[b"x"] * (30 if queue % 2 else 200), queue=queue)
         running.commit("clash", "Orders", queue, 0)
     running.sample()
-    for done in range(1, 12):
-        for queue in (0, 2):
+    rounds = itertools.count(1)
+
+    def move(*queues):
+        for queue in queues:
             running.commit("clash", "Orders", queue, done)
+
+    def told():
+        """One more round. A machine that stood still makes the other queues stand, too."""
+        nonlocal done
+        done = next(rounds)
+        move(0, 2)
         watched.pass_time(0.1)
-    assert watched.needs("queues_stuck", "stuck") == [("stuck", "clash", "queues_stuck")]
-    need = watched.need("queues_stuck")
+        is_told = done > 10 and watched.needs("queues_stuck", "stuck") == [("stuck", "clash", "queues_stuck")]
+        return is_told and watched.need("queues_stuck")
+
+    done = 0
+    need = wait_for(told, "it to be told", not_yet=(StopIteration,))
     assert need.sentence.args["queues"] == "Orders/1, Orders/3"
     assert need.sentence.args["lag"] == 60
-    assert 600 <= need.sentence.args["idle_span"] < 5000
+    assert 600 <= need.sentence.args["idle_span"] <= watched.up_ms()
     assert ("act", "clash", "subscriptions_differ") in watched.needs()
-    for queue in (1, 3):  # they go on
-        running.commit("clash", "Orders", queue, 5)
-    running.sample()
-    assert watched.needs("queues_stuck", "stuck") == []
+
+    def goes_on():
+        nonlocal done
+        done = next(rounds)
+        move(0, 2)
+        for queue in (1, 3):
+            running.commit("clash", "Orders", queue, min(29, done))
+        running.sample()
+        return watched.needs("queues_stuck", "stuck") == []
+
+    wait_for(goes_on, "nothing to be told")
     del peers
 
 
@@ -236,7 +275,7 @@ def test_a_group_that_is_switched_off_is_not_called_stuck(watched):
     assert watched.needs() == [("watch", "off", "consumption_is_off_behind")]
 
 
-def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched, monkeypatch):
+def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched, monkeypatch, request):
     running = watched.running
     room = running.window._parts.overview._disk
     disk = room.figures()
@@ -245,6 +284,8 @@ def test_a_disk_that_retention_keeps_from_filling_is_no_need(watched, monkeypatc
     time.sleep(0.3)
     running.sample()
     running.sample()
+    request.addfinalizer(sampler._sampling.release)
+    sampler._sampling.acquire()  # the rate stays what it is
     rate = sampler.total_rate("log", 600)
     assert rate > 0
     # A disk with room for the log of 72 hours at this rate, and one without.

@@ -96,6 +96,7 @@ def test_one_frame_serves_all_viewers(running):
 
 def test_nobody_looks_nothing_is_encoded(running, monkeypatch):
     running.window.live.frame()
+    running.window._parts.sampler.stop()  # it refreshes, too
     frames = running.window._parts.live
     made = []
     monkeypatch.setattr(frames, "_make_locked", lambda now: made.append(now))

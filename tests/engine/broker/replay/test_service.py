@@ -390,7 +390,7 @@ def test_what_a_full_disk_paused_goes_on_by_itself_and_over_a_restart(
 ) -> None:
     monkeypatch.setattr(replay_service, "TRY_AGAIN_S", 0.2)
     monkeypatch.setattr(replay_service, "MOST_WAIT_S", 0.4)
-    put_dead_letters(group, "G", 30)
+    put_dead_letters(group, "G", 100)  # not done before the disk is full
     job = start(group, rate=20).state.spec.id
     wait_for(lambda: copies(group, "%RETRY%G"), "some are sent")
     log = group.engine.broker.store.log
@@ -399,17 +399,17 @@ def test_what_a_full_disk_paused_goes_on_by_itself_and_over_a_restart(
     time.sleep(1)
     assert service(group).job(job).state.state in (PAUSED, RUNNING), "it tries, and is refused again"
     sent = len(copies(group, "%RETRY%G"))
-    assert sent < 30
+    assert sent < 100
     wait_state(group, job, PAUSED)
     group.restart()
     wait_state(group, job, DONE)
-    assert [record.body for record in copies(group, "%RETRY%G")] == [b"body %d" % n for n in range(30)]
+    assert [record.body for record in copies(group, "%RETRY%G")] == [b"body %d" % n for n in range(100)]
 
 
 def test_what_a_person_paused_waits_for_a_person(group: RunningEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replay_service, "TRY_AGAIN_S", 0.1)
     put_dead_letters(group, "G", 30)
-    job = start(group, rate=20).state.spec.id
+    job = start(group, rate=1).state.spec.id
     service(group).pause(job, "ann")
     time.sleep(1)
     assert service(group).job(job).state.state == PAUSED

@@ -186,7 +186,7 @@ def test_a_key_that_was_made_again_is_not_the_one_before(bed, store, key):
 
 def test_a_swap_whose_answer_is_lost_meets_itself_when_repeated(bed, opened, key):
     beside, store = opened(), opened(timeout_s=0.4)
-    revision = store.swap(key, b"before", None)
+    revision = beside.swap(key, b"before", None)
     assert len(b"nonce-of-mine--") % 3 == 0
     bed.lose_reply_of(b"nonce-of-mine--")
     fails(lambda: store.swap(key, b"nonce-of-mine--", revision))
@@ -241,7 +241,7 @@ def test_a_slow_store_is_waited_for_no_longer_than_the_time_out(bed, opened, key
 
 
 def test_a_store_that_is_only_slow_answers(bed, opened, key):
-    store = opened(timeout_s=5.0)
+    store = opened(timeout_s=20.0)
     revision = store.swap(key, b"one", None)
     bed.set_slow(0.05)
     assert store.read(key) == (b"one", revision)

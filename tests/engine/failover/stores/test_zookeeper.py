@@ -145,7 +145,7 @@ def test_the_name_of_the_cluster_is_missed(one, request):
 
 def test_nodes_of_a_user_are_for_that_user(one, request):
     above = "/private"
-    access = {"user": "box", "password": "secret", "prefix": above, "timeout_s": 3.0}
+    access = {"user": "box", "password": "secret", "prefix": above, "timeout_s": 20.0}
     store = opened(request, one.url, **access)
     revision = swap(store, b"one", None, f"{above}/set/state")
     assert store.read(f"{above}/set/state") == (b"one", revision)

@@ -1,7 +1,6 @@
 """Every byte of a closed log file is under a CRC, from its closing to its removal."""
 
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from appliance.engine.errors import CorruptFile
 from appliance.engine.store.log import block_checksums
 from appliance.engine.store.log.block_checksums import BLOCK_BYTES, BlockChecksums, decode_checksums, encode_checksums
 from tests.support.store import FailingDisk, StoreUnderTest
+from tests.support.waiting import wait_for
 
 SEGMENT = 3 * BLOCK_BYTES // 2  # its last block is half a block
 
@@ -27,12 +27,12 @@ def fill(store, files):
         store.write("T", 0, b"x" * 4000)
 
 
-def wait_sealed(store, count, seconds=10.0):
-    end = time.monotonic() + seconds
-    while store.store.blocks.sealed < count:
+def wait_sealed(store, count):
+    def are_sealed():
         store.store.blocks.wakeup()
-        assert time.monotonic() < end, f"{store.store.blocks.sealed} of {count} files were sealed"
-        time.sleep(0.01)
+        return store.store.blocks.sealed >= count
+
+    wait_for(are_sealed, f"{count} files to be sealed")
 
 
 def flip(path: Path, at: int) -> None:
@@ -151,13 +151,10 @@ def test_a_disk_that_refuses_is_told_and_tried_again(tmp_path, monkeypatch):
     fill(store, 1)
     blocks.wakeup()
     assert failing.wait(60)
-    end = time.monotonic() + 60
-    while blocks.failure is None and time.monotonic() < end:
-        time.sleep(0.01)
-    assert "No space left" in blocks.failure
+    assert "No space left" in wait_for(lambda: blocks.failure, "it to say so")
     monkeypatch.delattr(blocks.checksums, "save")
     wait_sealed(store, 1)
-    assert blocks.failure is None
+    wait_for(lambda: blocks.failure is None, "it to be well")
     store.stop()
 
 
