@@ -289,7 +289,9 @@ async def test_transactions_end_as_their_blocks_and_checks_say(client, rocketmq_
 
     async def check(message):
         asked.append(message.text)
-        if len(asked) == 1:
+        if message.text != "left open":  # its block takes longer than the broker waits
+            return Decision.UNKNOWN
+        if asked.count("left open") == 1:
             raise RuntimeError("not now")
         return Decision.COMMIT
 
@@ -306,7 +308,7 @@ async def test_transactions_end_as_their_blocks_and_checks_say(client, rocketmq_
                 raise asyncio.CancelledError
         consumer = client.pull_consumer(rocketmq_group, start="first").subscribe(rocketmq_topic)
         assert [message.text for message in await taken(consumer, 2)] == ["committed", "left open"]
-        assert asked == ["left open", "left open"]
+        assert asked.count("left open") >= 2
         client.producer("plain")
         with pytest.raises(InvalidOption, match="without a check"):
             client.transactional_producer("plain", check=check)
