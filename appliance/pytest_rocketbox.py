@@ -38,6 +38,8 @@ _START_S = 90.0
 _STOP_S = 30.0
 #: Time for which `consumed` waits for messages, and between two looks.
 _CONSUME_S = 5.0
+#: Longest time for an answer, and for a name server to learn of a new topic, on a machine that is busy otherwise.
+_PATIENCE_S = 60.0
 #: Time for a group to commit: clients do it every 5 s.
 _IDLE_S = 30.0
 _LOOK_S = 0.01
@@ -227,7 +229,7 @@ def rocketbox_env(rocketbox: RocketBox, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="session")
 def _rocketmq_client(rocketbox: RocketBox) -> Iterator[Client]:
-    with rocketbox.client(timeout=10.0) as client:
+    with rocketbox.client(timeout=_PATIENCE_S) as client:
         yield client
 
 
@@ -269,7 +271,7 @@ class Produce:
         result = self._client.producer("PYTEST_PRODUCER").send(topic, body, **options)
         if topic not in self._told:
             self._told.add(topic)
-            deadline = time.monotonic() + _CONSUME_S
+            deadline = time.monotonic() + _PATIENCE_S
             while not _queues(self._client, topic) and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
         return result

@@ -76,15 +76,24 @@ assert not [name for name in sys.modules if name.partition(".")[0] == "appliance
 """
 
 CONSUMES = """
-import signal, sys
+import sys, threading, time
 from rocketbox import Client
 
 server, topic, group, doing = sys.argv[1:]
+
+def tell():
+    main = threading.main_thread().ident
+    while sys._current_frames()[main].f_code.co_name != "wait_for":
+        time.sleep(0.01)
+    print("waits", flush=True)
+
 with Client(server, timeout=60) as client:
     for message in client.pull_consumer(group, start="first").subscribe(topic):
         print(message.text, flush=True)
-        if doing == "handling":
-            signal.pause()
+        if doing == "waiting":
+            threading.Thread(target=tell, daemon=True).start()
+        while doing == "handling":  # in pieces: a signal that comes just before a wait is seen when the wait ends
+            time.sleep(0.1)
 """
 
 
@@ -240,6 +249,8 @@ def test_ctrl_c_ends_a_program_and_the_message_that_it_was_handling_comes_again(
         program = installed.start(CONSUMES, rocketbox.namesrv, rocketmq_topic, rocketmq_group, doing)
         assert program.stdout is not None
         assert ends(program.stdout.readline, "its first message") == "first\n"
+        if doing == "waiting":
+            assert ends(program.stdout.readline, "its wait for the next") == "waits\n"
         program.send_signal(signal.SIGINT)
         said, errors = program.communicate(timeout=120)
         assert (program.returncode, said) == (-signal.SIGINT, "")

@@ -34,12 +34,12 @@ def test_a_client_forges_no_line_of_the_log(tmp_path):
     with Server(tmp_path / "data", "--http-port", "0", roles="broker,namesrv,console") as server:
         client = RemotingClient(server.broker)
         for name in ("c" + FORGED, "c" + ESCAPES, "c" * 20_000, "legal"):
-            client.invoke_sync(RemotingCommand(RequestCode.HEART_BEAT, body=heartbeat(name)), 5000)
+            client.invoke_sync(RemotingCommand(RequestCode.HEART_BEAT, body=heartbeat(name)), 60_000)
             fields = {"namespace": name, "key": name, "value": "v"}
             RemotingClient(server.namesrv).invoke_sync(
-                RemotingCommand(RequestCode.PUT_KV_CONFIG, ext_fields=fields), 5000
+                RemotingCommand(RequestCode.PUT_KV_CONFIG, ext_fields=fields), 60_000
             )
-            client.invoke_sync(RemotingCommand(9_999, ext_fields={"a": name}, remark=name), 5000)
+            client.invoke_sync(RemotingCommand(9_999, ext_fields={"a": name}, remark=name), 60_000)
         client.close()
         host, _, port = server.ready["http"].rpartition(":")
         with socket.create_connection((host, int(port)), timeout=60) as peer:
@@ -88,7 +88,7 @@ def on_a_terminal(*arguments: str) -> tuple[int, bytes]:
             break
         said += piece
     os.close(ours)
-    return process.wait(30), said
+    return process.wait(60), said
 
 
 COMMANDS = {

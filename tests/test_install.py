@@ -102,7 +102,7 @@ def first_line(*command: str | Path, cwd: Path) -> str:
         raise AssertionError("".join(said))
     finally:
         server.terminate()
-        server.communicate(timeout=20)
+        server.communicate(timeout=60)
 
 
 @pytest.fixture

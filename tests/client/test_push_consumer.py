@@ -180,6 +180,7 @@ def test_a_failing_handler_gets_the_message_again_and_then_it_is_a_dead_letter(
     (dead,) = dead_letters(client, rocketmq_group, 1)
     assert attempts == [(rocketmq_topic, number, dead.message_id) for number in (1, 2, 3)]
     assert dead.text == "bad"
+    wait_for(lambda: good, "the good one")  # of another queue
     assert [message.text for message in good] == ["good"]
     assert consumer.close() == CloseReport()
     failures = [record for record in caplog.records if "a handler of" in record.message]
@@ -301,10 +302,11 @@ def test_a_close_that_cannot_wait_says_which_thread_goes_on(client, send, rocket
 
 
 def test_a_close_does_not_wait_for_ever_for_another_one(rocketmq_topic, rocketmq_group, quick):
-    with quick.client(timeout=0.2) as client:
+    with quick.client(timeout=PATIENT) as client:
         consumer = client.push_consumer(rocketmq_group, start="first")
         consumer.subscribe(rocketmq_topic, handler=lambda message: None)
         consumer.start()
+        client._session.timeout = 0.2
         consumer._leaving.acquire()  # as a close with a far deadline does
         reports = []
         threading.Thread(target=lambda: reports.append(consumer.close(timeout=0.0)), daemon=True).start()

@@ -9,6 +9,7 @@ import pytest
 from appliance.client import InvalidMessage, Refused, RequestTimeout, aio
 from appliance.client.core.request_reply import Question, of_request, take_reply
 from appliance.client.errors import BadAnswer
+from appliance.client.shells.threads import ThreadBell
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.properties import encode_properties
 from tests.support.waiting import wait_for
@@ -59,7 +60,8 @@ def test_each_requester_gets_its_own_reply(client, listener, rocketmq_topic):
 
 def test_tasks_request_and_reply_as_well(rocketbox, listener, rocketmq_topic, rocketmq_group):
     async def ask():
-        async with aio.Client(rocketbox.namesrv, timeout=PATIENT) as client, aio.Client(rocketbox.namesrv) as other:
+        both = [aio.Client(rocketbox.namesrv, timeout=PATIENT) for _ in range(2)]
+        async with both[0] as client, both[1] as other:
             requests = (client.producer().request(rocketmq_topic, str(number)) for number in range(24))
             replies = [reply.text for reply in await asyncio.gather(*requests)]
             await other.producer().send(f"{rocketmq_topic}-tasks", "makes it", tags="none")
@@ -82,10 +84,16 @@ def test_tasks_request_and_reply_as_well(rocketbox, listener, rocketmq_topic, ro
     assert asyncio.run(ask()) == [*(f"re: {number}" for number in range(24)), "a task's: x"]
 
 
+class Impatient(ThreadBell):
+    def wait_for(self, predicate, timeout):
+        return super().wait_for(predicate, min(timeout, 0.1))
+
+
 def test_a_request_without_a_reply_is_stored_and_says_so(client, consumed, rocketbox, rocketmq_topic):
-    producer = client.producer("asks")
+    producer, session = client.producer("asks"), client._session
+    session.bell = Impatient  # its reply alone is late, however long the send takes
     with pytest.raises(RequestTimeout, match="The request is stored"):
-        producer.request(rocketmq_topic, "anybody?", timeout=0.5)
+        producer.request(rocketmq_topic, "anybody?")
     assert not client._session.core.questions
     (request,) = consumed(rocketmq_topic, 1, timeout=PATIENT)
     with rocketbox.client(timeout=PATIENT) as other:

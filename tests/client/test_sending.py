@@ -266,14 +266,16 @@ def test_select_chooses_the_queue(client, rocketmq_topic):
 def test_a_time_of_delivery_is_kept(client, rocketmq_topic, consumed):
     producer = client.producer()
     producer.send(rocketmq_topic, "long ago", at=datetime.now(UTC) - timedelta(hours=1))
-    soon = datetime.now(UTC) + timedelta(seconds=2)  # the connection is open, and the route known
-    delays = [{"at": soon}, {"delay": 0.5}, {"delay": timedelta(seconds=0.5)}]
-    for number, options in enumerate(delays):
-        assert producer.send(rocketmq_topic, str(number), **options).recall_handle
-    later = producer.send(Message(rocketmq_topic, "much later", at=datetime.now(UTC) + timedelta(hours=1)))
+    soon, hour = timedelta(seconds=0.5), timedelta(hours=1)
+    for number, options in enumerate([{"at": datetime.now(UTC) + soon}, {"delay": 0.5}, {"delay": soon}]):
+        producer.send(rocketmq_topic, str(number), **options)
+    # A time that has come before the broker has the message is none, and it has no handle.
+    waiting = [{"at": datetime.now(UTC) + hour}, {"delay": 3600}, {"delay": hour}]
+    later = [producer.send(rocketmq_topic, "much later", **options) for options in waiting]
     texts = {message.text for message in consumed(rocketmq_topic, 4, timeout=PATIENT)}
     assert texts == {"0", "1", "2", "long ago"}
-    producer.recall(later)
+    for one in later:
+        producer.recall(one)
 
 
 def test_what_is_not_delayed_cannot_be_recalled(client, rocketmq_topic):

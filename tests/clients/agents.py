@@ -350,7 +350,7 @@ class PushConsumer:
         mine = [one for one in self.allocations if one["topic"] == self._topic]
         return {queue["queue_id"] for queue in mine[-1]["queues"]} if mine else None
 
-    def wait_for_queues(self, count: int, timeout_s: float = 12.0) -> set[int]:
+    def wait_for_queues(self, count: int, timeout_s: float = 18.0) -> set[int]:
         """Wait until it holds `count` queues. The default is shorter than the client's own rebalance timer of 20 s:
         what comes within it came because the broker said so."""
         self._agent.wait_for(

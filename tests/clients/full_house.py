@@ -104,7 +104,7 @@ class Visitor:
             connection.close()
 
     def _send(
-        self, method: str, address: str, body: str | None = None, language: str = "en", timeout_s: float = 15.0
+        self, method: str, address: str, body: str | None = None, language: str = "en", timeout_s: float = 120.0
     ) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
         headers = {"Accept-Language": language, "Cookie": "; ".join(f"{n}={v}" for n, v in self._cookies.items())}
         if body is not None:

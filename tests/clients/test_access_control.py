@@ -116,7 +116,7 @@ def test_a_client_over_its_quotas_is_slowed_down_and_loses_nothing(administrator
         begun = time.monotonic()
         producer.send("Orders", messages)  # of two and a half seconds, one is saved up
         assert time.monotonic() - begun > 1
-        producer.send("Orders", [Message(noise.randbytes(100_000))])
+        producer.send("Orders", [Message(noise.randbytes(200_000))])  # of ten seconds
         with pytest.raises(ClientFailed) as caught:
             producer.send("Orders", [refused])
         assert caught.value.code == 2, caught.value

@@ -76,6 +76,8 @@ def make_dead_letters(agent: Agent, server: Server, visitor: Visitor) -> None:
             producer.send(TOPIC, [Message(b"order %d" % number, "paid", (f"order-{number}",)) for number in some])
     with agent.push(server.namesrv, TOPIC, GROUP, fail=-1, max_reconsume=0, sink="/dev/null"):
         wait_for_clients(lambda: letters(visitor) == COUNT, f"{COUNT} dead letters", READY_S)
+        # What it has not committed comes again, to the next member.
+        wait_for_clients(lambda: visitor.json(f"/groups/{GROUP}")["lag"] == 0, "all of it is committed", READY_S)
 
 
 def letters(visitor: Visitor) -> int:

@@ -116,9 +116,10 @@ def test_a_requester_that_left(kind: str, stage: Stage) -> None:
         warm_up(stage.agent, asker, stage.group)
         stage.agent.do("reply.stop", name=asker.consumer)
         asker.consumer += "-slow"
-        asker.listen(stage.group, after_ms=2500)
+        # A request that is to be stored has some seconds for that, and who asked has some more to leave.
+        asker.listen(stage.group, after_ms=12_000)
         with pytest.raises(ClientFailed):
-            asker.ask("too late", timeout_ms=1000, how=ways(stage.agent)[0])
+            asker.ask("too late", timeout_ms=5000, how=ways(stage.agent)[0])
         asker.events("asked", 1, "too late")  # what warmed up may come again
         asker.leave()
         (replied,) = asker.events("replied", 1, "too late")

@@ -60,13 +60,13 @@ class Traffic:
             self.acked[queue].append((int(answer.ext_fields["queueOffset"]), number))
         return answer
 
-    def send_until_refused(self, peer, seconds=30):
+    def send_until_refused(self, peer, seconds=180):
         end = time.monotonic() + seconds
         while (answer := self.send(peer)).code == 0:
             assert time.monotonic() < end, "the disk never filled up"
         return answer
 
-    def send_until_taken(self, peer, seconds=60):
+    def send_until_taken(self, peer, seconds=180):
         end = time.monotonic() + seconds
         while (answer := self.send(peer)).code != 0:
             assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE, answer
@@ -107,7 +107,7 @@ class Traffic:
             assert got == [entry for entry in self.acked[queue] if entry[0] >= got[0][0]]
         return sum(map(len, found.values()))
 
-    def consume_when_still(self, peer, seconds=60):
+    def consume_when_still(self, peer, seconds=180):
         """Consume until two reads in a row agree: a round of the cleaner that was under way has ended."""
         end = time.monotonic() + seconds
         before = None

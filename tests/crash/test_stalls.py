@@ -24,7 +24,7 @@ def test_a_process_that_was_stopped_goes_on_where_it_was(start, faults):
     server, peer = start()
     send_all(peer, ["first"])
     waiting = Peer(server.broker)
-    parked = waiting.send(PULL, pull_fields(TOPIC, 0, 1, sysFlag=6, suspendTimeoutMillis=15_000))
+    parked = waiting.send(PULL, pull_fields(TOPIC, 0, 1, sysFlag=6, suspendTimeoutMillis=60_000))
     stop_process(server.pid)
     names = numbered("while it stood still", 50)
     fields = send_fields(TOPIC, properties="WAIT\x01true\x02")

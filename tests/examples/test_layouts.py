@@ -27,6 +27,15 @@ def send(address: str, *bodies: bytes) -> None:
         peer.close()
 
 
+def wait_for_slave(master: str) -> None:
+    """Until a synchronous master has one: it is at the name server before, and sends are answered otherwise then."""
+    peer = Peer(master)
+    try:
+        wait_for(lambda: peer.ask(SEND, send_fields("Probes", 0, ""), b"probe").code == 0, "the slave to follow")
+    finally:
+        peer.close()
+
+
 def bodies_at(address: str) -> list[bytes]:
     """Return the bodies that a consumer pulls from the topic there; [] if the pull is refused."""
     peer = Peer(address)
@@ -53,14 +62,10 @@ def test_one_box(layout):
     machine = layout.start("rocketbox.toml")
     send(layout.address(1, 10911), b"one")
     wait_for(lambda: bodies_at(layout.address(1, 10911)) == [b"one"], "the message to be read")
-    assert route_of(layout.address(1, 9876), "Orders") == {machine_name(layout, 1): {"0": layout.address(1, 10911)}}
+    [name] = wait_for(lambda: route_of(layout.address(1, 9876), TEMPLATE), "the broker to register")
+    orders = {name: {"0": layout.address(1, 10911)}}
+    wait_for(lambda: route_of(layout.address(1, 9876), "Orders") == orders, "the name server to hear of the topic")
     machine.stop()
-
-
-def machine_name(layout: Layout, number: int) -> str:
-    """Return the name of the only broker that a machine's name server has for the template topic."""
-    [name] = route_of(layout.address(number, 9876), TEMPLATE)
-    return name
 
 
 @pytest.mark.parametrize("layout", ["master-and-slave"], indirect=True)
@@ -74,6 +79,7 @@ def test_a_master_and_its_slave(layout):
             f"name server {number} to know master and slave",
         )  # fmt: skip
     slave_address = layout.address(2, 10911)
+    wait_for_slave(layout.address(1, 10911))
     send(layout.address(1, 10911), *(b"%d" % n for n in range(20)))
     wanted = [b"%d" % n for n in range(20)]
     wait_for(lambda: bodies_at(slave_address) == wanted, "the slave to serve what was acknowledged")
@@ -86,6 +92,7 @@ def test_a_master_and_its_slave(layout):
     assert bodies_at(slave_address) == wanted
     master.launch()
     master.wait_until_ready()
+    wait_for_slave(layout.address(1, 10911))
     send(layout.address(1, 10911), b"again")
     wait_for(lambda: bodies_at(slave_address) == [*wanted, b"again"], "the slave to follow again")
     slave.stop()

@@ -72,7 +72,7 @@ class Client:
         return not result["isError"], json.loads(content["text"])
 
     def close(self) -> str:
-        _, errors = self._process.communicate(timeout=10)
+        _, errors = self._process.communicate(timeout=60)
         return errors
 
 

@@ -41,7 +41,7 @@ def test_orders_are_sent_and_billed_once_over_two_runs(rocketbox):
 
 
 def test_orders_are_billed_until_the_service_is_told_to_stop(rocketbox):
-    producer = rocketbox.client()
+    producer = rocketbox.client(timeout=60)
     with producer:
         for key, options in (("order-1", {}), ("order-2", {"properties": {"paid": "later"}}), ((), {})):
             producer.producer().send("orders", "an order", tags="paid", keys=[key] if key else [], **options)

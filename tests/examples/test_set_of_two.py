@@ -148,6 +148,7 @@ def test_an_asynchronous_set_fails_over_and_is_silent_without_its_store(brokers)
     brokers.wait_for_sends((2, 1))
 
 
+@pytest.mark.parametrize("brokers", [{"ROCKETBOX_STORE_HA_ELECT_AFTER": "2000"}], indirect=True)
 @pytest.mark.nightly
 def test_a_synchronous_set_goes_on_without_its_store(brokers):
     for etcd in brokers.stores:

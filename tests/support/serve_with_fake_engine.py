@@ -1,8 +1,8 @@
 """`rocketbox serve` around an engine that does what a test asks for: the process alone is tested with it.
 
-FAKE_ENGINE holds one word: "" (behaves), "refuse" (StartError), "slow-start" (2 s), "slow-stop" (1 s), "stuck-stop"
-(never stops), "stuck-thread" (all but a thread stops), "crash" (an exception in start). FAKE_ENGINE_LOG names a file
-that receives a line for each step.
+FAKE_ENGINE holds one word: "" (behaves), "refuse" (StartError), "slow-start" (2 s), "slow-stop" (1 s), "held-stop"
+(until the log has a neighbour of the name "go"), "stuck-stop" (never stops), "stuck-thread" (all but a thread stops),
+"crash" (an exception in start). FAKE_ENGINE_LOG names a file that receives a line for each step.
 """
 
 import os
@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import types
+from pathlib import Path
 
 from appliance.engine.errors import StartError
 
@@ -60,6 +61,8 @@ class Engine:
     def stop(self) -> None:
         if BEHAVIOUR == "slow-stop":
             time.sleep(1)
+        while BEHAVIOUR == "held-stop" and not Path(os.environ["FAKE_ENGINE_LOG"]).with_name("go").exists():
+            time.sleep(0.01)
         if BEHAVIOUR == "stuck-stop":
             time.sleep(60)
         note("stopped")
