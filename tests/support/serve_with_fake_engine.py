@@ -1,8 +1,8 @@
 """`rocketbox serve` around an engine that does what a test asks for: the process alone is tested with it.
 
-FAKE_ENGINE holds one word: "" (behaves), "refuse" (StartError), "slow-start" (2 s), "slow-stop" (1 s), "stuck-stop"
-(never stops), "stuck-thread" (all but a thread stops), "crash" (an exception in start). FAKE_ENGINE_LOG names a file
-that receives a line for each step.
+FAKE_ENGINE holds one word: "" (behaves), "refuse" (StartError), "slow-start" (2 s), "slow-stop" (1 s), "held-stop"
+(until FAKE_ENGINE_LOG has a file beside it that ends in .go), "stuck-stop" (never stops), "stuck-thread" (all but a
+thread stops), "crash" (an exception in start). FAKE_ENGINE_LOG names a file that receives a line for each step.
 """
 
 import os
@@ -60,6 +60,9 @@ class Engine:
     def stop(self) -> None:
         if BEHAVIOUR == "slow-stop":
             time.sleep(1)
+        if BEHAVIOUR == "held-stop":
+            while not os.path.exists(os.environ["FAKE_ENGINE_LOG"] + ".go"):
+                time.sleep(0.01)
         if BEHAVIOUR == "stuck-stop":
             time.sleep(60)
         note("stopped")
