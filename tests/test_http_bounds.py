@@ -124,7 +124,7 @@ class Person:
         self.csrf = csrf[1]
 
     def _ask(self, method: str, path: str, body=None, cookies: str = "", **headers: str):
-        connection = http.client.HTTPConnection(self.address, timeout=30)
+        connection = http.client.HTTPConnection(self.address, timeout=60)
         connection.request(method, path, body, {"Cookie": cookies, **headers})
         response = connection.getresponse()
         self.status = response.status
@@ -146,7 +146,7 @@ class Person:
 
 
 def sign_out(person: Person) -> None:
-    connection = http.client.HTTPConnection(person.address, timeout=30)
+    connection = http.client.HTTPConnection(person.address, timeout=60)
     headers = {"Cookie": person.cookies, "Content-Type": "application/x-www-form-urlencoded"}
     connection.request("POST", "/logout/", urlencode({"csrfmiddlewaretoken": person.csrf}), headers)
     assert connection.getresponse().status == 302
@@ -725,9 +725,9 @@ def test_a_stream_ends_when_its_user_is_signed_out_elsewhere(server):
     person, other = Person(server), Person(server)
     with person.stream(server) as stream, other.stream(server) as others:
         sign_out(person)
-        stream.settimeout(5)
+        stream.settimeout(60)
         assert not all(stream.recv(65_536) for _ in range(8)), "frame after frame still comes"
-        others.settimeout(5)
+        others.settimeout(60)
         assert others.recv(65_536), "another session's goes on"
 
 
