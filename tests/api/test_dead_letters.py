@@ -59,7 +59,8 @@ def test_a_replay_to_its_end(by_token, running, group):
     assert (entry.action, entry.target, entry.after["messages"]) == ("replay.start", group, 3)
 
 
-def test_paused_resumed_cancelled(by_token, group):
+def test_paused_resumed_cancelled(by_token, running, group):
+    put_dead_letters(running, group, 100)  # it lasts, however slow this is
     operator = by_token("operator")
     job = answer_of(operator.post(f"/groups/{group}/replays", {"rate": 1}), 202)["job"]["id"]
     problem_of(operator.post(f"/groups/{group}/replays", {}), 409, "conflict")
@@ -122,7 +123,8 @@ def test_what_lies_beyond_all_bounds_is_refused(by_token, group, body):
 def test_a_cursor_and_a_time_of_another_list_are_refused(by_token, running, group):
     other = next(NAMES)
     make_group(running, other)
-    put_dead_letters(running, other, 4)
+    put_dead_letters(running, other, 100)
+    put_dead_letters(running, group, 100)
     operator = by_token("operator")
     cursor = answer_of(operator.get(f"/groups/{other}/dead-letters?limit=1"))["next_cursor"]
     for path in (
@@ -251,6 +253,7 @@ def test_a_token_of_some_names_handles_no_retries_of_others(by_token, running, g
 def test_who_acts_on_a_replay_may_access_where_it_goes(by_token, running, group):
     target = next(NAMES)
     running.window.topic_commands.create(target, read_queues=1, write_queues=1)
+    put_dead_letters(running, group, 100)
     body = {"rate": 1, "target": "topic", "topic": target}
     job = answer_of(by_token("operator").post(f"/groups/{group}/replays", body), 202)["job"]["id"]
     bound = by_token("operator", pattern=group)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from http.client import HTTPConnection
 
 import pytest
-from playwright.sync_api import Page, TimeoutError
+from playwright.sync_api import Page, TimeoutError, expect
 
 from tests.browser.axe import problems
 from tests.browser.conftest import PASSWORD, PHONE, sign_in
@@ -57,6 +57,7 @@ def look(page: Page) -> None:
 
 def mistakes(page: Page, with_axe: bool = True) -> list[str]:
     """Return the mistakes of the page as it is now, in light and dark, wide and narrow."""
+    page.wait_for_load_state()  # after a click the new page may still come
     found = ["a name ran as a script"] if page.title() == "taken" else []
     if page.locator("main img, main script, main iframe").count():
         found.append("a name became an element")
@@ -97,7 +98,7 @@ def test_the_first_run(visit: Visit, server: Server) -> None:
     page.fill("#id_password", "short")
     page.fill("#id_again", "other")
     page.click("button.go")
-    assert page.locator(".field .error").count() >= 1
+    expect(page.locator(".field .error").first).to_be_visible()
     look(page)
     page.fill("#id_password", PASSWORD)
     page.fill("#id_again", PASSWORD)
@@ -128,7 +129,7 @@ def test_the_door(visit: Visit, house: Furniture) -> None:
     page.fill("#id_username", "nobody")
     page.fill("#id_password", "wrong password")
     page.click("button.go")
-    assert page.locator("[role=alert]").count() == 1
+    expect(page.locator("[role=alert]")).to_have_count(1)
     look(page)
 
 
@@ -233,7 +234,7 @@ def test_nothing_is_left_in_english(visit: Visit, house: Furniture) -> None:
             page.fill(field, value)
         page.locator("main form.body").evaluate("form => { form.noValidate = true; }")
         page.click("main form.body button.go")
-        assert page.locator("main .error, main [role=alert]").count(), address
+        expect(page.locator("main .error, main [role=alert]").first).to_be_visible()
         assert not ENGLISH.findall(page.evaluate(OWN_WORDS)), address
     page.click("button[value=en]")
 
@@ -260,8 +261,8 @@ def test_the_menu_of_a_phone_opens_and_closes(visit: Visit, house: Furniture) ->
     page = sign_in(visit(locale="en-GB", viewport=PHONE))
     assert not page.locator("nav >> text=Consumer groups").is_visible()
     page.click("text=Menu >> nth=0")
-    assert page.locator("nav >> text=Consumer groups").is_visible()
+    expect(page.locator("nav >> text=Consumer groups")).to_be_visible()
     assert not problems(page)
     page.click("nav >> text=Consumer groups")
     page.wait_for_url("**/groups/")
-    assert not page.locator("nav >> text=Consumer groups").is_visible()
+    expect(page.locator("nav >> text=Consumer groups")).to_be_hidden()

@@ -43,7 +43,7 @@ def test_a_journey_below_a_path(browser: Browser, proxy: ReverseProxy, tmp_path:
         proxy.backend = server.ready["http"]
         context = browser.new_context(locale="en-GB")
         page = context.new_page()
-        page.set_default_timeout(15_000)
+        page.set_default_timeout(60_000)
         assert server.ready["setup_url"].startswith(proxy.url + "/setup/")
         page.goto(server.ready["setup_url"])
         stays_inside(page)

@@ -419,7 +419,7 @@ def test_start_up_imports_no_django_when_there_is_a_token(server):
         "'http://127.0.0.1:1']); "
         "print(sorted({'django', 'ninja', 'pydantic', 'requests', 'gunicorn'} & set(sys.modules)))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.stdout.strip() == "[]", done.stderr
 
 
@@ -920,7 +920,7 @@ def test_a_tail_prints_messages_as_they_are_stored(server, as_json):
             # It has begun once it shows one of those that are sent again and again.
             def came() -> bool:
                 told(server, "message", "send", topic, "--key", "k-1", given="hello there")
-                return bool(lines)
+                return len(lines) > (0 if as_json else 1)  # one is the heads
 
             wait_for(came, "a message is shown")
         finally:

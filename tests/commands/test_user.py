@@ -16,7 +16,7 @@ def rocketbox(*arguments: str, given: str = "") -> subprocess.CompletedProcess:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ROCKETBOX_")}
     return subprocess.run(
         [sys.executable, "-m", "appliance.main", *arguments],
-        cwd=ROOT, env=environment, input=given, capture_output=True, text=True, timeout=30,
+        cwd=ROOT, env=environment, input=given, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
 
 

@@ -49,8 +49,8 @@ def test_who_may_read_bodies_sees_it_at_once_and_that_is_written_down(client_as,
 def test_times_are_told_both_ways(client_as, broker, topic):
     sent = broker.sender.send(topic, b"x", delay_level=16)
     page = client_as("viewer").get(f"/messages/{sent.offset_id}/").content.decode()
-    assert re.search(r"stored\s+\d s ago", page)
-    assert re.search(r"· in 29 min 5\d s", page)
+    assert re.search(r"stored\s+\d+ s ago", page)
+    assert re.search(r"· in (30 min|29 min \d+ s)\b", page)
 
 
 def test_the_programs_of_a_server_without_users_sign_nothing(client_as, broker, topic):

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from types import SimpleNamespace
 
 import pytest
 
 from appliance.console.models import AuditEntry
+from tests.support.dead_letters import put_dead_letters
 from tests.support.engine import Peer, send_fields
 from tests.support.waiting import wait_for
 
@@ -107,7 +109,8 @@ def test_a_replay_is_shown_before_it_begins_and_until_it_ends(client_as, group):
     assert [json.loads(line)["offset"] for line in lines] == [1, 4]
 
 
-def test_paused_resumed_cancelled(client_as, group):
+def test_paused_resumed_cancelled(client_as, _one_broker, broker, group):  # noqa: PT019
+    put_dead_letters(SimpleNamespace(engine=_one_broker, window=broker), group, 100)  # it lasts, however slow this is
     operator = client_as("operator")
     asked = {"target": "group", "rate": "1", "max_replays": "3", "step": "apply"}
     address = operator.post(f"/dead-letters/{group}/replay/", asked).headers["Location"]

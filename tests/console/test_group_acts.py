@@ -5,7 +5,6 @@ from __future__ import annotations
 import html
 import re
 import threading
-import time
 
 import pytest
 
@@ -14,6 +13,7 @@ from appliance.engine.broker import member_questions
 from appliance.engine.window.health import limits
 from tests.support.engine import Peer
 from tests.support.members import Member
+from tests.support.waiting import wait_for
 
 
 @pytest.fixture
@@ -199,16 +199,16 @@ def test_a_client_and_what_it_says(client_as, group, member):
 
 
 def test_a_client_is_asked_one_question_at_a_time(client_as, broker, group, member):
-    slow = member("slow@10.0.0.9", wait_s=1.5)
+    slow = member("slow@10.0.0.9")
+    slow.may_answer.clear()
     operator = client_as("operator")
     answers = []
     ask = lambda: answers.append(broker.asking.running_info(group, "slow@10.0.0.9"))  # noqa: E731
     first = threading.Thread(target=ask)
     first.start()
-    deadline = time.monotonic() + 60
-    while not slow.questions and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_for(lambda: slow.questions, "it is asked")
     assert "is being asked already" in content(operator.post("/clients/slow@10.0.0.9/ask/", {"group": group}), 409)
+    slow.may_answer.set()
     first.join()
     assert [one.client_id for one in answers] == ["slow@10.0.0.9"]
     assert len(slow.questions) == 1

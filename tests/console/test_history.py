@@ -106,7 +106,7 @@ def test_what_is_in_memory_is_written_for_who_asks(tmp_path):
         wait_for(lambda: recorder.samples, "a sample")
         reader = HistoryFile(tmp_path, reading=True)
         assert reader.all_series() == []
-        assert recorder.flush(10)
+        assert recorder.flush(60)
         ((number, name, _),) = reader.all_series()
         assert name == "in_rate"
         assert len(reader.rows_of("fine", number, 0, 1 << 40)) == 1

@@ -248,7 +248,7 @@ def test_the_thread_runs_what_comes_and_ends_with_its_job(kind, monkeypatch, tra
     thread.start()
     job = new(name)
     assert begun.wait(60)
-    assert thread.stop(10), "it ends with its job"
+    assert thread.stop(60), "it ends with its job"
     assert not thread.alive
     assert job.state == "interrupted"
 
@@ -272,7 +272,7 @@ def test_the_thread_outlives_an_end_that_cannot_be_written_down(kind, monkeypatc
         wait_for(lambda: first.ended and second.ended, "both have ended")
         assert (first.state, second.state) == ("done", "done")
     finally:
-        assert thread.stop(10)
+        assert thread.stop(60)
 
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"id": 1}', b'{"id": "20200101-000000-00000000"}', b"\xff"])

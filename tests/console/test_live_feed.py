@@ -9,6 +9,7 @@ from appliance import runtime
 from appliance.console.live import feed as live_feed
 from appliance.console.live.feed import LiveFeed
 from appliance.engine.errors import Unavailable
+from tests.support.waiting import wait_in_loop
 
 
 class Frames:
@@ -54,7 +55,7 @@ def test_all_streams_get_each_frame_and_the_window_is_asked_once_for_all(window)
         feed = LiveFeed()
         await asyncio.gather(*(_watch(feed, 2, got) for got in streams))
 
-    asyncio.run(asyncio.wait_for(run(), 10))
+    asyncio.run(asyncio.wait_for(run(), 60))
     assert all(got == [b"id: 1\ndata: {}\n\n", b'id: 2\ndata: {"n":2}\n\n'] for got in streams)
     assert all(got[1] is streams[0][1] for got in streams), "rendered once"
     assert made.asked <= 5
@@ -81,12 +82,12 @@ def test_nobody_looks_when_nobody_watches(window):
     async def run():
         feed = LiveFeed()
         await _watch(feed, 1, [])
-        await asyncio.sleep(0.2)
+        await wait_in_loop(lambda: feed._looker is None, "it to look no more")
         asked = made.asked
         await asyncio.sleep(0.2)
         assert made.asked == asked
         assert feed.latest == b"", "what is old is not shown as new"
-        await asyncio.wait_for(_watch(feed, 1, []), 5)
+        await asyncio.wait_for(_watch(feed, 1, []), 60)
 
     asyncio.run(run())
 
@@ -95,7 +96,7 @@ def test_a_quiet_stream_shows_signs_of_life(window, monkeypatch):
     monkeypatch.setattr(live_feed, "HEARTBEAT_S", 0.05)
     window((1, b"{}"))
     got = []
-    asyncio.run(asyncio.wait_for(_watch(LiveFeed(), 2, got), 5))
+    asyncio.run(asyncio.wait_for(_watch(LiveFeed(), 2, got), 60))
     assert got == [b"id: 1\ndata: {}\n\n", b": still here\n\n"]
 
 
@@ -108,5 +109,5 @@ def test_streams_end_when_there_is_nothing_to_look_at(window, error):
         feed = LiveFeed()
         await asyncio.gather(*(_watch(feed, 9, got) for got in streams))
 
-    asyncio.run(asyncio.wait_for(run(), 5))
+    asyncio.run(asyncio.wait_for(run(), 60))
     assert streams == [[b"id: 1\ndata: {}\n\n", None]] * 3

@@ -110,8 +110,8 @@ def test_the_role_is_the_providers_each_time(allow, provider):
         ({"nonce": None}, "token"),
         ({"exp": int(time.time()) - 3600}, "token"),
         ({"exp": None}, "token"),
-        ({"iat": int(time.time()) + 3600}, "token"),
-        ({"nbf": int(time.time()) + 3600}, "token"),
+        ({"iat": int(time.time()) + 86_400}, "token"),
+        ({"nbf": int(time.time()) + 86_400}, "token"),
         ({"sub": None}, "token"),
         ({"groups": ["strangers"]}, "no_role"),
         ({"groups": "ops"}, "no_role"),
@@ -257,6 +257,7 @@ def test_a_provider_that_hangs_takes_no_turns_of_pages(allow, provider, monkeypa
 
     monkeypatch.setattr(oidc, "_get", hang)
     monkeypatch.setattr(oidc, "WAIT_S", 0.05)
+    monkeypatch.setattr(oidc, "FAILED_S", 3600.0)
 
     def click():
         try:

@@ -27,6 +27,8 @@ def two(request):
     wait_same(master, slave)
     wait_for(lambda: slave.window.replication.snapshot().master.end == 1000 + 403, "the slave to ask")
     wait_for(lambda: slave.engine.broker.topics.get("Orders"), "the slave to have the topic")
+    rows = master.window.replication.snapshot
+    wait_for(lambda: [one.acknowledged for one in rows().slaves] == [1403], "the master to be told")
     yield master, slave
     slave.stop()
     master.stop()

@@ -154,9 +154,9 @@ def test_who_gives_up_while_waiting_takes_no_place():
         for task in waiting[:-1]:
             task.cancel()
         gate.give_back(("user", 1))
-        await asyncio.wait_for(waiting[-1], 5)
+        await asyncio.wait_for(waiting[-1], 60)
         gate.give_back(("user", 2))
-        await asyncio.wait_for(gate.take(("user", 5)), 5)
+        await asyncio.wait_for(gate.take(("user", 5)), 60)
         assert not gate._waiting
 
     asyncio.run(run())
@@ -167,7 +167,7 @@ def test_who_hangs_up_makes_no_room_before_the_thread_has_ended():
 
     def work() -> None:
         began.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     async def application(scope, receive, send) -> None:
         await sync_to_async(work)()
@@ -176,7 +176,7 @@ def test_who_hangs_up_makes_no_room_before_the_thread_has_ended():
         turns = Turns(application)
         scopes = [request("/login/", "POST") for _ in range(2)]
         first = asyncio.create_task(turns(scopes[0], nothing, nothing))
-        await asyncio.to_thread(began.wait, 10)
+        await asyncio.to_thread(began.wait, 60)
         began.clear()
         first.cancel()
         await asyncio.gather(first, return_exceptions=True)
@@ -185,7 +185,7 @@ def test_who_hangs_up_makes_no_room_before_the_thread_has_ended():
             await asyncio.sleep(0.001)
         assert not began.is_set(), "the first one's password is still being checked"
         go_on.set()
-        await asyncio.wait_for(second, 5)
+        await asyncio.wait_for(second, 60)
         assert began.is_set()
 
     asyncio.run(run())

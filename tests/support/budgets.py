@@ -19,9 +19,18 @@ def give_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Budget, "__init__", begin_long)
     for name in (
-        "messages.search.STEP_OVER_S",
-        "messages.copies.BUDGET_S",
-        "messages.views.RESOLVE_S",
-        "health.overview.LONG_S",
+        "window.messages.search.STEP_OVER_S",
+        "window.messages.copies.BUDGET_S",
+        "window.messages.views.RESOLVE_S",
+        "window.health.overview.LONG_S",
+        "window.groups.diagnosis.DELIVERIES_S",
+        "store.index.index_query.FIND_S",
+        # The key index is behind the log for a moment.
+        "window.messages.search.CATCH_UP_S",
+        "window.messages.copies.CATCH_UP_S",
+        "window.messages.views.CATCH_UP_S",
+        "window.waiting.views.CATCH_UP_S",
+        "window.transactions.views.CATCH_UP_S",
+        "broker.transactions.resume.CATCH_UP_S",
     ):
-        monkeypatch.setattr(f"appliance.engine.window.{name}", LONG_MS / 1000)
+        monkeypatch.setattr(f"appliance.engine.{name}", LONG_MS / 1000)

@@ -26,13 +26,16 @@ def heartbeat(client_id: str, group: str, topic: str, expression: str = "*") -> 
 
 
 class Member:
-    """A member that answers 307 on a thread of its own, after `wait_s`; `close` ends it."""
+    """A member that answers 307 on a thread of its own, after `wait_s` and as soon as `may_answer` is set; `close` ends
+    it."""
 
     def __init__(self, address: str, client_id: str, group: str, topic: str, wait_s: float = 0.0) -> None:
         self.questions: list[dict[str, Any]] = []
         self.answer: dict[str, Any] = {"properties": {}, "mqTable": {}, "statusTable": {}, "subscriptionSet": []}
         self._wait_s = wait_s
         self._left = threading.Event()
+        self.may_answer = threading.Event()
+        self.may_answer.set()
         self._peer = Peer(address)
         assert self._peer.ask(HEARTBEAT, {}, heartbeat(client_id, group, topic)).code == 0
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -46,7 +49,7 @@ class Member:
                 return
             if frame.code == RUNNING_INFO and not frame.is_response:
                 self.questions.append(dict(frame.ext_fields))
-                if self._left.wait(self._wait_s):
+                if self._left.wait(self._wait_s) or not self.may_answer.wait(60) or self._left.is_set():
                     return
                 answer = dict(self.answer)
                 if frame.ext_fields["jstackEnable"] != "true":
@@ -56,6 +59,7 @@ class Member:
     def close(self) -> None:
         """It leaves."""
         self._left.set()
+        self.may_answer.set()
         self._peer.sock.shutdown(socket.SHUT_RDWR)
         self._thread.join(60)
         self._peer.close()

@@ -182,6 +182,7 @@ def test_the_index_is_behind_only_if_it_lacks_what_was_there_before_the_search(s
     behind = index.behind
     assert behind > 0
     monkeypatch.setattr(search.query, "newest", newest)
+    monkeypatch.setattr("appliance.engine.window.messages.search.CATCH_UP_S", 0.1)  # it does not catch up
     late = search.page("order-1")
     assert (len(late.hits), late.index_behind_bytes) == (3, behind)
     assert search.page("  ").index_behind_bytes == 0

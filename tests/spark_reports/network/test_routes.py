@@ -25,7 +25,7 @@ def routes_of():
 
         def made(body: str) -> NameServers:
             server = running.enter_context(Scripted(lambda asked: answer(asked, body=body.encode())))
-            return NameServers(Access((server.address,), answer_s=2))
+            return NameServers(Access((server.address,), answer_s=60))
 
         yield made
 

@@ -251,6 +251,12 @@ def server(request: pytest.FixtureRequest) -> Iterator[Server]:
         yield running
 
 
+def routed(server: Server, *topics: str) -> None:
+    """Wait until the name server knows the topics: it is told of a new one behind the answer to its first send."""
+    names = NameServers(Access((server.namesrv,)))
+    wait_for(lambda: set(topics) <= set(names.topics()), "the name server knows them")
+
+
 def run(spark, server: Server, into: Path, **options: Any) -> list[Any]:
     """Run once over all available messages; return the rows of all runs into that directory so far."""
     rows = spark.readStream.format("rocketbox").options(brokers=server.namesrv, **options).load()
@@ -272,6 +278,7 @@ def test_runs_over_what_is_available_read_each_message_once(spark, server, tmp_p
     options = {"maxRowsPerTrigger": "40"}
     for queue in range(2):
         put(server.broker, "First", *map(str, range(50)), queue=queue)
+    routed(server, "First")
     expected = [("First", queue, offset) for queue in range(2) for offset in range(50)]
     assert run(spark, server, tmp_path, **options) == expected
     assert run(spark, server, tmp_path, **options) == expected
@@ -280,6 +287,7 @@ def test_runs_over_what_is_available_read_each_message_once(spark, server, tmp_p
     put(server.broker, "First", "more", queue=0)
     put(server.broker, "First", "new", "new", queue=3)
     put(server.broker, "Second", *map(str, range(5)))
+    routed(server, "First", "Second")
     expected += [("First", 0, 50), ("First", 3, 0), ("First", 3, 1), *(("Second", 0, offset) for offset in range(5))]
     assert run(spark, server, tmp_path, **options) == sorted(expected)
 
@@ -287,6 +295,7 @@ def test_runs_over_what_is_available_read_each_message_once(spark, server, tmp_p
 def test_a_stream_goes_on_while_the_broker_is_killed_and_comes_back(spark, server, tmp_path):
     spark.dataSource.register(RocketBoxDataSource)
     put(server.broker, "Going", *map(str, range(20)))
+    routed(server, "Going")
     rows = spark.readStream.format("rocketbox").options(brokers=server.namesrv, topic="Going").load()
     query = rows.writeStream.format("memory").queryName("going").trigger(processingTime="300 milliseconds").start()
     try:

@@ -40,7 +40,7 @@ def test_old_files_are_deleted_between_plan_and_read(engine, tmp_path, monkeypat
     monkeypatch.setattr(clean_service, "watermarks", lambda options: Watermarks(0.0, 0.0, 1.0))
     wait_for(lambda: first_offset(peer) > 0, "files were deleted", every=0.2)
     monkeypatch.undo()
-    time.sleep(1)  # the round ends
+    assert engine.engine.broker.store.cleaner.stop(60), "the round ends"
     first = first_offset(peer)
     assert first < 24_000
     told = f"{first} messages of Orders, queue 0 of broker-a cannot be read.*older messages"

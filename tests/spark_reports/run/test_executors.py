@@ -69,7 +69,7 @@ def test_with_an_executor_a_job_goes_on_and_its_own_error_stays() -> None:
         assert spark.looked.wait(60)
         raise ValueError("its own")
 
-    with pytest.raises(ValueError, match="its own"), watched(spark, "spark://m:7077", 0.2, 0.001):
+    with pytest.raises(ValueError, match="its own"), watched(spark, "spark://m:7077", 60.0, 0.001):
         fail()
     assert not spark.cancelled.is_set()
 
