@@ -385,6 +385,14 @@ FAULTS: list[Fault] = [
     ),
     Fault(
         "retention",
+        "room that copies of waiting messages have used is not freed in a later round",
+        ENGINE + "store/retention/clean_service.py",
+        "if self._no_room or log.is_low:",
+        "if self._no_room:",
+        (T + "store/retention/test_clean_service.py",),
+    ),
+    Fault(
+        "retention",
         "the queues do not learn where the log begins now",
         ENGINE + "store/retention/clean_service.py",
         "if begin == self._log_begin and not self._all_queues:",

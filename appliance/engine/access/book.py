@@ -146,10 +146,8 @@ class Book(TableState):
         # Replaced one by one by whoever holds _writing.
         self._users: dict[str, User] = {}
         self._anew_at = _ANEW_BYTES
-        #: Grows with every change.
+        #: Grows with every change; the last number in _changed.
         self.generation = 0
-        #: The last number in _changed.
-        self.newest = 0
         # Name -> generation of its last change, in this order; also of users that are gone. _content: names this
         # numbering. Guarded by _writing.
         self._changed: dict[str, int] = {}
@@ -216,9 +214,9 @@ class Book(TableState):
         self._changed.pop(name, None)
         self._changed[name] = self.generation
         if len(self._changed) > 2 * MOST_USERS:  # most are gone: whoever copies begins anew
-            self._changed = {known: number for known, number in self._changed.items() if known in self._users}
+            left = {*self._users, name}  # this change has a number that copies can reach, also if it is a deletion
+            self._changed = {known: number for known, number in self._changed.items() if known in left}
             self._content_id = secrets.token_hex(8)
-        self.newest = next(reversed(self._changed.values()), 0)
 
     def _content(self) -> bytes:
         return b"".join(self._line(user.account) for user in self._users.values())

@@ -104,7 +104,7 @@ class MembersProcessor:
         with self._lock:
             if not conn.closed:
                 self._followers[conn] = has, self._clock.monotonic()
-                if wait_ms.isdecimal() and len(wait_ms) < 9 and has == self._book.newest:
+                if wait_ms.isdecimal() and len(wait_ms) < 9 and has == self._book.generation:
                     self._held[conn] = request
                     self._later(min(int(wait_ms), LONGEST_WAIT_MS) / 1000, lambda: self._let_go(conn, request))
                     return None
@@ -138,7 +138,7 @@ class MembersProcessor:
     def wait_for_followers(self) -> None:
         """Wait until the slaves that follow have all changes that are in the book by now. Refuses with 1 after
         _FOLLOWERS_S. Any thread that may wait."""
-        newest = self._book.newest
+        newest = self._book.generation
         end = self._clock.monotonic() + _FOLLOWERS_S
         while not self._all_have(newest):
             if self._clock.monotonic() >= end:

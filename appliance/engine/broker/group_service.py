@@ -49,13 +49,15 @@ class SubscriptionGroupService:
 
     def delete(self, group: str, by: str, *, offsets: bool) -> None:
         """Delete a group, and with `offsets` also its offsets and retries: a group without offsets reads its retry
-        topic from the beginning. Its dead letters stay. Refuses with 1 if something of that may come back."""
+        topic from the beginning. Its dead letters stay, and so does the retry topic if `keeps_retries`. Refuses with 1
+        if something of that may come back."""
+        existed = self._groups.get(group) is not None
         ticket = self._groups.delete(group)
         if ticket:
             self._groups.wait_durable(ticket)
         self._offsets.pulled.remove_group(group)
         if offsets:
-            self._topics.delete_retries(group, by)
+            self._topics.delete_retries(group, by, existed)
             self._offsets.remove_group(group)
             try:
                 self._offsets.persist()
@@ -65,3 +67,7 @@ class SubscriptionGroupService:
                 ) from None
         self._topics.tell_members("deleted")
         logger.info("admin: group deleted %s by=%s", group[:300], by)
+
+    def keeps_retries(self, group: str) -> bool:
+        """True if a deletion of this group leaves its retry topic: pop consumers of another one read it. Any thread."""
+        return self._topics.holds_pop_retries(group, existed=True)

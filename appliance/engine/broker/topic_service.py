@@ -134,12 +134,13 @@ class TopicService:
         names.append(topic)  # the last: if one is refused, the next try finds the others by its offsets
         self._delete(names, by)
 
-    def delete_retries(self, group: str, by: str) -> None:
-        """Delete the retry topics of a group that is gone, and of its pop consumers, in the same way. Its offsets must
-        still be there: they name the topics that it consumed. Refuses with 1."""
+    def delete_retries(self, group: str, by: str, existed: bool) -> None:
+        """Delete the retry topics of a group that is gone, and of its pop consumers, in the same way, but not one that
+        `holds_pop_retries`. Its offsets must still be there: they name the topics that it consumed. existed: there was
+        such a group. Refuses with 1."""
         topics = [entry.topic for entry in self._offsets.all() if entry.group == group]
         names = [name for topic in topics for name in self._pop_retries(group, topic)]
-        if self._is_there(RETRY_PREFIX + group):
+        if self._is_there(RETRY_PREFIX + group) and not self.holds_pop_retries(group, existed or bool(topics)):
             names.append(RETRY_PREFIX + group)
         if names:
             self._delete(names, by)
@@ -147,6 +148,17 @@ class TopicService:
     def _pop_retries(self, group: str, topic: str) -> list[str]:
         pops = (f"{group}_{topic}", f"{group}+{topic}")
         return [RETRY_PREFIX + pop for pop in pops if self._is_there(RETRY_PREFIX + pop) and not self._reads_it(pop)]
+
+    def holds_pop_retries(self, group: str, existed: bool) -> bool:
+        """True if a group's retry topic holds retries of pop consumers of another one: that of `A_B` may be the one of
+        A and topic B. Apache, which makes it, gives A an offset of it. existed: there is or was such a group; if not,
+        it is enough that A consumes B."""
+        for entry in self._offsets.all():
+            if group.startswith((f"{entry.group}_", f"{entry.group}+")):
+                behind = group[len(entry.group) + 1 :]
+                if entry.topic == RETRY_PREFIX + group or (not existed and entry.topic == behind):
+                    return True
+        return False
 
     def _reads_it(self, name: str) -> bool:
         """True for a group that has a retry topic, also if only its offsets are left."""

@@ -275,7 +275,11 @@ class Connection(Outbox):
             if length > MAX_FRAME_BYTES - 4 or length < 4:
                 raise _bad_length(length)
             stop = position + 4 + length
-            if producers_held and self.dispatcher.is_send(view, position + 8, min(stop, end), meta, whole=stop <= end):
+            if (
+                producers_held
+                and self.dispatcher.is_send(view, position + 8, min(stop, end), meta, whole=stop <= end)
+                and not (self._hung_up and stop <= end and self.dispatcher.wants_answer(view, position + 8, stop, meta))
+            ):
                 self._held_back = self.halted = True
                 self._server.held_back[self] = self._server.loop.monotonic
                 return position

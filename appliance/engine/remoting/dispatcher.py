@@ -438,9 +438,13 @@ class Dispatcher:
 
     def dispatch_one_way(self, conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:
         """Handle a frame as `dispatch` does if it wants no answer; its peer has hung up."""
-        found = peek(meta >> 24, view[header : min(end, header + (meta & 0xFFFFFF))])
-        if found is None or found.flag & (FLAG_ONEWAY | FLAG_RESPONSE):
+        if not self.wants_answer(view, header, end, meta):
             self.dispatch(conn, view, header, end, meta)
+
+    def wants_answer(self, view: memoryview, header: int, end: int, meta: int) -> bool:
+        """True if a whole frame is a request that is no one-way one; False for a bad frame."""
+        found = peek(meta >> 24, view[header : min(end, header + (meta & 0xFFFFFF))])
+        return found is not None and not found.flag & (FLAG_ONEWAY | FLAG_RESPONSE)
 
     def _dispatch_cold(self, conn: Connection, view: memoryview, header: int, end: int, meta: int) -> None:
         """Handle a frame as a command. Its header is of a right size."""

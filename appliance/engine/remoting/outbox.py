@@ -40,6 +40,8 @@ _SMALL_BYTES = 64 * 1024
 _JOINED_BYTES = 1024 * 1024
 #: Limit on pieces in one system call. Linux: IOV_MAX.
 _MOST_PIECES = 1024
+#: In place of a mask: the loop does not watch the connection. With any mask it would tell of the hang-up in each tick.
+_NOT_WATCHED = 1 << 16
 #: Linux: more follows at once, so the header is not sent in a segment of its own.
 _MSG_MORE = getattr(socket, "MSG_MORE", 0)
 
@@ -250,9 +252,9 @@ class Outbox(PeerState):
             self._settle()
 
     def _hang_up(self) -> None:
-        """Handle what the peer sent one-way before it hung up, without waits, then close. A client that stops commits
-        its offsets so."""
-        if self._hung_up or self.closing or self._paused:
+        """Handle what the peer sent one-way before it hung up, then close. A client that stops commits its offsets so.
+        It waits for nothing but a paused port, and for back-pressure at a one-way send."""
+        if self._hung_up or self.closing or self._server.reading_paused:
             if not self._going_on:
                 self._close()
             return
@@ -283,13 +285,24 @@ class Outbox(PeerState):
         mask = WRITABLE if self._out else 0
         if not (self.halted or self._going_on or self._held is not None or self._paused):
             mask |= READABLE
+        if self._hung_up and (self._held_back or self._paused):
+            mask = _NOT_WATCHED
         if mask != self._mask:
-            if mask & READABLE and not self._mask & READABLE:
-                # The peer was not read from for a while, so its silence counts from now.
-                self.last_active = self.listening_since = self._server.loop.monotonic
-            self._mask = mask
-            self._server.loop.rewatch(self.fd, mask)
+            self._watch(mask)
         self._settled = mask == READABLE and not self._accounted
+
+    def _watch(self, mask: int) -> None:
+        before, self._mask = self._mask, mask
+        loop = self._server.loop
+        if mask & READABLE and not before & READABLE:
+            # The peer was not read from for a while, so its silence counts from now.
+            self.last_active = self.listening_since = loop.monotonic
+        if mask == _NOT_WATCHED:
+            loop.unwatch(self.fd)
+        elif before == _NOT_WATCHED:
+            loop.watch(self.fd, mask, self)
+        else:
+            loop.rewatch(self.fd, mask)
 
     def _account(self, size: int) -> None:
         change = size - self._accounted

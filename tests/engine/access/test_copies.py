@@ -10,24 +10,27 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import partialmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from appliance.engine.access import book as book_module
 from appliance.engine.access.book import Account, Book, BookRefusal, Changes
 from appliance.engine.access.copies import KNOWN, WAIT_MS, MembersProcessor, UserCopies
 from appliance.engine.access.policies import Entry, checked_entry
 from appliance.engine.access.quotas import Quotas
 from appliance.engine.broker import topic_service
 from appliance.engine.broker.slave_sync import PERIOD_S, SLAVES_PACE, SlaveSync
+from appliance.engine.clock import FakeClock
 from appliance.engine.config import Secret
-from appliance.engine.errors import ConnectError, StartError
+from appliance.engine.errors import ConnectError, RefusedRequest, StartError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.member_proof import FOR_USER, MEMBER, NONCE, PROOF, over, proof, seal, unseal
 from appliance.engine.protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, signed_content
 from appliance.engine.remoting.client import RemotingClient
+from appliance.engine.remoting.connection import Connection
 from appliance.engine.replication import follower
 from appliance.engine.replication.shared_secret import Greeting, read_secret
 from appliance.engine.tls.certificate import channel_of
@@ -94,6 +97,41 @@ def test_a_copy_follows_every_change_and_survives_a_restart(books):
     assert list(here) == list(there)
     assert copied(there, copies, 1) == 1
     assert list(books("here")) == list(there)
+
+
+def test_deletions_are_waited_for_after_the_table_of_changes_was_cut(books, monkeypatch):
+    """A slave that had all before it does not have it, whatever its number was. A new user cuts the table."""
+    monkeypatch.setattr(book_module, "MOST_USERS", 2)
+    there, here = books("there"), books("here")
+    copies, clock, slave = UserCopies(here), FakeClock(), cast(Connection, object())
+    members = MembersProcessor(there, b"", clock, lambda seconds, call: None)
+
+    def follow() -> None:
+        copied(there, copies, 1)
+        members._followers[slave] = there.number_of(copies._known), clock.monotonic()
+        members.wait_for_followers()
+
+    numberings = set()
+    for n in range(12):
+        there.create(f"user-{n}", f"the secret of {n}")
+        follow()
+        there.delete(f"user-{n}")
+        with pytest.raises(RefusedRequest, match="not all slaves"):
+            members.wait_for_followers()
+        follow()
+        assert list(here) == list(there)
+        numberings.add(there._content_id)
+    assert len(numberings) >= 2, "the table was cut"
+
+
+def test_a_copy_reaches_the_newest_change_also_if_that_is_of_a_user_who_never_was(books, monkeypatch, tmp_path):
+    monkeypatch.setattr(book_module, "MOST_USERS", 2)
+    journal = tmp_path / "there" / "access.journal"
+    journal.parent.mkdir()
+    journal.write_bytes(b"".join(book_module._encode(Account(f"user-{n}", gone=True)) for n in range(5)))
+    there, copies = books("there"), UserCopies(books("here"))
+    copied(there, copies, 1 << 20)
+    assert there.number_of(copies._known) == there.generation == 5
 
 
 def test_a_broken_off_whole_copy_changes_nothing(books):
@@ -393,7 +431,7 @@ def following(master: RunningEngine, count: int = 1) -> MembersProcessor:
 
     def has_all() -> bool:
         found = [has for has, _ in list(members._followers.values())]
-        return len(found) == count and set(found) == {book_of(master).newest}
+        return len(found) == count and set(found) == {book_of(master).generation}
 
     wait_for(has_all, f"{count} slaves with all users")
     return members

@@ -117,6 +117,47 @@ def test_the_retries_of_another_group_that_went_without_its_offsets_stay(running
     assert broker.offsets.get("G_T", "%RETRY%G_T", 0) == 1
 
 
+@pytest.mark.parametrize("known_by", ["%RETRY%G_T", "T"])
+def test_retries_of_pop_consumers_stay_when_a_group_that_never_was_is_deleted(running, known_by):
+    """%RETRY%G_T is that of G and T, which G's offset there or of T shows."""
+    broker = running.engine.broker
+    running.put("T", b"x")
+    broker.groups.find("G")
+    broker.topics.create_retry_topic("%RETRY%G_T", 1, 6)
+    running.commit("G", known_by, 0, 0)
+    assert running.peer().ask(DELETE_GROUP, {"groupName": "G_T", "cleanOffset": "true"}).code == 0
+    assert broker.topics.get("%RETRY%G_T") is not None
+
+
+def test_whose_pop_consumers_a_retry_topic_may_serve(running):
+    """G+T is how newer versions write it; no topic of that name can be made here."""
+    running.put("T", b"x")
+    running.engine.broker.groups.find("G")
+    running.commit("G", "T", 0, 0)
+    names = ("G_T", "G+T", "GT", "G_", "G_T_", "G_U", "_T")
+    holds = running.engine.broker.topic_service.holds_pop_retries
+    assert [name for name in names if holds(name, existed=False)] == ["G_T", "G+T"]
+    assert not any(holds(name, existed=True) for name in names)
+
+
+def test_retries_of_pop_consumers_stay_when_a_group_of_their_names_is_deleted(running):
+    """Apache gives pop consumers an offset of their retry topic as it makes it."""
+    broker = running.engine.broker
+    for group in ("G", "G_T", "G_U"):
+        broker.groups.find(group)
+    for topic in ("T", "U", "%RETRY%G_T", "%RETRY%G_U"):
+        broker.topics.create_retry_topic(topic, 1, 6)
+        running.put(topic, b"waits")
+    for group, topic in (("G", "T"), ("G", "U"), ("G", "%RETRY%G_T"), ("G_U", "%RETRY%G_U")):
+        running.commit(group, topic, 0, 1)
+    peer = running.peer()
+    for group, stays in (("G_T", True), ("G_U", False)):
+        preview = running.window.group_commands.delete(group, dry_run=True)
+        assert [one.code for one in preview.warnings][-1] == ("leftover_topic" if stays else "retries_deleted")
+        assert peer.ask(DELETE_GROUP, {"groupName": group, "cleanOffset": "true"}).code == 0
+        assert broker.store.has_queues(f"%RETRY%{group}") is stays
+
+
 def test_dead_letters_stay(running):
     peer = with_retries(running)
     send_back(peer, b"later", -1)

@@ -14,7 +14,7 @@ from appliance.engine.remoting.connection import TURN_S
 from appliance.engine.remoting.event_loop import RECEIVE_BUFFER_BYTES
 from appliance.engine.remoting.server import PRESSURE_READ_BYTES, TURNS_S
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
-from tests.support.remoting import ECHO, Rig, request
+from tests.support.remoting import ECHO, HOT, Rig, request
 from tests.support.waiting import wait_for
 
 TAKES_A_MILLISECOND = 9
@@ -194,6 +194,68 @@ def test_what_was_sent_one_way_counts_while_nothing_is_dispatched(rig, why):
     reset(peer)
     wait_for(lambda: rig.closed, "the connection is closed")
     assert [n for n in rig.handled if n.startswith("o")] == [f"offset {n}" for n in range(5)]
+    assert rig.held() == 0
+
+
+def hang_up_behind(rig, first, waits):
+    """Have a peer send `first` and one-way offsets, and hang up when `waits(conn)`. Return its connection."""
+    peer = rig.peer()
+    [conn] = wait_for(lambda: list(rig.server.connections.values()), "the peer is accepted")
+    offsets = [request(TAKES_A_MILLISECOND, flag=FLAG_ONEWAY, n=f"offset {n}") for n in range(5)]
+    peer.send_bytes(first + slow("a", 2) + b"".join(offsets))
+    wait_for(lambda: waits(conn), "it waits")
+    reset(peer)
+    return conn
+
+
+OFFSETS = [f"offset {n}" for n in range(5)]
+
+
+def test_offsets_behind_a_send_that_back_pressure_holds_count(rig):
+    rig.loop.call_soon(lambda: rig.server.hold_producers(True))
+    hang_up_behind(rig, request(HOT, a="1"), lambda conn: conn in rig.server.held_back)
+    wait_for(lambda: rig.closed, "the connection is closed")
+    assert rig.server.producers_held
+    assert rig.handled == OFFSETS
+    assert (rig.hot_calls, rig.held(), rig.server.held_back) == (0, 0, {})
+
+
+def test_a_one_way_send_of_who_hung_up_waits_for_the_end_of_back_pressure(rig):
+    """It may not be stored before, and the offsets behind it keep their place."""
+    rig.loop.call_soon(lambda: rig.server.hold_producers(True))
+    send = request(HOT, flag=FLAG_ONEWAY, a="1")
+    conn = hang_up_behind(rig, send, lambda conn: conn in rig.server.held_back)
+    wait_for(lambda: not rig.loop._is_watched(conn.fd), "the hang-up does not wake the loop")
+    assert (rig.hot_calls, rig.handled, rig.closed) == (0, [], [])
+    rig.loop.call_soon(lambda: rig.server.hold_producers(False))
+    wait_for(lambda: rig.closed, "the connection is closed")
+    assert (rig.hot_calls, rig.handled, rig.held()) == (1, OFFSETS, 0)
+
+
+def test_offsets_that_wait_while_a_port_is_paused_count_after_it(rig):
+    """A broker's port is paused while its role changes."""
+    dispatcher = rig.server._listeners[0].dispatcher
+
+    def pause(paused):
+        dispatcher.paused = paused
+        rig.server.update_reading()
+
+    rig.meanwhile["p0"] = lambda: pause(True)
+    conn = hang_up_behind(rig, slow("p", 1), lambda conn: dispatcher.paused and rig.held())
+    wait_for(lambda: not rig.loop._is_watched(conn.fd), "the hang-up does not wake the loop")
+    assert (rig.handled, rig.closed) == (["p0"], [])
+    rig.loop.call_soon(lambda: pause(False))
+    wait_for(lambda: rig.closed, "the connection is closed")
+    assert (rig.handled, rig.held()) == (["p0", *OFFSETS], 0)
+
+
+def test_who_hung_up_while_a_port_is_paused_is_closed_at_a_stop(rig):
+    dispatcher = rig.server._listeners[0].dispatcher
+    rig.meanwhile["p0"] = lambda: setattr(dispatcher, "paused", True)
+    conn = hang_up_behind(rig, slow("p", 1), lambda conn: dispatcher.paused and rig.held())
+    wait_for(lambda: not rig.loop._is_watched(conn.fd), "the hang-up does not wake the loop")
+    rig.loop.call_soon(rig.server.close_all)
+    wait_for(lambda: rig.closed, "the connection is closed")
     assert rig.held() == 0
 
 

@@ -208,6 +208,21 @@ def test_a_message_is_asked_for_by_its_unique_id(shop):
         shop.window.messages.detail("order-1")  # a key is no place: several messages may have it
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_message_of_a_topic_that_was_deleted_and_made_again_is_not_found(shop, restarts):
+    [hit] = shop.window.search.page(UNIQUE % 101).hits
+    assert shop.peer().ask(215, {"topic": "Orders"}).code == 0
+    shop.put("Orders", b"new", properties=keyed("order-1 vip", UNIQUE % 201))
+    if restarts:
+        shop.restart()
+    assert [topic for _, topic, _ in told(shop.window.search.page("vip").hits)] == ["Orders", "Returns", "Carts"]
+    for ref in (UNIQUE % 101, hit.message.offset_id):
+        assert shop.window.search.page(ref).hits == ()
+        with pytest.raises(NotFound):
+            shop.window.messages.detail(ref)
+    assert shop.window.messages.detail(UNIQUE % 201).topic == "Orders"
+
+
 def test_of_copies_with_one_id_the_one_of_the_users_topic_is_meant(shop):
     unique = UNIQUE % 500
     for topic in ("%RETRY%A", "Zoo", "%DLQ%A"):

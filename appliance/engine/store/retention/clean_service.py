@@ -426,8 +426,8 @@ class CleanService(ServiceThread):
         first, end = segments[0].end, segments[min(wanted - index, len(segments) - 1, room) - 1].end
         begun = self.clock.monotonic()
         while True:
-            reasons = [reason for keeper in tuple(self.keepers) if (reason := keeper(end)) is not None]
-            if not reasons or (end > first and all(keeper(first) is None for keeper in tuple(self.keepers))):
+            free, reasons = self._ask_keepers(first, end)
+            if free:
                 self._kept_for = ""
                 return True
             if self.clock.monotonic() - begun > KEPT_S or not self._pause(0.05):
@@ -437,18 +437,25 @@ class CleanService(ServiceThread):
             logger.warning("cleaner: %s stays for now: %s", segments[0].path.name, self._kept_for)
         return False
 
+    def _ask_keepers(self, first: int, end: int) -> tuple[int, list[str]]:
+        """Return the offset before which no keeper needs anything, and their reasons against `end`: it is `end`, else
+        `first`, where the first file ends, else 0. All keepers begin at once to store again what waits before `end`."""
+        keepers = tuple(self.keepers)
+        reasons = [reason for keeper in keepers if (reason := keeper(end)) is not None]
+        if not reasons:
+            return end, reasons
+        return first if first < end and all(keeper(first) is None for keeper in keepers) else 0, reasons
+
     def _look_at_followers(self) -> None:
         """Have what waits stored again where followers want to delete files."""
         wishes = self.followers
         wanted = wishes.wanted
         free = max(wishes.free, self._log.min_offset)
         if wanted > free:
-            reasons = [keeper(wanted) for keeper in tuple(self.keepers)]  # all begin at once
             first = self._log.segment_at(free)
-            if not any(reasons):
-                wishes.free = wanted
-            elif first is not None and first.end < wanted and not any(keeper(first.end) for keeper in self.keepers):
-                wishes.free = first.end
+            freed, _ = self._ask_keepers(wanted if first is None else first.end, wanted)
+            if freed:
+                wishes.free = freed
 
     def _take_first(self) -> bool:
         """Take the oldest file off the log, on remoting-io; False if it must stay."""

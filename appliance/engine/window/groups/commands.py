@@ -144,7 +144,7 @@ class GroupCommands:
         for topic in (RETRY_PREFIX + name, DLQ_PREFIX + name):
             if self._topics.get(topic) is not None:
                 count = sum(queue.max_offset - queue.min_offset for queue in lag.queues.get(topic, ()))
-                goes = offsets and topic.startswith(RETRY_PREFIX)
+                goes = offsets and topic.startswith(RETRY_PREFIX) and not self._service.keeps_retries(name)
                 warnings.append(say("retries_deleted" if goes else "leftover_topic", topic=topic, count=count))
         return blockers, warnings
 

@@ -162,6 +162,10 @@ class SearchViews:
         index = self._store.index
         return max(0, end - index.position) if index.enabled else 0
 
+    def is_deleted(self, record: Record) -> bool:
+        """True if it was deleted with its topic, which was made again since."""
+        return record.physical_offset < self._store.files.deleted_topics.below(record.topic)
+
     def place_note(self, place: str) -> Sentence | None:
         """Return why there is no message at `topic/queue/offset`; None if one may be there."""
         topic, queue_text, offset_text = place.rsplit("/", 2)
@@ -291,7 +295,7 @@ class _Walk:
                 reached = min(reached, physical)
                 if record is not None:
                     size += record.size
-                    if record.physical_offset not in self._named:
+                    if record.physical_offset not in self._named and not self._views.is_deleted(record):
                         records.append(record)
                 if len(records) >= most or size > MOST_BYTES or self._pace.spent:
                     return records, reached

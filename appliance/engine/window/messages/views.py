@@ -340,7 +340,7 @@ class MessageViews:
             elif _UNIQUE_ID.match(ref.strip()):
                 found = self._by_offset_id(ref, reader)
                 if found is None and by_unique_id:
-                    found = self._by_unique_id(ref.strip())
+                    found = self._by_unique_id(ref.strip(), reader)
             else:
                 raise InvalidInput("ref", say("bad_offset_id"))
         if found is None:
@@ -355,7 +355,7 @@ class MessageViews:
         return None if queue is None else reader.record(queue, int(parts[2]))
 
     def _by_offset_id(self, ref: str, reader: QueueReader) -> tuple[Record, bytes] | None:
-        """Return the record at an offset id if a queue points at it: bytes inside a body can look like a record."""
+        """Return the record at an offset id if its queue points at it."""
         try:
             host, port, physical = decode_offset_id(ref.strip())
         except ValueError:
@@ -363,15 +363,18 @@ class MessageViews:
         found = self._store.records.get(physical)
         if found is None or found[0].store_host != (host, port):
             return None
-        record = found[0]
-        queue = self._store.find_queue(record.topic, record.queue_id)
-        if queue is None or [at for _, at, _ in reader.span(queue, record.queue_offset, record.queue_offset + 1)] != [
-            physical
-        ]:
-            return None
-        return found
+        return found if self._is_there(found[0], reader) else None
 
-    def _by_unique_id(self, unique_id: str) -> tuple[Record, bytes] | None:
+    def _is_there(self, record: Record, reader: QueueReader) -> bool:
+        """True if the record's queue points at it. This excludes deleted topics, and bytes inside a body that look like
+        a record."""
+        queue = self._store.find_queue(record.topic, record.queue_id)
+        if queue is None:
+            return False
+        span = reader.span(queue, record.queue_offset, record.queue_offset + 1)
+        return [at for _, at, _ in span] == [record.physical_offset]
+
+    def _by_unique_id(self, unique_id: str, reader: QueueReader) -> tuple[Record, bytes] | None:
         """Return the newest message with this id in the first topic by name that has one. A copy in a retry or system
         topic is returned only if no user topic has one."""
         query = IndexQuery(self._store.index, self._store.records)
@@ -384,7 +387,8 @@ class MessageViews:
             for key in dict.fromkeys((unique_id, unique_id.upper())):
                 found = query.find(topic, key, 1, 0, _MAX_I64, deadline=end)
                 for stored in found.records:
-                    if find_property(stored.record.properties, UNIQUE_KEY) == key:
+                    is_named = find_property(stored.record.properties, UNIQUE_KEY) == key
+                    if is_named and self._is_there(stored.record, reader):
                         return stored
             if time.monotonic() > end:
                 break

@@ -602,6 +602,33 @@ def test_the_room_kept_for_what_waits_is_used_for_nothing_else(store, restarts):
         store.stop()
 
 
+def test_the_room_kept_for_what_waits_is_freed_in_a_later_round_though_nothing_asks_for_room(store):
+    """Timers wait in the oldest file. Once their copies have used the room, sends are refused, so no file is made any
+    more that could fail: only that makes the cleaner go on."""
+    store.fill(3)
+    store.flushed()
+    log, cleaner = store.store.log, store.store.cleaner
+    log._allocator.stop()
+    real, kept, waits = store.disk.usage, 2 * SEGMENT_BYTES, ["timers wait"]
+    free = [kept + SEGMENT_BYTES - 1]
+    store.disk.usage = lambda path: real(path)._replace(free_bytes=free[0])
+    store.disk.allocate = lambda fd, size: os.truncate(fd, size) or free.__setitem__(0, kept - 1)
+    while log.written + 1000 < log.segment_end:
+        store.write("T", 0, b"x" * 500)
+    with log.freeing():
+        store.put("T", 1, b"copy" * 250)
+    store.tick()
+    store.flushed()
+    assert log.is_low
+    cleaner.keepers.append(lambda end: waits[0])
+    stages = {"disk_space_clean_forcibly_ratio": 100, "disk_space_warning_level_ratio": 100}
+    assert store.look(**stages).log_files_deleted == 0, "the first file is needed"
+    assert not cleaner._no_room
+    waits[0] = None
+    assert store.look(**stages).log_files_deleted > 0
+    assert store.bodies("T", 1) == [b"copy" * 250]
+
+
 # --- clocks
 
 
