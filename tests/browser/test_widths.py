@@ -22,13 +22,18 @@ PAGES = (
     "/", "/clients/", "/groups/", "/groups/billing/?tab=clients", "/groups/shipping/retries/", "/topics/",
     "/topics/orders/", "/messages/?topic=orders", "/messages/?topic=orders&bodies=on",
     "/search/?q=order-7", "/delayed/", "/transactions/",
-    "/dead-letters/", "/dead-letters/shipping/", f"/reports/{report_days.DAY}/failures/", "/alerts/", "/system/config/",
-    "/system/checks/", "/system/users/", "/account/", "/needs/", "/reports/settings/",
+    "/dead-letters/", "/dead-letters/shipping/", "/dead-letters/shipping/?bodies=on",
+    f"/reports/{report_days.DAY}/failures/", "/alerts/", "/system/config/", "/system/checks/", "/system/users/",
+    "/account/", "/needs/", "/reports/settings/",
 )  # fmt: skip
 
 
 #: Pages that scroll on a laptop: messages with bodies, and a chart with long names.
-WIDE = {"/messages/?topic=orders&bodies=on", f"/reports/{report_days.DAY}/failures/"}
+WIDE = {
+    "/messages/?topic=orders&bodies=on",
+    "/dead-letters/shipping/?bodies=on",
+    f"/reports/{report_days.DAY}/failures/",
+}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +52,7 @@ def house(server: Server) -> Iterator[Furniture]:
         own = {"KEYS": f"later-{number}", "TAGS": "created", "UNIQ_KEY": unique}
         furniture.send(f"half {number}", "payments", b"x", 3, 4, TRAN_MSG="true", PGROUP="tills", **own)
         furniture.send(f"delayed {number}", "payments", b"x", 3, DELAY="18", **own)
-        furniture.send(f"dead {number}", "%DLQ%shipping", b"x", 0, RETRY_TOPIC="orders", **own)
+        furniture.send(f"dead {number}", "%DLQ%shipping", b"a long body " * 9, 0, RETRY_TOPIC="orders", **own)
         furniture.member(f"192.0.2.{number}@accounts-service-{number}#18234", f"accounts-{number}", "orders", "*")
     yield furniture
     furniture.close()

@@ -1,84 +1,81 @@
-"""Prints a report for people. Its keys and units are those of `spark_reports.reports.document`."""
+"""Prints a report for people, in the words of its page, in English."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from datetime import UTC
 from typing import Any
 
-from spark_reports.reports.keys import EXPLAINING, unit_in_note
-
-from ...engine.plain_text import plain, size_text
+from ...engine.errors import StartError
+from ...engine.plain_text import plain
 from . import show
 
-#: Column of units of other values; it is not shown itself.
-_UNIT = "unit"
-#: Units of the columns that say what a row is about.
-_SUBJECTS = ("day", "time_ms", "group", "topic", "text", "word", _UNIT)
+
+class _NoPages:
+    """Addresses without any page: names are links only where their pages are."""
+
+    urlpatterns = ()
 
 
 def report(answer: dict[str, Any]) -> list[str]:
-    """Return lines with a report: as on its page, notes about what happened come first, explanations last."""
-    name, day = plain(answer["report"]), plain(answer["day"])
-    until = show.cell("at_ms", answer["t0_at_ms"])
-    notes = [(note["key"] in EXPLAINING, _note(note)) for note in answer["notes"]]
-    lines = [f"{_words(name)} of {day} ({plain(answer['zone'])}), counted up to {until}"]
-    lines += [f"note: {text}" for explains, text in notes if not explains]
-    for tile in answer["tiles"]:
-        said = [_text(tile["value"], tile["unit"])]
-        if tile["before"] is not None:
-            said.append(f"the day before {_text(tile['before'], tile['unit'])}")
-        said += [f"{_words(key)} {_text(value, key)}" for key, value in tile["where"] if value not in (None, "")]
-        lines.append(f"{_words(tile['key'])}: {', '.join(said)}")
-    for table in answer["tables"]:
-        lines += ["", f"{_words(table['key'])}:", *(f"  {line}" for line in _table(table["columns"], table["rows"]))]
-        if table["left_out"]:
-            lines.append(f"  (and {table['left_out']} more)")
+    """Return lines with a report: as on its page, notes about what happened come first, explanations last. Times are
+    in the report's zone. Raises StartError if the answer does not have the shape of a report."""
+    from django.conf import settings
+
+    if not settings.configured:
+        settings.configure(USE_I18N=False)
+    from django.urls import set_urlconf
+    from django.utils.translation import override
+
+    from ...console.pages import time_zones
+    from ...console.reports import mail, shown
+
+    set_urlconf(_NoPages)
+    try:
+        with override("en"):
+            tables = [_measured(one) for one in answer["tables"]]
+            # Without plots: a table that stands below its plot has no title of its own.
+            document = answer | {"t0_ms": answer["t0_at_ms"], "tables": tables, "plots": []}
+            found = shown.document(document, lambda view: False, with_plots=False)
+            until = shown.cell(found.t0_ms, "time_ms", time_zones.zone(found.zone) or UTC, found.day)
+    except shown.Damaged as error:
+        raise StartError(f"The answer is not a report: {error}.") from None
+    finally:
+        set_urlconf(None)
+    lines = [f"{_text(found.title)}, {found.day_words} ({plain(found.zone)}), counted up to {_text(until)}"]
+    lines += [_text(one) for one in (found.question, found.well, *found.first) if one]
+    lines += [f"note: {_text(one)}" for one in found.notes]
+    if found.tiles:
+        lines.append("")
+    for tile in found.tiles:
+        behind = mail.behind(tile.where, tile.before)
+        lines.append(_text(f"{tile.title}: {tile.value}" + (f" ({behind})" if behind else "")))
+    for table in (section.table for section in found.sections if section.table is not None):
+        lines += ["", f"{_text(table.title)}:"]
+        rows = [[_text(cell.text) for cell in row.cells] for row in table.rows]
+        right = [css == "num" for _title, css in table.columns]
+        lines += [f"  {line}" for line in show.laid_out([_text(title) for title, _css in table.columns], rows, right)]
+        if table.left_out:
+            lines.append(f"  (and {table.left_out:,} more)")
+    name, day = plain(found.report), plain(found.day)
     if answer["tables"]:
-        lines += ["", f"As CSV: rocketbox report table {day} {name} {'|'.join(one['key'] for one in answer['tables'])}"]
+        keys = "|".join(plain(one["key"]) for one in answer["tables"])
+        lines += ["", f"As CSV: rocketbox report table {day} {name} {keys}"]
     if answer["plots"]:
-        plots = "|".join(one["key"] for one in answer["plots"])
-        lines.append(f"As SVG: rocketbox report plot {day} {name} {plots}")
-    return [*lines, *(f"note: {text}" for explains, text in notes if explains)]
+        lines.append(f"As SVG: rocketbox report plot {day} {name} {'|'.join(plain(p['key']) for p in answer['plots'])}")
+    return [*lines, *(f"note: {_text(one)}" for one in found.explained)]
 
 
-def _note(note: dict[str, Any]) -> str:
-    said = [f"{_words(key)} {_text(value, unit_in_note(note['key'], key))}" for key, value in note["values"]]
-    return ": ".join([_words(note["key"]), *([", ".join(said)] if said else [])])
+def _measured(table: dict[str, Any]) -> dict[str, Any]:
+    """Return a table without the rows that have no figure: days and hours before the first measurement."""
+    from ...console.reports.shown import is_figure
+
+    figures = [at for at, (_key, unit) in enumerate(table["columns"]) if is_figure(unit) and unit != "time_ms"]
+    rows = [row for row in table["rows"] if not figures or any(row[at] is not None for at in figures)]
+    return table | {"rows": rows, "acts": []}
 
 
-def _table(columns: Sequence[Sequence[str]], rows: Sequence[Sequence[Any]]) -> list[str]:
-    units = next((at for at, (_, unit) in enumerate(columns) if unit == _UNIT), None)
-    shown = [at for at, (_, unit) in enumerate(columns) if unit != _UNIT]
-    # Days and hours before the first measurement say nothing.
-    figures = [at for at, (_, unit) in enumerate(columns) if unit not in _SUBJECTS]
-    rows = [row for row in rows if not figures or any(row[at] is not None for at in figures)]
+def _text(words: str) -> str:
+    """Return words of a page as one line for a terminal, with numbers as other commands write them."""
+    from ...console.reports import mail
 
-    def text(row: Sequence[Any], at: int) -> str:
-        unit = columns[at][1]
-        return _text(row[at], row[units] if unit == "in_unit" and units is not None else unit)
-
-    return show.laid_out(
-        [_words(columns[at][0]) for at in shown],
-        [[text(row, at) for at in shown] for row in rows],
-        [all(isinstance(row[at], int | None) for row in rows) and columns[at][1] != "time_ms" for at in shown],
-    )
-
-
-def _text(value: Any, unit: str) -> str:
-    if value is None:
-        return "-"
-    if not isinstance(value, int):
-        return _words(value) if unit == "word" else plain(str(value))
-    match unit:
-        case "bytes":
-            return size_text(value)
-        case "permille":
-            return f"{value / 10:.1f} %"
-        case "ms" | "time_ms":
-            return show.cell("at_ms" if unit == "time_ms" else "some_ms", value)
-    return show.cell("some_ms", value) if value >= show.NO_SPAN_MS else f"{value:,}"
-
-
-def _words(key: str) -> str:
-    """Return a key as words, without its unit."""
-    return plain("at" if key == "time_ms" else key.removesuffix("_ms")).replace("_", " ").replace("-", " ")
+    return plain(mail.plain(words).replace("\u202f", ","))

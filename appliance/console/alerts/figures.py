@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from django.utils.translation import gettext_lazy as _
 
 from ...engine.figures import KEPT
+from ...engine.translatable import ngettext_lazy
 
 #: metric -> label -> its newest value. The label is a group's name, "" for a figure of the whole broker.
 Measured = Mapping[str, Mapping[str, float]]
@@ -32,7 +33,8 @@ class Past(Protocol):
 class Figure:
     """metric: its name in the history (`engine/figures.py`); a value there divided by `divisor` is a value in `unit`.
     above, for_minutes: the defaults of a new rule. title: the sentence of an alert, with %(subject)s, %(value)s and
-    %(above)s. view: the page that shows the figure; with `of_groups` it takes the group's name."""
+    %(above)s; a `Plural` has one form for the value 1. view: the page that shows the figure; with `of_groups` it takes
+    the group's name."""
 
     code: str
     label: Any
@@ -76,11 +78,17 @@ FIGURES = {
         ),
         Figure(
             "lag_minutes", _("Group: how long it is behind"), _("minutes"), "group_lag_ms", "group", 10, 5,
-            _("Group %(subject)s is %(value)s minutes behind (limit %(above)s)"), 60_000, "lag:group:%s",
+            ngettext_lazy(
+                "Group %(subject)s is %(value)s minute behind (limit %(above)s)",
+                "Group %(subject)s is %(value)s minutes behind (limit %(above)s)",
+            ), 60_000, "lag:group:%s",
         ),
         Figure(
             "lag_messages", _("Group: messages it is behind"), _("messages"), "group_lag", "group", 10_000, 5,
-            _("Group %(subject)s is %(value)s messages behind (limit %(above)s)"), mute="lag:group:%s",
+            ngettext_lazy(
+                "Group %(subject)s is %(value)s message behind (limit %(above)s)",
+                "Group %(subject)s is %(value)s messages behind (limit %(above)s)",
+            ), mute="lag:group:%s",
         ),
         Figure(
             "deletion_percent", _("Group: how near its unread messages are to deletion"), "%", "group_deletion_percent",
@@ -91,11 +99,16 @@ FIGURES = {
         ),
         Figure(
             "dead_letters", _("Group: dead letters"), _("messages"), "group_dead_letters", "dead_letters", 0, 0,
-            _("Group %(subject)s has %(value)s dead letters (limit %(above)s)"), mute="dead_letters:dead_letters:%s",
+            ngettext_lazy(
+                "Group %(subject)s has %(value)s dead letter (limit %(above)s)",
+                "Group %(subject)s has %(value)s dead letters (limit %(above)s)",
+            ), mute="dead_letters:dead_letters:%s",
         ),
         Figure(
             "open_halves", _("Open transactions"), _("half messages"), "half_messages", "transactions", 1_000, 5,
-            _("%(value)s transactions are open (limit %(above)s)"),
+            ngettext_lazy(
+                "%(value)s transaction is open (limit %(above)s)", "%(value)s transactions are open (limit %(above)s)"
+            ),
         ),
         Figure(
             "disk_percent", _("Disk in use"), "%", "disk_used_percent", "system", 80, 5,

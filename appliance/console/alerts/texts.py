@@ -9,12 +9,14 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext, override
 
+from ...engine.translatable import Plural
 from ..health import needs
 from ..jobs.job import Told
 from ..pages.template_tags import as_duration, thousands
+from ..pages.words import in_readers_language
 from ..templatetags.pages import translated
 from .chat import Notice
-from .figures import FIGURES, LEVELS, NEEDS
+from .figures import FIGURES, LEVELS, NEEDS, Figure
 from .judging import Period
 from .models import Alert, AlertRule
 
@@ -37,8 +39,7 @@ def title_of(alert: Alert) -> str:
     if alert.words:
         return translated(Told(alert.words["template"], alert.words["args"]))
     value = alert.value if alert.ended_ms is None and alert.value is not None else alert.worst
-    shown = {"subject": alert.subject, "value": figure_text(value), "above": figure_text(alert.above)}
-    return str(figure.title) % shown
+    return _sentence(figure, alert.subject, value, alert.above)
 
 
 def notice_of(event: str, alerts: Sequence[Alert], installation: str, base: str, language: str, now_ms: int) -> Notice:
@@ -116,8 +117,15 @@ def link_to(base: str, alert: Alert) -> str:
 def past_title(rule: AlertRule, period: Period) -> str:
     """Return the sentence that a rule would have sent for a period of the past."""
     figure = FIGURES[rule.figure]
-    shown = {"subject": period.subject, "value": figure_text(period.worst), "above": figure_text(rule.above)}
-    return str(figure.title) % shown
+    return _sentence(figure, period.subject, period.worst, rule.above)
+
+
+def _sentence(figure: Figure, subject: str, value: float | None, above: float) -> str:
+    shown = {"subject": subject, "value": figure_text(value), "above": figure_text(above)}
+    if not isinstance(figure.title, Plural):
+        return str(figure.title) % shown
+    # The form of what is shown: 1.04 is shown as 1.
+    return in_readers_language(figure.title, {"count": 1 if shown["value"] == "1" else 2}) % shown
 
 
 def explained(rule: AlertRule) -> str:

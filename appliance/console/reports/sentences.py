@@ -108,7 +108,11 @@ NOTES: dict[str, str | Plural] = {
     "no_week_before": gettext_noop(
         "There are no facts of the whole of %(day)s, a week before: nothing can be compared with it."
     ),
-    "days_missing": gettext_noop("Of the last %(of)s days, %(days)s have no facts and are missing in the sums."),
+    "days_missing": ngettext_lazy(
+        "Of the last %(of)s days, %(days)s has no facts and is missing in the sums.",
+        "Of the last %(of)s days, %(days)s have no facts and are missing in the sums.",
+        "days",
+    ),
     "lag_not_measured": gettext_noop("No group was measured that day: how far behind they were is not known."),
     "groups_left_out": gettext_noop("The plot shows the first %(shown)s of %(of)s groups of the table."),
     "gap": ngettext_lazy(

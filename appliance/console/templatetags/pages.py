@@ -16,6 +16,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.text import Truncator
 from django.utils.translation import gettext as _
+from django.utils.translation import ngettext
 
 from ..pages.template_tags import as_bytes, as_duration, as_time, thousands
 from ..pages.words import ADVICE, EVIDENCE, WORDS, in_readers_language
@@ -71,7 +72,9 @@ def reset_target(reset: Any) -> SafeString | str:
     if name == "time":
         return format_html("{} {}", _("to messages stored from"), as_time(int(value)))
     if name == "shift":
-        return _("by %(count)s messages") % {"count": f"{int(value):+,}".replace(",", "\u202f")}
+        by = int(value)
+        count = f"{by:+,}".replace(",", "\u202f")
+        return ngettext("by %(count)s message", "by %(count)s messages", abs(by)) % {"count": count}
     words = {
         "earliest": _("to the earliest message that is kept"),
         "latest": _("to the end"),

@@ -75,10 +75,11 @@ TEMPLATES: dict[str, str | Plural] = {
     "slave_gone": _("The slave at %(address)s is gone since %(since_at_ms)s."),
     "slave_behind": _("This slave is %(late_span)s (%(size_bytes)d bytes) behind its master at %(address)s."),
     "slaves_missing": ngettext_lazy(
-        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for %(needed)d slaves, and "
-        "only %(count)d is connected.",
-        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for %(needed)d slaves, and "
-        "only %(count)d are connected.",
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for %(needed)d slave, and has "
+        "%(count)d.",
+        "Sends time out, and consumers see no new messages: a SYNC_MASTER waits for %(needed)d slaves, and has "
+        "%(count)d.",
+        "needed",
     ),
     "slaves_follow": ngettext_lazy("%(count)d slave follows this broker.", "%(count)d slaves follow this broker."),
     "slaves_none": _("No slave follows this broker."),
@@ -382,9 +383,8 @@ TEMPLATES: dict[str, str | Plural] = {
         "lag",
     ),
     "queues_stuck": ngettext_lazy(
-        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. %(lag)d message is waiting there.",
-        "Queues of %(group)s that have not moved for %(idle_span)s: %(queues)s. %(lag)d messages are waiting there.",
-        "lag",
+        "%(count)d queue of %(group)s has not moved for %(idle_span)s, with a backlog of %(lag)d: %(queues)s.",
+        "%(count)d queues of %(group)s have not moved for %(idle_span)s, with a backlog of %(lag)d: %(queues)s.",
     ),
     "queues_unread": ngettext_lazy(
         "%(topic)s has %(count)d message that nobody can read: its queue has the number %(queues)d or a higher "
@@ -392,8 +392,10 @@ TEMPLATES: dict[str, str | Plural] = {
         "%(topic)s has %(count)d messages that nobody can read: their queues have the number %(queues)d or a "
         "higher one, and are no read queues of the topic.",
     ),
-    "queues_unreadable": _(
-        "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to the others cannot be read."
+    "queues_unreadable": ngettext_lazy(
+        "%(topic)s has %(write)d write queues and %(read)d read queue: messages sent to the others cannot be read.",
+        "%(topic)s has %(write)d write queues and %(read)d read queues: messages sent to the others cannot be read.",
+        "read",
     ),
     "deleted_unread_soon": _(
         "At this rate messages of %(topic)s will be deleted in %(left_span)s, before %(group)s has read them."
@@ -478,8 +480,10 @@ TEMPLATES: dict[str, str | Plural] = {
         "clients",
     ),
     "diag_idle_consumers": ngettext_lazy(
-        "%(topic)s has %(queues)d queues for %(clients)d consumers, so %(idle)d of them has none.",
-        "%(topic)s has %(queues)d queues for %(clients)d consumers, so %(idle)d of them have none.",
+        "%(topic)s has fewer queues (%(queues)d) than the group has consumers (%(clients)d), so %(idle)d of them "
+        "has none.",
+        "%(topic)s has fewer queues (%(queues)d) than the group has consumers (%(clients)d), so %(idle)d of them "
+        "have none.",
         "idle",
     ),
     "diag_uneven_share": _(
@@ -524,7 +528,10 @@ TEMPLATES: dict[str, str | Plural] = {
     "consumption_is_off": _("Consumption is switched off for the group."),
     "group_is_gone": _("This group no longer exists."),
     "topic_not_readable": _("The topic may not be read."),
-    "queue_not_readable": _("Queue %(queue)d is not read: the topic has %(count)d read queues."),
+    "queue_not_readable": ngettext_lazy(
+        "Queue %(queue)d is not read: the topic has %(count)d read queue.",
+        "Queue %(queue)d is not read: the topic has %(count)d read queues.",
+    ),
     "not_subscribed": _("The connected clients do not subscribe to the topic."),
     "waits_delayed": _("It waits at delay level %(level)d."),
     "waits_to_retry": _("It was sent back; retry %(times)d waits at delay level %(level)d."),

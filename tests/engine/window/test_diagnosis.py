@@ -369,7 +369,9 @@ def test_more_consumers_than_queues(running):
         running.join(f"more-{number}", "CG")
     one = found(running, "idle_consumers")
     assert numbers(one) == {"clients": 6, "queues": 4, "idle": 2}
-    assert str(one.sentence) == "Orders has 4 queues for 6 consumers, so 2 of them have none."
+    assert str(one.sentence) == (
+        "Orders has fewer queues (4) than the group has consumers (6), so 2 of them have none."
+    )
 
 
 @pytest.mark.parametrize(("clients", "state"), [(1, "clear"), (2, "clear"), (3, "found"), (4, "clear"), (5, "clear")])
