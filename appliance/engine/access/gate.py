@@ -287,8 +287,6 @@ class AccessGate:
         if user is None:
             self._let_through.add(conn)
             return
-        if self._last is not None:
-            self._last.note(user.account.name, code, conn)
         brake = self._brake
         if user.account.name not in conn.principals:
             if brake is None:
@@ -296,7 +294,10 @@ class AccessGate:
             else:
                 brake.enter(user, conn)
         meter = None if brake is None else brake.meter_of(user)
-        if not self._admit_user(request, user, address, meter):
+        is_allowed = self._admit_user(request, user, address, meter)
+        if self._last is not None:
+            self._last.note(user.account.name, code, conn)
+        if not is_allowed:
             self._let_through.add(conn)
         elif meter is None and code in GUARDED:
             self._tell_guard(request, conn, user, generation, is_certified)
