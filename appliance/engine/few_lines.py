@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
 
 
 class FewLines:
     """`most` lines in `seconds`. Belongs to one thread.
 
-    log: writes a line, as `Logger.info` does. monotonic: seconds that never go back.
+    log: writes a line, as `Logger.info` does. monotonic: seconds that never go back. left_out: told behind a line, with
+    the number of those left out before it.
     """
 
-    def __init__(self, log: Callable[..., None], most: int, seconds: float, monotonic: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        log: Callable[..., None],
+        most: int,
+        seconds: float,
+        monotonic: Callable[[], float],
+        left_out: str = " (%d more were not told of)",
+    ) -> None:
         self._log = log
         self._most = most
         self._seconds = seconds
         self._monotonic = monotonic
+        self._told_left_out = left_out
         self._written: list[float] = []
         self._left_out = 0
 
@@ -28,7 +38,29 @@ class FewLines:
             return
         self._written.append(now)
         if self._left_out:
-            text += " (%d more were not told of)"
+            text += self._told_left_out
             arguments += (self._left_out,)
             self._left_out = 0
         self._log(text, *arguments)
+
+
+class SharedLines:
+    """`most` lines in `seconds` of all, `most_each` of one, so that one who causes many does not hide the others.
+    Belongs to one thread, or to the lock of its owner."""
+
+    def __init__(
+        self, log: Callable[..., None], most: int, most_each: int, seconds: float, monotonic: Callable[[], float]
+    ) -> None:
+        self._all = FewLines(log, most, seconds, monotonic)
+        self._most = most
+        self._terms = most_each, seconds, monotonic, " (%d more of the same were not told of)"
+        # The one that was heard last is the last.
+        self._each: OrderedDict[Hashable, FewLines] = OrderedDict()
+
+    def log(self, whose: Hashable, text: str, *arguments: object) -> None:
+        """Write a line that `whose` caused, or count it as left out."""
+        lines = self._each.pop(whose, None) or FewLines(self._all.log, *self._terms)
+        self._each[whose] = lines
+        if len(self._each) > self._most:
+            self._each.popitem(last=False)
+        lines.log(text, *arguments)

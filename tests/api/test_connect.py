@@ -37,7 +37,7 @@ def test_what_would_be_text_of_a_program_is_refused(viewer: Caller, running: Run
 
 
 def test_a_trial_says_each_step(operator: Caller, running: RunningEngine):
-    found = answer_of(operator.get("/connect/trial?client=python"))
+    found = answer_of(operator.get("/connect/trial?client=python&host=localhost"))
     assert [one["name"] for one in found["items"]][:2] == ["host", "port"]
     assert found["worst"] in ("ok", "warning")
     lost = answer_of(operator.get("/connect/trial?host=no-such-host.invalid"))
@@ -50,7 +50,7 @@ def test_an_operator_is_not_told_that_a_client_signs_nothing(
 ):
     """Only administrators may name a user."""
     with wire_users(running.window, tmp_path / "wire-users"):
-        for caller, said in ((operator, "try_user_unsaid"), (admin, "try_no_user")):
+        for caller, said in ((operator, "try_user_unsaid_reported"), (admin, "try_no_user_reported")):
             found = answer_of(caller.get("/connect/trial"))["items"]
             assert found[-1]["sentence"]["code"] == said
             assert {one["name"] for one in found} <= WORDS.keys()

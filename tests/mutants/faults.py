@@ -1127,8 +1127,8 @@ FAULTS: list[Fault] = [
         "access",
         "a heartbeat of which a part was refused is not read again",
         ENGINE + "broker/processors/client.py",
-        "                data, mark = without(data, kept_from, self._is_read), None",
-        "                data = without(data, kept_from, self._is_read)",
+        "                data, mark = without(meant, kept_from, self._is_read), None",
+        "                data = without(meant, kept_from, self._is_read)",
         (T + "access/test_heartbeats.py",),
     ),
     Fault(

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..clock import Clock
 from ..errors import RefusedRequest
-from ..few_lines import FewLines
+from ..few_lines import SharedLines
 from ..hotpath import Guard, Signer
 from ..named_tuple import NamedTuple
 from ..protocol.codes import NO_ROUTE, RequestCode, ResponseCode
@@ -76,8 +76,8 @@ _NO_USER = "username cannot be null."  # Apache's words
 #: without a check for the same time.
 _FAILURES, _FAILURES_S = 10, 60.0
 _MOST_FAILING = 10_000
-#: Most lines of the log about refusals, in this many seconds.
-_TOLD, _TELL_S = 20, 60.0
+#: Most lines of the log about refusals, and about those of a user from an address, in this many seconds.
+_TOLD, _TOLD_EACH, _TELL_S = 200, 20, 60.0
 #: Most resources in the text of one refusal.
 _MOST_TOLD = 10
 #: Time for which requests in the names of users that do not exist are kept, and most resources of one.
@@ -205,7 +205,7 @@ class AccessGate:
         # them, and are refused nothing.
         self._route_failures = Failures(clock)
         self._clock = clock
-        self._lines = FewLines(logger.warning, _TOLD, _TELL_S, clock.monotonic)
+        self._lines = SharedLines(logger.warning, _TOLD, _TOLD_EACH, _TELL_S, clock.monotonic)
         # Replaced by `change`.
         self._enforces = enforces
         # Connections with requests that passed in report mode only. Owned by remoting-io.
@@ -287,8 +287,6 @@ class AccessGate:
         if user is None:
             self._let_through.add(conn)
             return
-        if self._last is not None:
-            self._last.note(user.account.name, code, conn)
         brake = self._brake
         if user.account.name not in conn.principals:
             if brake is None:
@@ -296,7 +294,10 @@ class AccessGate:
             else:
                 brake.enter(user, conn)
         meter = None if brake is None else brake.meter_of(user)
-        if not self._admit_user(request, user, address, meter):
+        is_allowed = self._admit_user(request, user, address, meter)
+        if self._last is not None:
+            self._last.note(user.account.name, code, conn)
+        if not is_allowed:
             self._let_through.add(conn)
         elif meter is None and code in GUARDED:
             self._tell_guard(request, conn, user, generation, is_certified)
@@ -543,6 +544,7 @@ class AccessGate:
         with self._lock:
             self._refusals.add(user, resource, actions, reason, code=code, address=str(address), now_ms=now_ms)
             self._lines.log(
+                (address.packed[:8], user),  # of IPv6 its network
                 "access: %s user=%r from=%s code=%d: %s",
                 "refused" if enforces else "would be refused",
                 plain(name, 64),

@@ -1,8 +1,11 @@
-"""The last request of each user: what it was, when it came, from where, and if over TLS. Since the start, in memory.
+"""The last request of each user that was allowed: what it was, when it came, from where, and if over TLS. Since the
+start, in memory.
 
-The gate notes the requests that it admits itself. Of those that its guard lets pass (`guard.pxi`, `pure_guard.py`) each
-connection keeps the newest in its grants, as two numbers; they are read when somebody asks, and when it closes. A
-client's housekeeping, as heartbeats and commits of offsets, does not hide what it did.
+The gate notes the requests that it admits itself, in report mode those that it would refuse, too; what it refuses is
+among the refusals. One whose topic is known only when its record is read (33, 36, 37) is noted before that. Of those
+that its guard lets pass (`guard.pxi`, `pure_guard.py`) each connection keeps the newest in its grants, as two numbers;
+they are read when somebody asks, and when it closes. A client's housekeeping, as heartbeats and commits of offsets,
+does not hide what it did.
 """
 
 from __future__ import annotations
@@ -57,7 +60,7 @@ class LastRequests:
         self._found: dict[str, LastRequest] = {}
 
     def note(self, name: str, code: int, conn: Connection) -> None:
-        """Note a request of a user that the gate has proved."""
+        """Note a request that the gate has admitted."""
         self._take(name, LastRequest(code, conn.last_active, conn.born_host, bool(conn.channel)))
 
     def leave(self, conn: Connection) -> None:

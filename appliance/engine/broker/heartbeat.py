@@ -27,6 +27,8 @@ MAX_POOL_BODY_BYTES = 1024 * 1024
 #: small they are. The smallest that clients send, a producer's group, takes some 30 bytes; most take 50 (a queue) to
 #: 200 (a consumer).
 _BYTES_AN_OBJECT = 64
+#: Objects of a heartbeat at most, and so its subscriptions.
+MOST_OBJECTS = MAX_BODY_BYTES // _BYTES_AN_OBJECT
 #: A body that only the tolerant reader understands may have the limit / _TOLERATED_SHARE bytes, and one value (see
 #: `fastjson.loads`) for each _BYTES_A_TOLERATED_VALUE bytes of the limit. 32 KiB with 2,048 values take less than 2 ms;
 #: no official client sends such bodies.

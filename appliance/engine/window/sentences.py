@@ -297,12 +297,20 @@ TEMPLATES: dict[str, str | Plural] = {
     "try_open": _("Access control is off: every client may send and consume."),
     "try_user_unneeded": _("Access control is off: the client's user and secret are not looked at."),
     "try_no_user": _("Access control is on, and the client signs nothing: give it the name and the secret of a user."),
+    "try_no_user_reported": _(
+        "Access control is in report mode: the client may send and consume, but it signs nothing. Give it the name and "
+        "the secret of a user before access control enforces."
+    ),
     "try_user_unsaid": _(
         "Access control is on: the client needs the name and the secret of a user. An administrator can try what the "
         "user may do."
     ),
+    "try_user_unsaid_reported": _(
+        "Access control is in report mode: every client may send and consume. Once it enforces, the client needs the "
+        "name and the secret of a user. An administrator can try what the user may do."
+    ),
     "try_unknown_user": _("There is no wire user %(user)s: make it under Wire users, or correct the name."),
-    "try_disabled": _("%(user)s is disabled, so all its requests are refused: enable it, or take another user."),
+    "try_disabled": _("%(user)s is disabled: enable it, or take another user."),
     "try_no_entry": _(
         "%(user)s has no right %(action)s on %(resource)s from %(address)s: add an entry to its policies."
     ),

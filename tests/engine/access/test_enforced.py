@@ -360,6 +360,16 @@ def test_users_and_entries_outlive_a_restart_and_the_first_is_made_once(start):
     assert [(user["username"], user["userType"]) for user in listed] == [("ann", "Normal"), ("root", "Super")]
 
 
+def test_a_user_who_is_refused_all_the_time_hides_no_other_in_the_log(start, caplog):
+    site = start()
+    ann, bob = site.make(ANN), site.make(BOB)
+    for _ in range(30):
+        assert send(bob, "Orders").code == 16
+    assert send(ann, "Orders").code == 16
+    told = [record.getMessage() for record in caplog.records if "access: refused" in record.getMessage()]
+    assert [sum(f"user='{name}'" in text for text in told) for name in ("bob", "ann")] == [20, 1]
+
+
 def test_report_mode_lets_everything_through_and_tells_what_would_not_be(start, caplog):
     site = start(access_control="report")
     site.make(BOB)

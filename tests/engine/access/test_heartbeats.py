@@ -140,6 +140,26 @@ def test_a_heartbeat_without_subscriptions_has_all_sent_before_it_is_refused(sit
     assert registered(site) == {"mine": {"Open"}}
 
 
+def test_a_heartbeat_without_subscriptions_stands_for_what_its_group_reads(site):
+    """A client whose rights were taken away connects again, and sends its fingerprint only."""
+    ann = site.make(ANN, "Group:mine Sub", "Group:own Sub", "Topic:Open Sub")
+    bob = site.make(BOB, "Group:mine Sub", "Topic:* Sub")
+    whole = {"mine": ["Open", "Secret"]}
+    assert beat(bob, whole, heartbeatFingerprint=7, clientID="b").code == 0
+    assert beat(ann, {"own": ["Open"]}, heartbeatFingerprint=7, clientID="a").code == 0
+    answer = beat(ann, {"mine": [], "own": []}, heartbeatFingerprint=7, withoutSub=True, clientID="a")
+    assert (answer.code, answer.remark) == (16, f"User:ann has no permission to access Topic:Secret {NO_MATCH}")
+    members = {
+        group: site.running.engine.broker.clients.consumer_group(group).client_ids() for group in ("mine", "own")
+    }
+    assert members == {"mine": ["b"], "own": ["a"]}
+    assert beat(bob, {"mine": []}, heartbeatFingerprint=7, withoutSub=True, clientID="b").code == 0
+    assert site.allow("ann", "Topic:Secret Sub").code == 0
+    answer = beat(ann, {"mine": [], "own": []}, heartbeatFingerprint=7, withoutSub=True, clientID="a")
+    assert (answer.code, answer.ext_fields["IS_SUB_CHANGE"]) == (0, "false")
+    assert registered(site) == {"mine": {"Open", "Secret"}, "own": {"Open"}}
+
+
 def test_in_report_mode_all_is_registered_and_each_heartbeat_is_counted(start):
     site = start(access_control="report")
     bob = site.make(BOB)

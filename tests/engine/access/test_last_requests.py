@@ -77,6 +77,21 @@ def test_housekeeping_hides_nothing(site: Site):
     assert last(site, ANN).request == "SEND_MESSAGE_V2"
 
 
+def test_a_refused_request_is_not_what_a_user_did(site: Site):
+    ann = site.make(ANN, "Topic:Orders Pub")
+    assert send(ann, "Secret").code == 16
+    assert last(site, ANN) is None
+    assert send(ann, "Orders").code == 0
+    assert pull(ann, "readers", "Orders").code == 16
+    assert last(site, ANN).request == "SEND_MESSAGE_V2"
+
+
+def test_in_report_mode_it_is_done_all_the_same(start):  # noqa: F811
+    site = start(access_control="report")
+    assert send(site.make(ANN), "Secret").code == 0
+    assert last(site, ANN).request == "SEND_MESSAGE_V2"
+
+
 def test_nobody_else_speaks_for_a_user(site: Site):
     ann = site.make(ANN, "Topic:Orders Pub")
     assert send(ann, "Orders").code == 0

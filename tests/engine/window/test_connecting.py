@@ -25,7 +25,7 @@ from tests.support.engine import start_engine
 from tests.support.tls import Authority, make_pair
 
 ROOT = {"username": "root", "password": "the first one's Zq11 secret"}
-WELL = ["try_name", "try_port", "try_plain", "try_route", "try_broker_here", "try_open"]
+WELL = ["try_port", "try_plain", "try_route", "try_broker_here", "try_open"]
 
 
 @pytest.fixture(scope="module")
@@ -75,8 +75,12 @@ def test_a_name_that_nobody_knows_ends_the_way(engine: Engine):
     assert tried(engine, host="no-such-host.invalid") == ["try_unknown_name", "try_open"]
 
 
+def test_a_name_is_said_with_its_addresses(engine: Engine):
+    assert tried(engine, host="localhost") == ["try_name", *WELL]
+
+
 def test_an_address_on_which_it_does_not_listen(engine: Engine):
-    assert tried(engine, host="127.0.0.2")[:2] == ["try_name", "try_bound"]
+    assert tried(engine, host="127.0.0.2")[:1] == ["try_bound"]
 
 
 def test_a_topic_that_is_not_there(engine: Engine):
@@ -103,7 +107,7 @@ def test_a_user_where_nobody_asks(engine: Engine):
 
 
 def test_tls_where_none_is_served(engine: Engine):
-    assert tried(engine, tls=True) == ["try_name", "try_port", "try_no_tls", "try_open"]
+    assert tried(engine, tls=True) == ["try_port", "try_no_tls", "try_open"]
 
 
 def tls(directory: Path, mode: str = "permissive", **pair: Any) -> dict[str, Any]:
@@ -113,18 +117,18 @@ def tls(directory: Path, mode: str = "permissive", **pair: Any) -> dict[str, Any
 
 def test_a_certificate_that_names_the_host(started: Callable[..., Engine], tmp_path: Path):
     engine = started(**tls(tmp_path, also=("127.0.0.1", "localhost")))
-    assert tried(engine, tls=True) == ["try_name", "try_port", "try_certificate", *WELL[3:]]
-    assert tried(engine)[2] == "try_tls_possible"
-    assert tried(engine, tls=True, client="go")[2] == "try_without_tls_possible"
+    assert tried(engine, tls=True) == ["try_port", "try_certificate", *WELL[2:]]
+    assert tried(engine)[1] == "try_tls_possible"
+    assert tried(engine, tls=True, client="go")[1] == "try_without_tls_possible"
     assert "BEGIN CERTIFICATE" in engine.window.client_door().certificate
     assert "PRIVATE" not in engine.window.client_door().certificate
 
 
 def test_a_certificate_that_names_another_host(started: Callable[..., Engine], tmp_path: Path):
     engine = started(**tls(tmp_path, also=("mq.example.org",)))
-    assert tried(engine, tls=True) == ["try_name", "try_port", "try_unnamed", "try_open"]
+    assert tried(engine, tls=True) == ["try_port", "try_unnamed", "try_open"]
     # Java's clients look at no name.
-    assert tried(engine, tls=True, client="java") == ["try_name", "try_port", "try_certificate", *WELL[3:]]
+    assert tried(engine, tls=True, client="java") == ["try_port", "try_certificate", *WELL[2:]]
 
 
 def test_a_certificate_that_names_the_name_server_and_not_the_broker(started: Callable[..., Engine], tmp_path: Path):
@@ -144,14 +148,14 @@ def test_a_certificate_that_names_the_name_server_and_not_the_broker(started: Ca
 
 def test_a_certificate_that_has_ended(started: Callable[..., Engine], tmp_path: Path):
     engine = started(**tls(tmp_path, days=1, also=("127.0.0.1",)))
-    assert tried(engine, tls=True) == ["try_name", "try_port", "try_expired", "try_open"]
+    assert tried(engine, tls=True) == ["try_port", "try_expired", "try_open"]
 
 
 def test_a_server_that_takes_encrypted_connections_only(started: Callable[..., Engine], tmp_path: Path):
     engine = started(**tls(tmp_path, "enforcing", also=("127.0.0.1",)))
-    assert tried(engine) == ["try_name", "try_port", "try_tls_needed", "try_open"]
-    assert tried(engine, tls=True, client="go")[2] == "try_without_tls_needed"
-    assert tried(engine, tls=True)[2:] == ["try_certificate", *WELL[3:]]
+    assert tried(engine) == ["try_port", "try_tls_needed", "try_open"]
+    assert tried(engine, tls=True, client="go")[1] == "try_without_tls_needed"
+    assert tried(engine, tls=True)[1:] == ["try_certificate", *WELL[2:]]
 
 
 def test_a_server_that_wants_certificates_of_clients(started: Callable[..., Engine], tmp_path: Path):
@@ -162,7 +166,7 @@ def test_a_server_that_wants_certificates_of_clients(started: Callable[..., Engi
     options |= {"tls_client_auth": "required", "tls_client_ca_file": str(authority.path)}
     engine = started(**options)
     codes = tried(engine, tls=True, client="java")
-    assert codes == ["try_name", "try_port", "try_certificate", "try_client_certificate", *WELL[3:]]
+    assert codes == ["try_port", "try_certificate", "try_client_certificate", *WELL[2:]]
     assert "try_nameless" in tried(engine, tls=True)
     assert engine.window.client_door().certificate == "", "an authority signed it, whom clients trust"
 
@@ -198,7 +202,7 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[Engine]:
 
 
 def test_routes_that_are_told_to_users_only_are_looked_up(guarded: Engine):
-    assert tried(guarded, user="root")[3:] == ["try_route", "try_broker_here", "try_may"]
+    assert tried(guarded, user="root")[2:] == ["try_route", "try_broker_here", "try_may"]
 
 
 @pytest.mark.parametrize(
@@ -212,18 +216,18 @@ def test_routes_that_are_told_to_users_only_are_looked_up(guarded: Engine):
     ],
 )
 def test_what_a_user_may_not(guarded: Engine, user: str, found: list[str]):
-    assert tried(guarded, user=user)[5:] == found
+    assert tried(guarded, user=user)[4:] == found
     assert level(guarded, found[0], user=user) == "failed"
 
 
 def test_who_may_not_ask_of_users_is_not_told_that_a_client_signs_nothing(guarded: Engine):
     """Their form has no user, so their trials would all fail."""
-    assert tried(guarded, user=None)[5:] == ["try_user_unsaid"]
+    assert tried(guarded, user=None)[4:] == ["try_user_unsaid"]
     assert level(guarded, "try_user_unsaid", user=None) == "warning"
 
 
 def test_a_user_with_rights_from_some_addresses(guarded: Engine):
-    assert tried(guarded, user="ann", address="10.2.3.4")[5:] == ["try_may"]
+    assert tried(guarded, user="ann", address="10.2.3.4")[4:] == ["try_may"]
     with pytest.raises(InvalidInput):
         tried(guarded, user="ann", address="somewhere")
 
@@ -236,8 +240,9 @@ def test_a_trial_counts_as_no_refusal_of_anybody(guarded: Engine):
 
 def test_nothing_fails_while_access_control_only_reports(started: Callable[..., Engine]):
     engine = started(access_control="report")
-    assert level(engine, "try_no_user") == "warning"
+    assert level(engine, "try_no_user_reported") == "warning"
     assert level(engine, "try_unknown_user", user="ann") == "warning"
+    assert level(engine, "try_user_unsaid_reported", user=None) == "warning"
 
 
 # --- what it connects to
@@ -279,7 +284,7 @@ def test_the_route_of_another_name_server_is_not_followed(engine: Engine):
     with socket.create_server(("127.0.0.1", 0)) as inner:
         inner.settimeout(0)
         with another_name_server(engine, route_to(f"127.0.0.1:{inner.getsockname()[1]}")) as host:
-            assert tried(engine, host=host)[3:] == ["try_other_name_server", "try_open"]
+            assert tried(engine, host=host)[2:] == ["try_other_name_server", "try_open"]
         with pytest.raises(BlockingIOError):
             inner.accept()
 
@@ -287,7 +292,7 @@ def test_the_route_of_another_name_server_is_not_followed(engine: Engine):
 @pytest.mark.parametrize("body", [b"[]", b"1", b'{"brokerDatas":[{}]}', b'{"brokerDatas":[{"brokerAddrs":{"0":7}}]}'])
 def test_an_answer_that_is_no_route(engine: Engine, body: bytes):
     with another_name_server(engine, body) as host:
-        assert tried(engine, host=host)[3:] == ["try_no_answer", "try_open"]
+        assert tried(engine, host=host)[2:] == ["try_no_answer", "try_open"]
 
 
 def test_a_broker_with_an_address_that_is_none(engine: Engine, monkeypatch: pytest.MonkeyPatch):
@@ -296,4 +301,4 @@ def test_a_broker_with_an_address_that_is_none(engine: Engine, monkeypatch: pyte
     route = Route("orders", (RouteBroker("b", "c", {"0": "nonsense"}),), ())
     monkeypatch.setattr("appliance.engine.window.window.Window.route", lambda self, topic: route)
     with another_name_server(engine, body) as host:
-        assert tried(engine, host=host)[3:] == ["try_route", "try_unknown_broker", "try_open"]
+        assert tried(engine, host=host)[2:] == ["try_route", "try_unknown_broker", "try_open"]

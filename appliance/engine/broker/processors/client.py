@@ -38,7 +38,15 @@ from ...shares import Shares
 from ..clients import Client, ClientManager
 from ..config_table import TooMany
 from ..groups import SubscriptionGroupManager
-from ..heartbeat import CheckClientBody, ConsumerData, HeartbeatData, decode_body, named_in, without
+from ..heartbeat import (
+    MOST_OBJECTS,
+    CheckClientBody,
+    ConsumerData,
+    HeartbeatData,
+    decode_body,
+    named_in,
+    without,
+)
 from ..heartbeat_bounds import (
     MOST_EXPRESSION_CHARS,
     MOST_GROUPS_OF_A_CONNECTION,
@@ -160,9 +168,10 @@ class ClientProcessor:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "the last heartbeat of this client is still being taken")
         refusal = ""
         if caller is not None:
-            kept_from, refusal = caller.kept_from_consuming(named_in(data), conn)
+            meant = self._with_subscriptions(data) if data.without_sub else data
+            kept_from, refusal = caller.kept_from_consuming(named_in(meant), conn)
             if kept_from:
-                data, mark = without(data, kept_from, self._is_read), None
+                data, mark = without(meant, kept_from, self._is_read), None
         who = Client(data.client_id, request.language, request.version)
         if conn.client_id != who.client_id:
             conn.told.clear()  # it had another client id before
@@ -195,6 +204,23 @@ class ClientProcessor:
             self._resume(beat)
             return None
         return self._done(beat)
+
+    def _with_subscriptions(self, data: HeartbeatData) -> HeartbeatData:
+        """Return a V2 heartbeat without subscriptions with those that it stands for: what the group reads, if the last
+        heartbeat of the group had the same fingerprint. A client that may not read this would only take queues."""
+        room = MOST_OBJECTS  # of a client with more, no heartbeat is taken
+        consumers = []
+        for consumer in data.consumer_data_set:
+            info = self._clients.consumer_group(consumer.group_name)
+            if info is not None and info.fingerprint == data.heartbeat_fingerprint != 0:
+                room -= len(info.subscriptions)
+                if room < 0:
+                    break
+                read = list(info.subscriptions.values())
+                consumer = msgspec.structs.replace(consumer, subscription_data_set=read)
+            consumers.append(consumer)
+        consumers += data.consumer_data_set[len(consumers) :]
+        return msgspec.structs.replace(data, consumer_data_set=consumers)
 
     def _is_read(self, group: str, topic: str) -> bool:
         info = self._clients.consumer_group(group)

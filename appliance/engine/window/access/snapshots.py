@@ -69,8 +69,8 @@ class RequestRow:
 @dataclass(frozen=True, slots=True)
 class WireUser:
     """user_type: "Super", who may everything, or "Normal". secrets: how many are good, 1 or 2; none is ever told
-    again. last: the last request since the start; what clients send by themselves, as heartbeats, counts only where
-    there is nothing else. null for none."""
+    again. last: the last request since the start that was not refused; what clients send by themselves, as heartbeats,
+    counts only where there is nothing else. null for none."""
 
     # entries: in the order in which they were made, own ones first. revision: changes with the user.
     name: str

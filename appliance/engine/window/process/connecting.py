@@ -115,7 +115,8 @@ def _way(place: Place, asked: Asked, host: str, port: int) -> Iterator[Finding]:
     if not addresses:
         yield failed("host", say("try_unknown_name", host=host))
         return
-    yield fine("host", say("try_name", host=host, addresses=", ".join(addresses)))
+    if addresses != (host.strip("[]"),):  # an address leads to itself
+        yield fine("host", say("try_name", host=host, addresses=", ".join(addresses)))
     address = join_host_port(host, port)
     refusal = _refusal(host, port, addresses)
     if refusal is not None:
@@ -332,13 +333,14 @@ def _access(place: Place, asked: Asked) -> Iterator[Finding]:
     if users is None:
         yield (degraded if asked.user else fine)("access", say("try_user_unneeded" if asked.user else "try_open"))
         return
-    if asked.user is None:
-        yield degraded("access", say("try_user_unsaid"))
-        return
     # In report mode nothing is refused.
-    wrong = failed if users.mode == "enforce" else degraded
+    enforces = users.mode == "enforce"
+    wrong = failed if enforces else degraded
+    if asked.user is None:
+        yield degraded("access", say("try_user_unsaid" if enforces else "try_user_unsaid_reported"))
+        return
     if not asked.user:
-        yield wrong("access", say("try_no_user"))
+        yield wrong("access", say("try_no_user" if enforces else "try_no_user_reported"))
         return
     try:
         user = users.one(asked.user)

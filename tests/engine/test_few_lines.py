@@ -1,0 +1,30 @@
+"""Lines of the log that strangers cause: a few in a time, and one of many causes does not hide the others."""
+
+from __future__ import annotations
+
+from appliance.engine.clock import FakeClock
+from appliance.engine.few_lines import SharedLines
+
+
+def test_one_who_causes_many_lines_does_not_hide_another():
+    clock, told = FakeClock(), []
+    lines = SharedLines(lambda text, *arguments: told.append(text % arguments), 6, 2, 60.0, clock.monotonic)
+    for _ in range(50):
+        lines.log("noisy", "refused %s", "noisy")
+    lines.log("quiet", "refused %s", "quiet")
+    assert told == ["refused noisy"] * 2 + ["refused quiet"]
+    clock.advance(60_000)
+    lines.log("noisy", "refused %s", "noisy")
+    assert told[3:] == ["refused noisy (48 more of the same were not told of)"]
+
+
+def test_lines_of_all_and_those_who_cause_them_are_bounded():
+    clock, told = FakeClock(), []
+    lines = SharedLines(lambda text, *arguments: told.append(text % arguments), 6, 2, 60.0, clock.monotonic)
+    for number in range(500):
+        lines.log(number, "refused %d", number)
+    assert told == [f"refused {number}" for number in range(6)]
+    assert len(lines._each) == 6
+    clock.advance(60_000)
+    lines.log("last", "refused")
+    assert told[6:] == ["refused (494 more were not told of)"]
