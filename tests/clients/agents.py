@@ -330,15 +330,19 @@ class PushConsumer:
     def wait_for_each(self, messages: Sequence[Message], timeout_s: float = 90.0) -> list[Json]:
         """Wait until these messages are here; the deliveries, one each: more is a failure. Others may come as well."""
         bodies = {message.sha256 for message in messages}
+        came = [one for one in self.wait_for_all(messages, timeout_s) if one["body_sha256"] in bodies]
+        assert len(came) == len(bodies), "one came twice"
+        return came
 
-        def came() -> list[Json]:
-            return [one for one in self.received if one["body_sha256"] in bodies]
+    def wait_for_all(self, messages: Sequence[Message], timeout_s: float) -> list[Json]:
+        """Wait until these messages are here; all deliveries so far, others too."""
+        bodies = {message.sha256 for message in messages}
 
-        self._agent.wait_for(
-            self.name, lambda _: {one["body_sha256"] for one in came()} == bodies, f"each of {len(bodies)}", timeout_s
-        )
-        assert len(came()) == len(bodies), "one came twice"
-        return came()
+        def are_here(_: object) -> bool:
+            return bodies <= {one["body_sha256"] for one in self.received}
+
+        self._agent.wait_for(self.name, are_here, f"each of {len(bodies)}", timeout_s)
+        return self.received
 
     @property
     def allocations(self) -> list[Json]:

@@ -345,6 +345,7 @@ GIVES_WAY = {
     "who got what, as events name it": "numbered anew",
     "queues that one reset moves (222, 314); moved ones whose consumers have not come": "administrators only",
     "a key-value; all of them": "administrators only",
+    "lines of the log about refusals": "counted in the next line; the refusals are kept apart",
 }
 
 

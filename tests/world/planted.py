@@ -214,8 +214,8 @@ PLANTED = (
     Planted(
         "what waits in a file that goes is not stored once more",
         ENGINE + "store/retention/clean_service.py",
-        "            if not reasons or (end > first",
-        "            if not reasons or end or (end > first",
+        "        if not reasons:\n            return end, reasons\n",
+        "        if end:\n            return end, reasons\n",
     ),
     Planted(
         "a backup leaves out the last file of the log",
