@@ -6,8 +6,9 @@
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
    that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
-   make it earlier by as much; one that is set forward only over a restart, or if the message names a time of day. After
-   a kill messages that had come in the last two seconds may come again.
+   make it earlier by as much; one that is set forward only over a restart, or if the message names a time of day. One
+   that runs slowly and is set as the message is sent may make it earlier by what it loses in a second. After a kill
+   messages that had come in the last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -633,7 +634,8 @@ class Oracle:
         runs fast looks like one that is corrected little by little.
         """
         if not message.names_time and self.started_at <= message.sent_at:
-            return (self._wall.moved.ran_ahead - message.moved.ran_ahead) / 1000
+            ran_ahead = self._wall.moved.ran_ahead - message.moved.ran_ahead
+            return (ran_ahead + self._wall.lost_at_a_step(message.sent_at)) / 1000
         return (self._wall.moved.forward - message.moved.forward) / 1000
 
     def killed(self, now: float, lost_power: bool = False) -> None:

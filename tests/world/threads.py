@@ -85,7 +85,7 @@ class WallClock:
         #: What it shows at `_since`, and how many ms it goes on in a millisecond from there.
         self._ms = float(ms)
         self._since = scheduler.now
-        self._rate = 1.0
+        self._rate = self._slowest = 1.0
         self._moved = Moved()
         #: (when, by how many ms, either way) it was set.
         self.steps: list[tuple[float, int]] = []
@@ -114,6 +114,13 @@ class WallClock:
         """Go on at this rate; 1 is that of the monotonic clock."""
         self.step(0)
         self._rate = rate
+        self._slowest = min(self._slowest, rate)
+
+    def lost_at_a_step(self, at: float) -> float:
+        """Return how many ms it may have lost about a time at which it was set, else 0. Between two looks at it, which
+        are a second apart at most, a step and what it lost are one."""
+        was_set = any(ms and abs(when - at) <= 1.0 for when, ms in self.steps)
+        return 1000.0 * (1.0 - self._slowest) if was_set else 0.0
 
 
 class Scheduler:
