@@ -349,7 +349,7 @@ def test_bodies_are_shown_to_those_who_may_read_them(client_as, group):
     assert "glance" not in content(reader.get(address))
     for more in ("", "&origin=Orders"):
         page = content(reader.get(f"{address}?bodies=on{more}"))
-        shown = re.findall(r'class="line glance".*?<code>(.*?)</code>', page, re.DOTALL)
+        shown = re.findall(r'class="line glance short".*?<code>(.*?)</code>', page, re.DOTALL)
         assert len(shown) == len(re.findall(r'<td class="id">', page)) > 10
         assert all(shown), "each has a beginning"
     entries = AuditEntry.objects.filter(action="message.read", target=f"%DLQ%{group}")
