@@ -880,6 +880,25 @@ def test_the_time_that_the_broker_did_not_run_is_shown_as_a_time():
 
 
 @pytest.mark.parametrize(
+    "wrong",
+    [
+        {"tables": None},
+        {"tables": [{"key": "worst"}]},
+        {"tables": [{"key": "worst", "columns": [["group"]], "rows": []}]},
+        {"tables": [{"key": "worst", "columns": [["group", "group"], ["now", "bytes"]], "rows": [[]]}]},
+        {"t0_at_ms": None},
+        {"plots": [None]},
+    ],
+)
+def test_an_answer_that_is_no_report_is_said_to_be_none(wrong):
+    parts = {"tiles": [], "tables": [], "plots": [], "notes": []}
+    answer = {"report": "digest", "day": "2026-11-29", "zone": "UTC", "t0_at_ms": 0} | parts
+    assert report(answer)
+    with pytest.raises(StartError, match="The answer is not a report: "):
+        report(answer | wrong)
+
+
+@pytest.mark.parametrize(
     ("delivered", "whole", "said"),
     [
         (0, False, "given out: not known;"),

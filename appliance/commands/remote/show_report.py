@@ -37,7 +37,8 @@ def report(answer: dict[str, Any]) -> list[str]:
             document = answer | {"t0_ms": answer["t0_at_ms"], "tables": tables, "plots": []}
             found = shown.document(document, lambda view: False, with_plots=False)
             until = shown.cell(found.t0_ms, "time_ms", time_zones.zone(found.zone) or UTC, found.day)
-    except shown.Damaged as error:
+        tables_of, plots_of = ("|".join(plain(one["key"]) for one in answer[kind]) for kind in ("tables", "plots"))
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
         raise StartError(f"The answer is not a report: {error}.") from None
     finally:
         set_urlconf(None)
@@ -57,11 +58,10 @@ def report(answer: dict[str, Any]) -> list[str]:
         if table.left_out:
             lines.append(f"  (and {table.left_out:,} more)")
     name, day = plain(found.report), plain(found.day)
-    if answer["tables"]:
-        keys = "|".join(plain(one["key"]) for one in answer["tables"])
-        lines += ["", f"As CSV: rocketbox report table {day} {name} {keys}"]
-    if answer["plots"]:
-        lines.append(f"As SVG: rocketbox report plot {day} {name} {'|'.join(plain(p['key']) for p in answer['plots'])}")
+    if tables_of:
+        lines += ["", f"As CSV: rocketbox report table {day} {name} {tables_of}"]
+    if plots_of:
+        lines.append(f"As SVG: rocketbox report plot {day} {name} {plots_of}")
     return [*lines, *(f"note: {_text(one)}" for one in found.explained)]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from appliance.engine.broker.heartbeat import MOST_OBJECTS
 from appliance.engine.protocol.command import RemotingCommand
 from tests.engine.access.test_enforced import ANN, BOB, CODE, ROOT, Site, site, start
 from tests.support.engine import Peer
@@ -158,6 +159,20 @@ def test_a_heartbeat_without_subscriptions_stands_for_what_its_group_reads(site)
     answer = beat(ann, {"mine": [], "own": []}, heartbeatFingerprint=7, withoutSub=True, clientID="a")
     assert (answer.code, answer.ext_fields["IS_SUB_CHANGE"]) == (0, "false")
     assert registered(site) == {"mine": {"Open", "Secret"}, "own": {"Open"}}
+
+
+def test_a_heartbeat_without_subscriptions_hides_no_group_behind_one_that_it_names_often(site):
+    ann = site.make(ANN, "Group:mine Sub", "Group:own Sub", "Topic:T* Sub")
+    bob = site.make(BOB, "Group:mine Sub", "Topic:* Sub")
+    assert beat(bob, {"mine": ["Secret"]}, heartbeatFingerprint=7, clientID="b").code == 0
+    own = [f"T{number}" for number in range(MOST_OBJECTS // 2)]
+    assert beat(ann, {"own": own}, heartbeatFingerprint=7, clientID="a").code == 0
+    named = [{"groupName": group} for group in ("own", "own", "own", "mine")]
+    answer = beat(ann, {}, consumerDataSet=named, heartbeatFingerprint=7, withoutSub=True, clientID="a")
+    assert (answer.code, answer.remark) == (1, "its groups read more than the 4096 topics of a heartbeat")
+    assert site.running.engine.broker.clients.consumer_group("mine").client_ids() == ["b"]
+    answer = beat(ann, {"own": []}, heartbeatFingerprint=7, withoutSub=True, clientID="a")
+    assert (answer.code, answer.ext_fields["IS_SUB_CHANGE"]) == (0, "false")
 
 
 def test_in_report_mode_all_is_registered_and_each_heartbeat_is_counted(start):

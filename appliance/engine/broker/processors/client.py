@@ -207,19 +207,21 @@ class ClientProcessor:
 
     def _with_subscriptions(self, data: HeartbeatData) -> HeartbeatData:
         """Return a V2 heartbeat without subscriptions with those that it stands for: what the group reads, if the last
-        heartbeat of the group had the same fingerprint. A client that may not read this would only take queues."""
-        room = MOST_OBJECTS  # of a client with more, no heartbeat is taken
+        heartbeat of the group had the same fingerprint. A client that may not read this would only take queues. Refuses
+        with 1 one that stands for more than a heartbeat can name, as by naming a group twice."""
+        room = MOST_OBJECTS
         consumers = []
         for consumer in data.consumer_data_set:
             info = self._clients.consumer_group(consumer.group_name)
             if info is not None and info.fingerprint == data.heartbeat_fingerprint != 0:
                 room -= len(info.subscriptions)
                 if room < 0:
-                    break
+                    raise RefusedRequest(
+                        ResponseCode.SYSTEM_ERROR, f"its groups read more than the {MOST_OBJECTS} topics of a heartbeat"
+                    )
                 read = list(info.subscriptions.values())
                 consumer = msgspec.structs.replace(consumer, subscription_data_set=read)
             consumers.append(consumer)
-        consumers += data.consumer_data_set[len(consumers) :]
         return msgspec.structs.replace(data, consumer_data_set=consumers)
 
     def _is_read(self, group: str, topic: str) -> bool:
