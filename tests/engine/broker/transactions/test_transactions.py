@@ -23,7 +23,8 @@ COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningEngine]:
-    found = RunningEngine(tmp_path, broker={"transaction_time_out_ms": 200, "transaction_check_interval_ms": 200})
+    often = {"transaction_time_out_ms": 200, "transaction_check_interval_ms": 200, "transaction_check_max": 254}
+    found = RunningEngine(tmp_path, broker=often)
     yield found
     found.stop()
 
