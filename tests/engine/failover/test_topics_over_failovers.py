@@ -370,5 +370,5 @@ def test_what_waits_for_a_topic_that_was_deleted_does_not_come_into_the_next_one
     one.fence()
     two.lead(2)
     wait_for(lambda: two.store.offset_range("T", 0)[1] >= 3, "the message that waits")
-    wait_for(lambda: two.engine.broker.timers.deliver.given_up["no topic"] == 1, "the old one to be given up", 10)
+    wait_for(lambda: two.engine.broker.timers.deliver.given_up["no topic"] == 1, "the old one to be given up")
     assert shown(two, "T", 1) == [[b"new", b"new that waits"]]

@@ -239,7 +239,8 @@ def test_a_topic_is_shown_by_the_registry_that_the_configuration_names(served, t
         running.stop()
 
 
-def test_a_filter_of_a_job_waits_for_the_registry(served, tmp_path):
+def test_a_filter_of_a_job_waits_for_the_registry(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry_module, "TIMEOUT_S", 60.0)
     address, handler = served
     running = RunningEngine(tmp_path, broker={"schema_registry": check_registry(address)})
 
@@ -248,7 +249,7 @@ def test_a_filter_of_a_job_waits_for_the_registry(served, tmp_path):
         return len(page.rows), page.undecided
 
     asked = threading.Event()
-    handler.before = staticmethod(lambda: asked.wait(5) and None)
+    handler.before = staticmethod(lambda: asked.wait(60) and None)
     try:
         running.put("Orders", BODY, body(8))
         running.window.schemas.put("Orders", kind="registry", data=b"")
