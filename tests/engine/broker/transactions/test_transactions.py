@@ -102,9 +102,9 @@ def test_a_commit_that_the_log_refuses_leaves_it_open(running):
     peer = running.peer()
     half = send_half(peer, "K")
     log = running.engine.broker.store.log
-    running.engine._on_loop(lambda: log.refuse("the disk is full"))
+    running.engine._on_loop(lambda: log.refuse("the disk is full", "test"))
     assert end(peer, half, COMMIT).code == 14
-    running.engine._on_loop(lambda: log.refuse(None))
+    running.engine._on_loop(lambda: log.refuse(None, "test"))
     assert end(peer, half, COMMIT).code == 0
     assert len(stored(peer, TOPIC, 2)) == 1
 
