@@ -184,9 +184,11 @@ def test_a_registry_that_answers_without_end_is_left_alone_for_a_while(monkeypat
         for number in (1, 2, 3):
             with pytest.raises(Unfit, match=r"does not answer: .+ time"):
                 registry.decode(body(number))
+        wait_for(lambda: connections[0], "it is asked")
         assert connections == [1]
         clock.advance(ms=int(registry_module.AWAY_S * 1000))
         assert registry.decoded(body(1)) is None
+        wait_for(lambda: connections[0] > 1, "it is asked again")
         assert connections == [2]
 
 
