@@ -7,13 +7,15 @@ import base64
 import pytest
 
 from appliance.console.models import AuditEntry
+from appliance.engine.broker.registration import Registration
 
 from .conftest import NAMES, Caller, answer_of, encoded, problem_of
 
 pytestmark = pytest.mark.django_db
 
 
-def test_a_topic_is_made_and_its_place_told(operator, running):
+def test_a_topic_is_made_and_its_place_told(operator, running, monkeypatch):
+    monkeypatch.setattr(Registration.register_topics, "__defaults__", (60.0,))
     name = next(NAMES)
     response = operator.post("/topics", {"name": name, "kind": "FIFO", "read_queues": 2, "write_queues": 2})
     change = answer_of(response, 201)

@@ -70,7 +70,7 @@ def test_a_topic_is_made_once_and_deleted(admin, rocketbox, rocketmq_topic):
     assert not {broker.name, broker.cluster, "TBW102", "SCHEDULE_TOPIC_XXXX"} & set(admin("topics"))
     assert {topic, "TBW102"} <= set(admin("topics", internal=True))
     admin("delete_topic", topic)
-    assert topic not in admin("topics")
+    wait_for(lambda: topic not in admin("topics"), "the name server has been told")
     with pytest.raises(NoRoute, match="no topic"):
         admin("delete_topic", topic)
     with pytest.raises(AdminError, match="nowhere"):
@@ -111,8 +111,7 @@ def test_a_message_is_found_by_ids_and_key(admin, produce, rocketmq_topic):
     produce(rocketmq_topic, "old", keys=["order-17", "x"])
     sent = produce(rocketmq_topic, "new", keys=["order-17"])
     produce(rocketmq_topic, "other", keys=["order-171"])
-    found = []
-    wait_for(lambda: found.extend(admin("by_key", rocketmq_topic, "order-17")) or len(found) > 1, "the index")
+    found = wait_for(lambda: len(one := admin("by_key", rocketmq_topic, "order-17")) > 1 and one, "the index")
     assert [one.text for one in found] == ["old", "new"]
     assert [one.text for one in admin("by_key", rocketmq_topic, "order-17", most=1)] == ["new"]
     assert admin("by_key", rocketmq_topic, "order-17", until=found[0].stored_at - timedelta(hours=1)) == []
@@ -128,10 +127,10 @@ def test_a_message_is_found_by_ids_and_key(admin, produce, rocketmq_topic):
 def test_a_namespace_has_its_own(kind, admin, rocketbox, rocketmq_topic):
     inside = kind(rocketbox, namespace="shop")
     assert inside("create_topic", rocketmq_topic)
-    assert inside("topics") == [rocketmq_topic]
+    wait_for(lambda: inside("topics") == [rocketmq_topic], "the name server has been told")
     assert f"shop%{rocketmq_topic}" in admin("topics")
     inside("delete_topic", rocketmq_topic)
-    assert inside("topics") == []
+    wait_for(lambda: inside("topics") == [], "the name server has been told of that")
 
 
 def section(title):

@@ -812,7 +812,7 @@ def test_no_token_is_sent_to_another_program_on_the_expected_port(server, secret
             shown.append(str(self.headers))
             proof = ""
             if relays != "not":
-                real = http.client.HTTPConnection(server.ready["http"], timeout=10)
+                real = http.client.HTTPConnection(server.ready["http"], timeout=60)
                 real.request("GET", self.path, headers={server_proof.ASK: self.headers[server_proof.ASK]})
                 proof = real.getresponse().headers[server_proof.ANSWER]
                 assert proof

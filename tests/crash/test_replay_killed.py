@@ -15,7 +15,8 @@ from tests.support.engine import read_queue
 from tests.support.engine_process import EngineProcess
 from tests.support.waiting import wait_for
 
-COUNT, KILLS, RATE = 20_000, 5, 10_000
+#: At this rate it is not done before the last kill.
+COUNT, KILLS, RATE = 20_000, 5, 3_000
 RETRY = "%RETRY%G"
 
 

@@ -48,7 +48,7 @@ def chosen(package: Path, **environment: str) -> str:
         capture_output=True,
         text=True,
         check=True,
-        timeout=30,
+        timeout=300,
     )
     return answer.stdout.strip()
 
@@ -144,6 +144,6 @@ def test_what_was_built_here_is_of_the_sources_here():
     variables = {name: value for name, value in os.environ.items() if name != "ROCKETBOX_PURE"}
     program = "from appliance.engine import hotpath; print(hotpath.CHOICE.text)"
     answer = subprocess.run(
-        [sys.executable, "-c", program], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=30
+        [sys.executable, "-c", program], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300
     )
     assert answer.stdout == "compiled\n"

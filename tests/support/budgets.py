@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from appliance.engine.broker.registration import Registration
 from appliance.engine.window.figures.measures import Budget
 
 #: ms. A shorter budget is a test's own, which wants to see its end.
@@ -18,6 +19,7 @@ def give_time(monkeypatch: pytest.MonkeyPatch) -> None:
         begin(budget, LONG_MS if milliseconds >= SHORT_MS else milliseconds)
 
     monkeypatch.setattr(Budget, "__init__", begin_long)
+    monkeypatch.setattr(Registration.register_topics, "__defaults__", (LONG_MS / 1000,))
     for name in (
         "window.messages.search.STEP_OVER_S",
         "window.messages.copies.BUDGET_S",

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from appliance.engine.clock import Clock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.store.queues.consume_queue import unpack_entries
@@ -51,9 +52,10 @@ def start_engine(
     store_dir: str | None = None,
     bind: str = "127.0.0.1",
     advertise: str | None = None,
+    clock: Clock | None = None,
 ) -> Engine:
     """Broker and name server on free ports; small log files, async flush unless told otherwise. store_dir: where the
-    store lies, if not below data_dir."""
+    store lies, if not below data_dir. clock: the broker's, if it is another one than the machine's."""
     small = {"mapped_file_size_commit_log": 8 << 20, "max_hash_slot_num": 5000, "max_index_num": 20_000}
     store_options = ROOMY | {"flush_disk_type": "ASYNC_FLUSH"} | small | (store or {})
     engine = Engine(
@@ -66,7 +68,8 @@ def start_engine(
             namesrv_port=0,
             broker=BrokerConfig(**({"broker_name": "broker-a"} | (broker or {}))),
             store=StoreConfig(**store_options),
-        )
+        ),
+        clock=clock,
     )
     engine.start()
     return engine

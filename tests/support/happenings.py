@@ -185,10 +185,12 @@ def a_write_that_fails(watched: WatchedEngine) -> Iterator[None]:
 
 @contextmanager
 def a_disk_that_is_full(watched: WatchedEngine) -> Iterator[None]:
-    watched.on_loop(lambda: watched.store.log.refuse("the disk is full"))
-    watched.send(code=14)
-    yield
-    watched.on_loop(lambda: watched.store.log.refuse(None))
+    with watched.patch.context() as patch:
+        patch.setattr(watched.store.cleaner, "look", lambda: None)  # it would find that the disk is not full
+        watched.on_loop(lambda: watched.store.log.refuse("the disk is full"))
+        watched.send(code=14)
+        yield
+        watched.on_loop(lambda: watched.store.log.refuse(None))
 
 
 @contextmanager

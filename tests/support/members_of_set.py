@@ -150,10 +150,10 @@ def wait_for_same_log(one: Member, other: Member, seconds: float = 60.0) -> None
 
 
 @contextmanager
-def two_members(directory: Path, **first: Any) -> Iterator[tuple[Member, Member]]:
+def two_members(directory: Path, clock: Clock = SYSTEM, **first: Any) -> Iterator[tuple[Member, Member]]:
     """Two without roles; the second one registers at the name server of the first. first: options of the first."""
-    one = Member(directory / "one", 1, **first)
-    two = Member(directory / "two", 2, (one.engine.namesrv_address,))
+    one = Member(directory / "one", 1, clock=clock, **first)
+    two = Member(directory / "two", 2, (one.engine.namesrv_address,), clock=clock)
     yield one, two
     two.stop()
     one.stop()

@@ -97,10 +97,18 @@ def test_made_under_load_and_restored(running: RunningEngine, tmp_path: Path):
     wait_for(lambda: "readers" in (offsets.read_text() if offsets.exists() else ""), "the offset on disk")
     time.sleep(1)  # the timers' state is saved each half second
     loads = [Load(address, queue) for queue in range(3)]
+    wait_for(lambda: all(load.sent for load in loads), "the load begins")
     before = [load.sent for load in loads]
-    made = running.window.backups.make(tmp_path / "one.tar")
+
+    steps: list[int] = []
+
+    def step(done: int, total: int) -> None:
+        wait_for(lambda: all(load.sent > was for load, was in zip(loads, before, strict=True)), "the load goes on")
+        steps.append(done)
+
+    made = running.window.backups.make(tmp_path / "one.tar", step)
     after = [load.stop() for load in loads]
-    assert all(was < now for was, now in zip(before, after, strict=True)), "the load went on meanwhile"
+    assert steps, "the load was looked at meanwhile"
     manifest = made.manifest
     assert 0 < manifest.end_offset <= running.engine.broker.store.published
     log = [one for one in manifest.files if one.name.startswith("store/commitlog/")]
@@ -121,11 +129,18 @@ def test_made_under_load_and_restored(running: RunningEngine, tmp_path: Path):
             numbers = [int(body.split()[0]) for body in bodies(again, queue)]
             assert numbers == list(range(len(numbers))), "nothing is missing up to the end of the backup"
             assert before[queue] <= len(numbers) <= most
-        waiting = {row.keys[0]: row.offset_id for row in window.waiting.page(topic=TOPIC).rows}
-        assert set(waiting) == {"later", "timed"}
+
+        def waiting_now() -> dict[str, str]:
+            return {row.keys[0]: row.offset_id for row in window.waiting.page(topic=TOPIC).rows}
+
+        wait_for(lambda: set(waiting_now()) == {"later", "timed"}, "those that wait are found")
+        waiting = waiting_now()
         assert waiting["later"][-16:] == delayed[-16:]
         assert waiting["timed"][-16:] == timed[-16:]
-        assert [one.message.group for one in window.transactions.open(topic=TOPIC).rows] == ["PG"]
+        wait_for(
+            lambda: [one.message.group for one in window.transactions.open(topic=TOPIC).rows] == ["PG"],
+            "the open transaction is found",
+        )
         assert window.groups.detail("readers") is not None
         answer = again.peer().ask(14, {"consumerGroup": "readers", "topic": TOPIC, "queueId": 3})
         assert answer.ext_fields["offset"] == "40"

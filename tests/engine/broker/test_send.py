@@ -314,7 +314,7 @@ def test_nothing_is_made_for_a_message_that_a_full_disk_refuses(engine, peer, to
     assert broker.groups.update(SubscriptionGroupConfig(group_name="IsThere"))
     before = made(broker)
     refused_before = broker.store.failed_puts
-    broker.store.log.refuse("the broker's disk is full")
+    broker.store.log.refuse("the broker's disk is full", "test")
     try:
         answers = [
             peer.ask(310, send_fields("NewAndFull", properties=UNIQ), b"x"),
@@ -335,7 +335,7 @@ def test_nothing_is_made_for_a_message_that_a_full_disk_refuses(engine, peer, to
         assert made(broker) == before
         assert broker.store.failed_puts == refused_before + len(answers)
     finally:
-        broker.store.log.refuse(None)
+        broker.store.log.refuse(None, "test")
     assert peer.ask(310, send_fields("NewAndFull", properties=UNIQ), b"x").code == 0
 
 

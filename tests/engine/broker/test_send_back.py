@@ -420,9 +420,9 @@ def test_a_log_that_takes_nothing_says_so(tmp_path):
     engine = start_engine(tmp_path)
     peer = Peer(engine.broker_address)
     record = put(peer, "G")
-    engine._on_loop(lambda: engine.broker.store.log.refuse("no room"))
+    engine._on_loop(lambda: engine.broker.store.log.refuse("no room", "test"))
     refused(engine, back(peer, record, "G"), ResponseCode.SYSTEM_ERROR, "service not available now: no room")
-    engine._on_loop(lambda: engine.broker.store.log.refuse(None))
+    engine._on_loop(lambda: engine.broker.store.log.refuse(None, "test"))
     assert back(peer, record, "G").code == 0
     peer.close()
     engine.stop()

@@ -1,13 +1,12 @@
 """Sends with a time of their own: which ones Apache takes, where they wait, when they come, and which are refused."""
 
-import time
-
 import pytest
 
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.store.dispatch import tag_code
 from tests.support.directories import shared_directory
-from tests.support.engine import pull_fields, queue_entry, records, send_fields, start_engine
+from tests.support.engine import RunningEngine, pull_fields, queue_entry, records, send_fields, start_engine
+from tests.support.figures import SkippingClock
 from tests.support.waiting import wait_for
 
 TIMERS = "rmq_sys_wheel_timer"
@@ -17,9 +16,18 @@ ILLEGAL = (
 )
 
 
+#: Times are so far off that nothing is due before the test skips them, and less than a connection may be idle.
+FAR_MS = 60_000
+
+
 @pytest.fixture(scope="module")
-def engine(request):
-    engine = start_engine(shared_directory(request, "engine"))
+def clock():
+    return SkippingClock()
+
+
+@pytest.fixture(scope="module")
+def engine(request, clock):
+    engine = start_engine(shared_directory(request, "engine"), clock=clock)
     yield engine
     engine.stop()
 
@@ -44,22 +52,18 @@ def arrived(peer, topic, queue_id=0):
     return records(answer.body) if answer.code == 0 else []
 
 
-def now_ms():
-    return int(time.time() * 1000)
-
-
 @pytest.mark.parametrize(
     ("properties", "delay_ms"),
     [
-        ("TIMER_DELAY_MS\x01300\x02", 300),
-        ("TIMER_DELAY_SEC\x011\x02TIMER_DELAY_MS\x01200000\x02", 1000),
-        ("TIMER_DELAY_MS\x01100\x02TIMER_DELIVER_MS\x011\x02", 100),
+        ("TIMER_DELAY_MS\x0160300\x02", 60_300),
+        ("TIMER_DELAY_SEC\x0161\x02TIMER_DELAY_MS\x01200000\x02", 61_000),
+        ("TIMER_DELAY_MS\x0160100\x02TIMER_DELIVER_MS\x011\x02", 60_100),
     ],
 )
-def test_it_waits_and_comes_when_it_is_due(engine, peer, topic, properties, delay_ms):
-    before = now_ms()
+def test_it_waits_and_comes_when_it_is_due(engine, clock, peer, topic, properties, delay_ms):
+    before = clock.wall_ms()
     answer = send(peer, topic, properties + "TAGS\x01A\x02UNIQ_KEY\x017F01\x02", b"body")
-    after = now_ms()
+    after = clock.wall_ms()
     assert (answer.code, answer.ext_fields["queueId"]) == (0, "0")
     waiting = stored(engine, answer)
     assert (waiting.topic, waiting.queue_id) == (TIMERS, 0)
@@ -68,10 +72,11 @@ def test_it_waits_and_comes_when_it_is_due(engine, peer, topic, properties, dela
     due = int(found["TIMER_OUT_MS"]) + 1
     assert before + delay_ms <= due <= after + delay_ms + 1
     assert arrived(peer, topic) == []
+    clock.skipped_ms += delay_ms
     wait_for(lambda: arrived(peer, topic), "what is due")
     [copy] = arrived(peer, topic)
     assert copy.body == b"body"
-    assert due <= copy.store_time_ms < due + 500
+    assert due <= copy.store_time_ms <= clock.wall_ms()
     copied = decode_properties(copy.properties)
     assert int(copied.pop("TIMER_DEQUEUE_MS")) >= due
     assert int(copied.pop("TIMER_ENQUEUE_MS")) == waiting.store_time_ms
@@ -84,16 +89,17 @@ def test_it_waits_and_comes_when_it_is_due(engine, peer, topic, properties, dela
 @pytest.mark.parametrize(
     "asks", ["DELAY\x011", "TIMER_DELAY_SEC\x011", "TIMER_DELAY_MS\x01300", "TIMER_DELIVER_MS\x01{}"]
 )
-def test_a_consumer_passes_on_what_it_got_without_a_delay_or_with_one_of_its_own(engine, peer, topic, asks):
-    asks = asks.format(now_ms() + 300)
+def test_a_consumer_passes_on_what_it_got_without_a_delay_or_with_one_of_its_own(engine, clock, peer, topic, asks):
+    asks = asks.format(clock.wall_ms() + FAR_MS)
     assert send(peer, topic, f"{asks}\x02UNIQ_KEY\x017F01\x02", b"body").code == 0
+    clock.skipped_ms += FAR_MS
     [copy] = wait_for(lambda: arrived(peer, topic), "what is due")
     answer = send(peer, topic, copy.properties, copy.body)
     passed_on = stored(engine, answer)
     assert passed_on.topic == topic, "passed on, it waits once more"
     assert "TIMER_OUT_MS" not in passed_on.properties, "timers would go back by it when the log is cut"
     name, _, value = asks.partition("\x01")
-    later = str(now_ms() + 2000) if name == "TIMER_DELIVER_MS" else value
+    later = str(clock.wall_ms() + FAR_MS) if name == "TIMER_DELIVER_MS" else value
     waiting = stored(engine, send(peer, topic, f"{copy.properties}\x02{name}\x01{later}\x02", copy.body))
     assert waiting.topic == ("SCHEDULE_TOPIC_XXXX" if name == "DELAY" else TIMERS), "a delay of its own does not count"
 
@@ -108,10 +114,11 @@ def test_a_consumer_sends_back_what_had_a_time(peer, topic):
     assert "TIMER_OUT_MS" not in dead.properties
 
 
-def test_they_come_by_due_time_and_not_as_they_were_sent(peer, topic):
-    at = now_ms() + 600
+def test_they_come_by_due_time_and_not_as_they_were_sent(clock, peer, topic):
+    at = clock.wall_ms() + FAR_MS
     for n in (3, 1, 2, 0):
         assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at + n * 50}\x02", b"%d" % n).code == 0
+    clock.skipped_ms += FAR_MS
     wait_for(lambda: len(arrived(peer, topic)) == 4, "what is due")
     assert [record.body for record in arrived(peer, topic)] == [b"0", b"1", b"2", b"3"]
 
@@ -151,38 +158,39 @@ def test_nobody_sends_to_the_timer_topic_itself(peer):
     assert send(peer, TIMERS, "TIMER_OUT_MS\x011\x02REAL_TOPIC\x01A\x02REAL_QID\x010\x02").code == 16
 
 
-def test_a_mark_cancels_what_has_its_key_and_its_time(engine, peer, topic):
-    at = now_ms() + 700
+def test_a_mark_cancels_what_has_its_key_and_its_time(engine, clock, peer, topic):
+    at = clock.wall_ms() + FAR_MS
     for key in ("A", "B"):
         assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at}\x02UNIQ_KEY\x01{key}\x02", key.encode()).code == 0
     assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at + 1}\x02UNIQ_KEY\x01A\x02", b"later").code == 0
     assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01{topic}+A\x02").code == 0
+    clock.skipped_ms += FAR_MS
     wait_for(lambda: len(arrived(peer, topic)) >= 2, "what is due")
     wait_for(lambda: engine.broker.timers.deliver.pending == 0, "what is due")
     assert [record.body for record in arrived(peer, topic)] == [b"B", b"later"]
 
 
-def test_a_mark_for_a_message_of_another_topic_is_refused(engine, peer, topic):
+def test_a_mark_for_a_message_of_another_topic_is_refused(engine, clock, peer, topic):
     """Who may send to one topic takes nothing of others back."""
-    at = now_ms() + 700
+    at = clock.wall_ms() + FAR_MS
     assert send(peer, topic, f"TIMER_DELIVER_MS\x01{at}\x02UNIQ_KEY\x01A\x02", b"A").code == 0
     mark = send(peer, topic + "2", f"TIMER_DELIVER_MS\x01{at}\x02TIMER_DEL_UNIQKEY\x01{topic}+A\x02")
     assert (mark.code, mark.remark) == (13, "the message is illegal: TIMER_DEL_UNIQKEY is not of its own topic")
+    clock.skipped_ms += FAR_MS
     wait_for(lambda: [record.body for record in arrived(peer, topic)] == [b"A"], "what is due")
 
 
 def test_they_outlive_a_stop_and_come_late_when_nobody_was_there(tmp_path):
-    from tests.support.engine import RunningEngine
-
-    running = RunningEngine(tmp_path)
+    clock = SkippingClock()
+    running = RunningEngine(tmp_path, clock=clock)
     running.put("Orders", b"first", queue=1)
-    at = now_ms() + 4000  # none of them is due before the stop
+    at = clock.wall_ms() + 3_600_000  # none of them is due before the stop
     for n in range(300):
         running.put("Orders", b"%d" % n, properties=f"TIMER_DELIVER_MS\x01{at + n % 3 * 1500}\x02")
     running.hang_up()
     running.engine.stop()
-    time.sleep(max(0.0, (at + 100 - now_ms()) / 1000))
-    running = RunningEngine(tmp_path)
+    clock.skipped_ms += 3_600_000
+    running = RunningEngine(tmp_path, clock=clock)
     peer = running.peer()
     wait_for(lambda: running.engine.broker.store.max_offset("Orders", 0) == 300, "what is due")
     bodies = []

@@ -8,6 +8,7 @@ import pytest
 from appliance.engine.protocol.message_id import decode_offset_id
 from tests.engine.broker.transactions.test_transactions import COMMIT, ROLL_BACK, end
 from tests.support.engine import RunningEngine, pull_fields, records, send_fields
+from tests.support.figures import SkippingClock
 from tests.support.waiting import wait_for
 
 SEND, PULL, MAX_OFFSET, MIN_OFFSET, QUERY_OFFSET, DELETE_TOPIC = 310, 11, 30, 31, 14, 215
@@ -209,13 +210,16 @@ def test_a_deletion_that_a_crash_ended_before_the_retry_topics_queues_went_is_fi
 
 
 @pytest.mark.parametrize("restarts", [False, True])
-def test_messages_that_wait_for_a_deleted_topic_do_not_come_into_the_next_one(running, restarts):
-    """At a delay level, for a time of their own, or for their producer's decision."""
+def test_messages_that_wait_for_a_deleted_topic_do_not_come_into_the_next_one(tmp_path, request, restarts):
+    """At a delay level, for a time of their own, or for their producer's decision. They are due a minute later."""
+    clock = SkippingClock()
+    running = RunningEngine(tmp_path / "data", clock=clock)
+    request.addfinalizer(running.stop)
     peer = running.peer()
 
     def send_all(key):
-        assert peer.ask(SEND, send_fields("T", 0, "DELAY\x011\x02"), b"level " + key).code == 0
-        assert peer.ask(SEND, send_fields("T", 0, "TIMER_DELAY_MS\x01800\x02"), b"time " + key).code == 0
+        assert peer.ask(SEND, send_fields("T", 0, "DELAY\x015\x02"), b"level " + key).code == 0
+        assert peer.ask(SEND, send_fields("T", 0, "TIMER_DELAY_MS\x0160000\x02"), b"time " + key).code == 0
         return send_half(peer, key.decode(), topic="T")
 
     old_half = send_all(b"old")
@@ -228,6 +232,7 @@ def test_messages_that_wait_for_a_deleted_topic_do_not_come_into_the_next_one(ru
     assert (refused.code, "was deleted after" in refused.remark) == (1, True)
     assert end(peer, new_half, COMMIT).code == 0
     assert end(peer, old_half, ROLL_BACK).code == 0
+    clock.skipped_ms += 61_000
 
     def found():
         answer = pull(running.peer(), 0, queue=0)

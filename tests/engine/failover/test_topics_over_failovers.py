@@ -7,7 +7,8 @@ import pytest
 from appliance.engine.broker.offset_resets.targets import Exactly, Latest
 from appliance.engine.errors import AdminError
 from tests.support.engine import pull_fields, records, send_fields
-from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, make, send, wait_for_same_log
+from tests.support.figures import SkippingClock
+from tests.support.members_of_set import DELETE_TOPIC, FILE, PULL, make, send, two_members, wait_for_same_log
 from tests.support.waiting import wait_for
 
 DELETE_GROUP, QUERY_OFFSET, SEND_BACK = 207, 14, 36
@@ -37,6 +38,14 @@ def shown(member, topic, queues):
 
 def numbered(begin, count):
     return [b"%d" % number for number in range(begin, begin + count)]
+
+
+@pytest.fixture
+def clocked(tmp_path):
+    """(members, their clock, which the test moves)."""
+    clock = SkippingClock()
+    with two_members(tmp_path, clock) as both:
+        yield both, clock
 
 
 def test_a_topic_made_again_with_more_queues_is_the_same_at_the_next_leader(members):
@@ -348,9 +357,9 @@ def test_a_member_that_hears_of_a_deletion_behind_the_log_shows_the_new_messages
     assert shown(two, "T", 2) == [numbered(10, 3), []]
 
 
-def test_what_waits_for_a_topic_that_was_deleted_does_not_come_into_the_next_one_at_a_member_that_heard_late(members):
+def test_what_waits_for_a_topic_that_was_deleted_does_not_come_into_the_next_one_at_a_member_that_heard_late(clocked):
     """It had messages of the new one when the note came, so queues stay; and it leads again after a change."""
-    one, two = members
+    (one, two), clock = clocked
     joined(one, two)
     two.stop_tables()
     one.brokers.await_members(frozenset())
@@ -358,7 +367,7 @@ def test_what_waits_for_a_topic_that_was_deleted_does_not_come_into_the_next_one
     peer = one.peer()
     make(peer, "T", 1)
     send(peer, "T", 0, b"old")
-    waits = "TIMER_DELAY_MS\x016000\x02"
+    waits = "TIMER_DELAY_MS\x0160000\x02"  # until the second one leads
     assert peer.ask(310, send_fields("T", 0, waits), b"old that waits").code == 0
     assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 0
     make(peer, "T", 1)
@@ -369,6 +378,7 @@ def test_what_waits_for_a_topic_that_was_deleted_does_not_come_into_the_next_one
     one.take_in(two)
     one.fence()
     two.lead(2)
+    clock.skipped_ms += 60_000
     wait_for(lambda: two.store.offset_range("T", 0)[1] >= 3, "the message that waits")
-    wait_for(lambda: two.engine.broker.timers.deliver.given_up["no topic"] == 1, "the old one to be given up", 10)
+    wait_for(lambda: two.engine.broker.timers.deliver.given_up["no topic"] == 1, "the old one to be given up")
     assert shown(two, "T", 1) == [[b"new", b"new that waits"]]

@@ -600,7 +600,10 @@ def test_a_change_announced_late_does_not_bring_back_what_was_changed_since(topi
     assert {name: shape.read_queue_nums for name, shape in told.items()} == {"Both": 16}
 
 
-def test_a_broker_with_its_name_server_in_one_process_tells_it_directly(tmp_path: Path) -> None:
+def test_a_broker_with_its_name_server_in_one_process_tells_it_directly(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Registration.register_topics, "__defaults__", (60.0,))
     engine = start_engine(tmp_path)
     try:
         assert engine.broker is not None

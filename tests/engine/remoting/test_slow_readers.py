@@ -247,19 +247,25 @@ def test_outboxes_of_all_peers_together_are_bounded(rig, sizes, monkeypatch):
 
 
 def test_a_peer_that_takes_nothing_for_long_is_closed_and_one_that_takes_little_is_not(rig, sizes, monkeypatch):
-    monkeypatch.setattr(server_module, "STUCK_SECONDS", 0.4)
-    monkeypatch.setattr(server_module, "IDLE_SECONDS", 0.4)
-    monkeypatch.setattr(server_module, "PARTIAL_IDLE_SECONDS", 0.2)
+    monkeypatch.setattr(server_module, "STUCK_SECONDS", 2.0)
+    monkeypatch.setattr(server_module, "IDLE_SECONDS", 2.0)
+    monkeypatch.setattr(server_module, "PARTIAL_IDLE_SECONDS", 1.0)
     stuck, slow = rig.peer(), rig.peer()
     for peer in stuck, slow:
         peer.sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
         peer.send_bytes(*[request(LARGE, n) for n in range(40)])
     quiet(rig, sizes)
-    for _ in range(8):
-        time.sleep(0.1)
-        slow.unread += slow.sock.recv(RECEIVE_BYTES)
+
+    def is_closed():
+        """Take a little, so much that the kernel asks for more, and have the server look at once."""
+        enough = len(slow.unread) + RECEIVE_BYTES
+        while len(slow.unread) < enough:
+            slow.unread += slow.sock.recv(RECEIVE_BYTES)
         rig.loop.call_soon(rig.server._close_idle)
-    wait_for(lambda: len(rig.server.connections) == 1, "who takes nothing is kept")
+        return len(rig.server.connections) == 1
+
+    wait_for(is_closed, "who takes nothing is kept", every=0.1)
+    monkeypatch.setattr(server_module, "STUCK_SECONDS", 60.0)
     assert [slow.receive().opaque for _ in range(40)] == list(range(40))
 
 

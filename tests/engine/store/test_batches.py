@@ -64,10 +64,10 @@ def test_a_batch_that_no_file_takes_leaves_nothing_behind(store):
 
 def test_a_refused_batch_leaves_nothing_behind(store):
     put(store, "T", [b"before"])
-    store.store.log.refuse("no room")
+    store.store.log.refuse("no room", "test")
     with pytest.raises(StoreBroken):
         put(store, "T", [b"refused"] * 3)
-    store.store.log.refuse(None)
+    store.store.log.refuse(None, "test")
     put(store, "T", [b"after"])
     store.tick()
     store.wait_acked(2)

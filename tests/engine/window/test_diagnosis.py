@@ -185,7 +185,7 @@ def test_two_clients_with_one_id_are_told_of_with_both_addresses(running):
     assert (one.level, one.clients, one.sentence.args["hosts"]) == ("act", ("c1",), ", ".join(hosts))
     assert any(need.sentence.code == "client_id_twice" for need in running.window.overview.snapshot().needs)
     first.close()
-    wait_for(lambda: states(running)["client_id_twice"] == "clear", "one of them is left", 5)
+    wait_for(lambda: states(running)["client_id_twice"] == "clear", "one of them is left")
 
 
 def test_a_lock_of_a_client_that_is_no_member(running):

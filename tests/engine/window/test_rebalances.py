@@ -37,10 +37,13 @@ def test_counts_of_groups_that_come_and_go_are_bounded(running, monkeypatch):
     monkeypatch.setattr(clients, "MOST_COUNTED", 3)
     for name in "abcd":
         running.join(f"c-{name}", f"group-{name}").close()
-    assert list(running.window._parts.measurements._rebalances()) == ["group-d"]
+    wait_for(lambda: list(running.window._parts.measurements._rebalances()) == ["group-d"], "the others are forgotten")
+    wait_for(lambda: running.window.groups.detail("group-d").clients == 0, "its member leaves")
     running.join("c-e", "group-d")
+    wait_for(lambda: counted(running, "group-d") == 2, "the one that came is told")
     rebalances(running)
     running.join("c-f", "group-d")
+    wait_for(lambda: counted(running, "group-d") == 3, "both are told")
     assert rebalances(running)["group-d"] == 1
 
 

@@ -71,6 +71,6 @@ def test_metrics_say_whether_sends_are_taken(running):
     wait_for(lambda: running.window.metrics()["disk_used_ratio"] > 0, "the first look")
     assert running.window.metrics()["commit_log_writable"] == 1
     assert running.window.metrics()["commit_log_files"] == 1
-    running.engine.broker.store.log.refuse("the disk is full")
+    running.engine.broker.store.log.refuse("the disk is full", "test")
     assert running.window.metrics()["commit_log_writable"] == 0
     assert running.window.metrics()["commit_log_files_deleted_total"] == 0

@@ -211,18 +211,18 @@ def test_how_long_a_silent_name_server_is_waited_for(make_running):
         running = make_running(
             broker={
                 "namesrv_addrs": (f"127.0.0.1:{mute.getsockname()[1]}",),
-                "register_broker_timeout_ms": 5000,
+                "register_broker_timeout_ms": 60_000,
             }
         )
         change(running, registerBrokerTimeoutMills=100)
         before, _ = mute.accept()
         before.close()  # the registration that was sent before the change
         after, _ = mute.accept()
-        after.settimeout(3)
+        after.settimeout(40)
         with after:
             assert after.recv(1 << 20)
             while after.recv(1 << 20):
-                pass  # it gives up within 3 s, and not after 5
+                pass  # it gives up long before a minute is over
     finally:
         mute.close()
 

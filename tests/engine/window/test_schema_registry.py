@@ -184,9 +184,11 @@ def test_a_registry_that_answers_without_end_is_left_alone_for_a_while(monkeypat
         for number in (1, 2, 3):
             with pytest.raises(Unfit, match=r"does not answer: .+ time"):
                 registry.decode(body(number))
+        wait_for(lambda: connections[0], "it is asked")
         assert connections == [1]
         clock.advance(ms=int(registry_module.AWAY_S * 1000))
         assert registry.decoded(body(1)) is None
+        wait_for(lambda: connections[0] > 1, "it is asked again")
         assert connections == [2]
 
 
@@ -239,7 +241,8 @@ def test_a_topic_is_shown_by_the_registry_that_the_configuration_names(served, t
         running.stop()
 
 
-def test_a_filter_of_a_job_waits_for_the_registry(served, tmp_path):
+def test_a_filter_of_a_job_waits_for_the_registry(served, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry_module, "TIMEOUT_S", 60.0)
     address, handler = served
     running = RunningEngine(tmp_path, broker={"schema_registry": check_registry(address)})
 
@@ -248,7 +251,7 @@ def test_a_filter_of_a_job_waits_for_the_registry(served, tmp_path):
         return len(page.rows), page.undecided
 
     asked = threading.Event()
-    handler.before = staticmethod(lambda: asked.wait(5) and None)
+    handler.before = staticmethod(lambda: asked.wait(60) and None)
     try:
         running.put("Orders", BODY, body(8))
         running.window.schemas.put("Orders", kind="registry", data=b"")

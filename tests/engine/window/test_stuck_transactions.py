@@ -51,6 +51,10 @@ def test_asked_again_and_again(make_running: Callable[..., RunningEngine]):
     assert needs(running) == []
     for _ in range(2):
         question(producer)
+    running.window.option_commands.change({"transactionCheckInterval": 3_600_000})
+    transactions = running.engine.broker.transactions
+    now_ms = transactions.check.now_ms
+    wait_for(lambda: transactions.open_halves.due_times({0}).get(0, 0) > now_ms() + 60_000, "it is not set aside")
     running.window.option_commands.change({"transactionCheckMax": 4})  # two thirds of it are 2 checks
     assert needs(running) == [
         ("watch", "", "1 open transaction is still undecided after its producers were asked 2 times or more.")

@@ -73,7 +73,7 @@ class Bench:
         self.service = DeliveryService(
             self.recorder, self.ring, lambda: self.budget, lambda: self.published, self.clock
         )
-        self.reader = DeliveryReader(self.ring)
+        self.reader = DeliveryReader(self.ring, lambda: 0.0)  # however long a look takes
 
     def restart(self, published: int | None = None) -> None:
         self.ring.close()

@@ -28,7 +28,7 @@ class Outcomes:
         self._arrived.put((request.opaque, refusal.code, None))
 
     def next(self) -> tuple[int, int, GetResult | None]:
-        return self._arrived.get(timeout=5)
+        return self._arrived.get(timeout=60)
 
     @property
     def nothing_yet(self) -> bool:

@@ -377,9 +377,9 @@ def test_a_full_disk_pauses_the_job(group: RunningEngine) -> None:
     put_dead_letters(group, "G", 30)
     job = start(group, rate=20).state.spec.id
     log = group.engine.broker.store.log
-    group.engine.loop.call_soon(lambda: log.refuse("the disk is full"))
+    group.engine.loop.call_soon(lambda: log.refuse("the disk is full", "test"))
     assert "the disk is full" in wait_state(group, job, PAUSED).state.why.args["reason"]
-    group.engine.loop.call_soon(lambda: log.refuse(None))
+    group.engine.loop.call_soon(lambda: log.refuse(None, "test"))
     service(group).resume(job, "ann")
     wait_state(group, job, DONE)
     assert [record.body for record in copies(group, "%RETRY%G")] == [b"body %d" % n for n in range(30)]
@@ -394,7 +394,7 @@ def test_what_a_full_disk_paused_goes_on_by_itself_and_over_a_restart(
     job = start(group, rate=20).state.spec.id
     wait_for(lambda: copies(group, "%RETRY%G"), "some are sent")
     log = group.engine.broker.store.log
-    group.engine.loop.call_soon(lambda: log.refuse("the disk is full"))
+    group.engine.loop.call_soon(lambda: log.refuse("the disk is full", "test"))
     wait_state(group, job, PAUSED)
     time.sleep(1)
     assert service(group).job(job).state.state in (PAUSED, RUNNING), "it tries, and is refused again"

@@ -79,13 +79,13 @@ def test_a_broken_log_refuses_all_of_them(engine, appends):
 
 def test_a_log_that_takes_nothing_for_now_refuses_all_of_them(engine, appends):
     log = engine.broker.store.log
-    engine._on_loop(lambda: log.refuse("the disk is full"))
-    outcomes = appends.submit([message(b"a"), message(b"b")]).result(5)
+    engine._on_loop(lambda: log.refuse("the disk is full", "test"))
+    outcomes = appends.submit([message(b"a"), message(b"b")]).result(60)
     assert {(outcome.code, outcome.reason) for outcome in outcomes} == {
         (ResponseCode.SERVICE_NOT_AVAILABLE, "service not available now: the disk is full")
     }
-    engine._on_loop(lambda: log.refuse(None))
-    assert appends.submit([message(b"a")]).result(5)[0].queue_offset == 0
+    engine._on_loop(lambda: log.refuse(None, "test"))
+    assert appends.submit([message(b"a")]).result(60)[0].queue_offset == 0
 
 
 def test_what_a_batch_may_hold_is_bounded(appends, monkeypatch):

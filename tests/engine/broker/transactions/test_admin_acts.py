@@ -35,7 +35,7 @@ WHY = "the order was paid"
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningEngine]:
-    found = RunningEngine(tmp_path)
+    found = RunningEngine(tmp_path, broker={"transaction_time_out_ms": 3_600_000})  # only tests ask
     yield found
     found.stop()
 

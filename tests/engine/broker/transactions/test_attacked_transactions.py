@@ -89,7 +89,7 @@ def test_a_half_that_is_not_durable_yet_is_decided_when_it_is(running: RunningEn
     hold, sync = threading.Event(), log._disk.fdatasync
 
     def slow(fd: int) -> None:
-        hold.wait(2)
+        hold.wait(60)
         sync(fd)
 
     log._disk.fdatasync = slow  # type: ignore[method-assign]

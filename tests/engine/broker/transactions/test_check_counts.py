@@ -62,7 +62,8 @@ def test_counts_of_another_half_queue_are_none(tmp_path: Path):
 
 
 def test_they_survive_a_restart(tmp_path: Path):
-    running = RunningEngine(tmp_path, broker={"transaction_time_out_ms": 10, "transaction_check_interval_ms": 50})
+    often = {"transaction_time_out_ms": 10, "transaction_check_interval_ms": 50, "transaction_check_max": 254}
+    running = RunningEngine(tmp_path, broker=often)
     producer = running.produce_as("p1", GROUP)
     send_half(producer, "K")
     for _ in range(3):

@@ -32,7 +32,8 @@ from tests.support.waiting import wait_for
 
 KEY = "TRAN_MSG\x01true\x02UNIQ_KEY\x01K\x02"
 SMALL_SYNCED = {"flush_disk_type": "SYNC_FLUSH", "mapped_file_size_commit_log": 1 << 16}
-TIMES = {"transaction_time_out_ms": 100, "transaction_check_interval_ms": 100}
+#: Nothing is set aside while a test goes on.
+TIMES = {"transaction_time_out_ms": 100, "transaction_check_interval_ms": 100, "transaction_check_max": 254}
 
 
 @pytest.fixture

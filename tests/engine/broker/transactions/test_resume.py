@@ -37,12 +37,20 @@ def running(tmp_path: Path) -> Iterator[RunningEngine]:
     found.stop()
 
 
+def set_aside_no_more(running):
+    """What is resumed is asked about once, and stays a half message however long the test takes."""
+    check = running.engine.broker.transactions.check
+    settings = check._settings
+    check._settings = lambda: settings()._replace(interval_ms=3_600_000)
+
+
 def test_its_producers_are_asked_from_the_beginning(running):
     producer = running.produce_as("p1", GROUP)
     half = send_half(producer, "K", "x\x01y\x02", b"body")
     question(producer)
     peer = running.peer()
     [aside] = wait_for(lambda: stored(peer, ASIDE), "the discarded one")
+    set_aside_no_more(running)
     resume = running.engine.broker.transactions.resume
     done = resume.resume(aside.physical_offset)
     assert (done.half_offset, done.unique_key) == (1, "K")
@@ -161,6 +169,7 @@ def test_one_of_a_deleted_topic_is_not_committed_into_the_next_one(running, dele
     [aside] = wait_for(lambda: stored(peer, ASIDE), "the discarded one")
     if not deleted_first:
         delete()
+    set_aside_no_more(running)
     done = running.engine.broker.transactions.resume.resume(aside.physical_offset)
     new = half | {"tranStateTableOffset": str(done.half_offset), "commitLogOffset": str(done.physical_offset)}
     answer = end(producer, new, COMMIT)
@@ -184,6 +193,7 @@ def test_323_over_the_wire(running):
     question(producer)
     peer = running.peer()
     [aside] = wait_for(lambda: stored(peer, ASIDE), "the discarded one")
+    set_aside_no_more(running)
 
     def resume(text: str) -> tuple[int, str | None]:
         answer = peer.ask(323, {"msgId": text, "topic": ASIDE})

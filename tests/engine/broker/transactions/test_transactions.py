@@ -23,7 +23,8 @@ COMMIT, ROLL_BACK, UNKNOWN = 8, 12, 0
 
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[RunningEngine]:
-    found = RunningEngine(tmp_path, broker={"transaction_time_out_ms": 200, "transaction_check_interval_ms": 200})
+    often = {"transaction_time_out_ms": 200, "transaction_check_interval_ms": 200, "transaction_check_max": 254}
+    found = RunningEngine(tmp_path, broker=often)
     yield found
     found.stop()
 
@@ -101,9 +102,9 @@ def test_a_commit_that_the_log_refuses_leaves_it_open(running):
     peer = running.peer()
     half = send_half(peer, "K")
     log = running.engine.broker.store.log
-    running.engine._on_loop(lambda: log.refuse("the disk is full"))
+    running.engine._on_loop(lambda: log.refuse("the disk is full", "test"))
     assert end(peer, half, COMMIT).code == 14
-    running.engine._on_loop(lambda: log.refuse(None))
+    running.engine._on_loop(lambda: log.refuse(None, "test"))
     assert end(peer, half, COMMIT).code == 0
     assert len(stored(peer, TOPIC, 2)) == 1
 

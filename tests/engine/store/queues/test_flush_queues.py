@@ -199,7 +199,7 @@ def test_deletions_behind_one_that_fails_are_told_as_well(tmp_path):
     thread = threading.Thread(target=delete, daemon=True)
     thread.start()
     try:
-        wait_for(lambda: len(told) == 3, "all deletions to be told", 20)
+        wait_for(lambda: len(told) == 3, "all deletions to be told")
     finally:
         disk.failing = False
         thread.join()
