@@ -37,7 +37,7 @@
     that was not answered was done, or was not.
 19. What waits for a topic that was deleted does not come into the next one of its name.
 20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Messages that waited
-    and came in the last seconds before may come again.
+    and came in the last seconds before, or were stored as the clock was set, may come again.
 21. A user of the wire sends and pulls at most what its quotas allow, with one second's worth and one message on top.
     Its sends wait for at most a second and are then refused, and keep their order; its pulls are held, never refused.
     Other clients do not wait. With a quota of requests work of clients is never refused; of connections those that came
@@ -76,6 +76,8 @@ LEASE_S = 60.0
 RESERVED_S = 3 * 3600.0
 #: When a message was stored is known as well as this.
 _STORED_S = 60.0
+#: Longest time of a sync, after which what was sent before it shows.
+_SYNC_S = 10.0
 NEAR_MS = 60_000
 AHEAD_MS = 1000
 
@@ -654,7 +656,9 @@ class Oracle:
         self.on_slave = self.acknowledged_end = -1
         self.excuse_replays()  # a slave has no jobs
         for message in self.messages:
-            if message.waits and (not message.arrived or message.arrived[-1] >= since):
+            came_late = not message.arrived or message.arrived[-1] >= since
+            # Of what was stored as the clock was set, a slave knows a lower bound of what had come.
+            if message.waits and (came_late or self._wall.was_set_about(message.sent_at, _SYNC_S)):
                 message.doubled = True
 
     def excuse_replays(self) -> None:
