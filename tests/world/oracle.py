@@ -37,7 +37,7 @@
     that was not answered was done, or was not.
 19. What waits for a topic that was deleted does not come into the next one of its name.
 20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Messages that waited
-    and came in the last seconds before, or were stored as the clock was set, may come again.
+    and came in the last seconds before may come again, and those stored before the clock was set just before a start.
 21. A user of the wire sends and pulls at most what its quotas allow, with one second's worth and one message on top.
     Its sends wait for at most a second and are then refused, and keep their order; its pulls are held, never refused.
     Other clients do not wait. With a quota of requests work of clients is never refused; of connections those that came
@@ -76,8 +76,8 @@ LEASE_S = 60.0
 RESERVED_S = 3 * 3600.0
 #: When a message was stored is known as well as this.
 _STORED_S = 60.0
-#: Longest time of a sync, after which what was sent before it shows.
-_SYNC_S = 10.0
+#: Time in which a broker notices that its clock was set.
+_NOTICED_S = 1.0
 NEAR_MS = 60_000
 AHEAD_MS = 1000
 
@@ -285,6 +285,7 @@ class Oracle:
         #: Since then syncs take long, or no thread runs that would do one.
         self.unsynced_since = math.inf
         self.started_at = 0.0
+        self._starts: list[float] = []
         #: (where the log ended, when), rising.
         self._log_ends: list[tuple[int, float]] = []
         #: When the broker's last life ended.
@@ -480,6 +481,7 @@ class Oracle:
     def started(self, log_end: int, now: float) -> None:
         """Begin a life. The previous life's last writes came at its end at the latest, or are gone."""
         self.started_at = now
+        self._starts.append(now)
         self.leases.clear()
         if self.is_async and (self._lost_power_at == self.ended_at or self.disk_failed):
             self._cut(log_end, min(self.ended_at, self.failed_at, self.unsynced_since) - ASYNC_LOSS_S)
@@ -655,10 +657,14 @@ class Oracle:
         """The master is another broker now, which may not know of what came after `since`."""
         self.on_slave = self.acknowledged_end = -1
         self.excuse_replays()  # a slave has no jobs
+        # Steps of the clock that nobody noticed before a life ended. To the next one, one clock stamped all before it.
+        unseen = max(
+            (when for when, ms in self._wall.steps for at in self._starts if ms and when <= at <= when + _NOTICED_S),
+            default=-math.inf,
+        )
         for message in self.messages:
             came_late = not message.arrived or message.arrived[-1] >= since
-            # Of what was stored as the clock was set, a slave knows a lower bound of what had come.
-            if message.waits and (came_late or self._wall.was_set_about(message.sent_at, _SYNC_S)):
+            if message.waits and (came_late or message.sent_at < unseen):
                 message.doubled = True
 
     def excuse_replays(self) -> None:

@@ -119,11 +119,8 @@ class WallClock:
     def lost_at_a_step(self, at: float) -> float:
         """Return how many ms it may have lost about a time at which it was set, else 0. Between two looks at it, which
         are a second apart at most, a step and what it lost are one."""
-        return 1000.0 * (1.0 - self._slowest) if self.was_set_about(at, 1.0) else 0.0
-
-    def was_set_about(self, at: float, seconds: float) -> bool:
-        """True if it was set within so many seconds before or after a time."""
-        return any(ms and abs(when - at) <= seconds for when, ms in self.steps)
+        was_set = any(ms and abs(when - at) <= 1.0 for when, ms in self.steps)
+        return 1000.0 * (1.0 - self._slowest) if was_set else 0.0
 
 
 class Scheduler:
