@@ -505,7 +505,7 @@ class Oracle:
                 if message.place is not None:
                     self.given.pop(message.place, None)
                     message.place = None
-            if message.kind in ("retry", "dead") and message.acknowledged_at >= since:
+            if message.kind in ("retry", "dead", "replay") and message.acknowledged_at >= since:
                 message.may_be_lost = True
             if message.fate not in ("", "maybe"):  # the mark or the decision may be lost
                 message.fate = "maybe"
