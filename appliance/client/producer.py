@@ -352,7 +352,8 @@ class ProducerActs:
             def tell() -> None:
                 try:
                     self._has_ended(call, result, error)
-                    if callback is not None:
+                    # What a signal's handler raises is the thread's that submitted, and no outcome.
+                    if callback is not None and isinstance(error, Exception | None):
                         callback(result if error is None else error)  # type: ignore[arg-type]
                 finally:
                     landed()

@@ -319,8 +319,14 @@ def is_sent(pending):
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"callback": lambda _: None}, {"shard": 1, "delay_level": 1}, {"delay_level": 1}],
-    ids=["quick", "slow", "behind its shard", "alone"],
+    [
+        {},
+        {"callback": True},
+        {"shard": 1, "delay_level": 1},
+        {"delay_level": 1},
+        {"delay_level": 1, "callback": True},
+    ],
+    ids=["quick", "slow", "behind its shard", "alone", "told"],
 )
 def test_a_signal_loses_and_doubles_no_message_of_a_producer_that_lingers(monkeypatch, options):
     half = bytes(FULL_BYTES // 2)
@@ -332,6 +338,9 @@ def test_a_signal_loses_and_doubles_no_message_of_a_producer_that_lingers(monkey
         return SendResult(envelope.message_id, "", QUEUE, len(sent), None, None, "")
 
     monkeypatch.setattr(Sending, "send", send)
+    told: list[object] = []
+    if "callback" in options:
+        options = options | {"callback": told.append}
     with Client("127.0.0.1:1") as client:
         producer = client.producer("g", linger=0.001, compress=None)
         producer.send("T", "first")
@@ -345,3 +354,4 @@ def test_a_signal_loses_and_doubles_no_message_of_a_producer_that_lingers(monkey
             if is_sent(found):
                 break
         assert behind > 20
+        assert all(isinstance(one, SendResult) for one in told)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.client import Client, Message, Retry, SendResult, aio
+from appliance.client import Client, ClientError, Message, Retry, SendResult, aio
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
@@ -92,7 +92,9 @@ def sends(client: Client, log: Log, topic: str) -> None:
 
 
 def submits(client: Client, log: Log, topic: str, linger: float = 0.0) -> None:
-    def acknowledged(text: str) -> None:
+    def told(outcome: SendResult | ClientError, text: str) -> None:
+        if not isinstance(outcome, SendResult):
+            return
         log.note("acknowledged", text)
         if text == str(SENT):
             log.note("there")
@@ -101,7 +103,7 @@ def submits(client: Client, log: Log, topic: str, linger: float = 0.0) -> None:
     producer.send(topic, "first")
     for text in map(str, itertools.count()):
         log.note("given", text)
-        producer.submit(topic, text, callback=lambda _, text=text: acknowledged(text))
+        producer.submit(topic, text, callback=partial(told, text=text))
 
 
 def lingers(client: Client, log: Log, topic: str) -> None:
