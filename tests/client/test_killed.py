@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 
-from appliance.client import Client, ClientError, Message, Retry, SendResult, aio
+from appliance.client import Client, ClientError, Message, NoRoute, Retry, SendResult, aio
 from tests.support.waiting import wait_for
 
 pytest_plugins = ("appliance.pytest_rocketbox",)
@@ -161,7 +161,7 @@ def stored(namesrv: str, topic: str) -> Counter[str]:
     """Return the messages of a topic, each with how often it is there."""
     with Client(namesrv, timeout=PATIENT) as client:
         reader, found = client.reader(), Counter[str]()
-        for queue in reader.queues(topic):
+        for queue in wait_for(lambda: reader.queues(topic), "its route", not_yet=(NoRoute,)):
             last = client.producer().send(topic, "last", queue=queue).queue_offset
             offset = 0
             while offset <= last:

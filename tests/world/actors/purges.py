@@ -43,7 +43,7 @@ def _purge(world: World, act: Act) -> str:
     before_ms = None
     if "where" in act:
         times = sorted(one.stored_ms for queue in queues for one in oracle.shown.get((topic, queue), {}).values())
-        before_ms = times[int(act["where"] * len(times))] if times else world.wall_ms
+        before_ms = times[min(int(act["where"] * len(times)), len(times) - 1)] if times else world.wall_ms
     store, began = world.machine.broker.store, world.wall_ms
     hidden = {queue for name, queue in oracle.expected if name == topic} - spans.keys()  # it has fewer queues now
     oracle.purge_begins(topic, {**{queue: span[1] for queue, span in spans.items()}, **dict.fromkeys(hidden, 1 << 60)})
