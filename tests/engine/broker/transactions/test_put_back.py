@@ -249,13 +249,13 @@ def test_a_half_in_a_file_that_has_to_go_is_stored_once_more_though_the_disk_is_
     peer = running.peer()
     first = send_half(peer, "open")
     log = engine.broker.store.log
-    engine.broker._loop.call_soon(lambda: log.refuse("the broker's disk is full", "test"))
+    engine.broker._loop.call_soon(lambda: log.refuse("the broker's disk is full", "disk"))
     wait_for(lambda: log.refused is not None, "it is full")
     edge = log.written
     keeps = engine.broker.transactions.check.keeps
     wait_for(lambda: keeps(edge) is None, "open halves are stored once more", every=0.01)
     assert log.refused is not None
-    engine.broker._loop.call_soon(lambda: log.refuse(None, "test"))
+    engine.broker._loop.call_soon(lambda: log.refuse(None, "disk"))
     wait_for(lambda: log.refused is None, "it has room")
     assert end(peer, first, COMMIT).code == 0
 
