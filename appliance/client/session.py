@@ -24,7 +24,7 @@ from .core.unique_key import KeyMaker, Months
 from .errors import Closed, ForkedError
 from .notes import Notes
 from .shells.shell import Bell, Done, Security, Shell, SystemClock
-from .shells.threads import Pending, ThreadBell, ThreadShell
+from .shells.threads import Pending, ThreadBell, ThreadShell, take
 from .shells.worker import Worker
 from .shells.workers import Workers
 
@@ -270,7 +270,7 @@ class ThreadSession(Session):
         return threading.Lock()
 
     def acquire(self, mutex: threading.Lock, seconds: float) -> bool:
-        return mutex.acquire(timeout=max(0.0, min(seconds, threading.TIMEOUT_MAX)))
+        return take(mutex, seconds)
 
     def worker(self, name: str, most: int | None = None) -> Worker:
         return Worker(name, self.shell.lock, most)

@@ -46,6 +46,11 @@ _let_go = methodcaller("release")
 Result = TypeVar("Result")
 
 
+def take(lock: threading.Lock, seconds: float | None) -> bool:
+    """Take a lock within `seconds`, or however long that lasts if it is None. False if it is still held then."""
+    return lock.acquire(timeout=-1.0 if seconds is None else max(0.0, min(seconds, threading.TIMEOUT_MAX)))
+
+
 class Pending(Generic[Result]):
     """The future result of a procedure. A lock is only made when a caller has to wait."""
 
@@ -87,8 +92,7 @@ class Pending(Generic[Result]):
             if self._waiting is None:
                 self._waiting = []
             self._waiting.append(own)
-        seconds = -1.0 if timeout is None else max(0.0, min(timeout, threading.TIMEOUT_MAX))
-        if not own.acquire(timeout=seconds):
+        if not take(own, timeout):
             with Pending._making:
                 if self._waiting is not None:
                     self._waiting.remove(own)
@@ -145,8 +149,7 @@ class ThreadBell(Bell):
                 if predicate():
                     return True
                 self._waiting.append(own)
-            left = -1.0 if until is None else min(max(0.0, until - time.monotonic()), threading.TIMEOUT_MAX)
-            if not own.acquire(timeout=left):
+            if not take(own, None if until is None else until - time.monotonic()):
                 with self.lock:
                     if own in self._waiting:
                         self._waiting.remove(own)
