@@ -149,12 +149,12 @@ class WaitingTime:
                 least = min([least, *(jumps for _, jumps in self._former)])
                 self._add(_Span(self._checked, None, self.now_ms(), least))
                 # It may have been set back by less than has passed since the last look, too.
-                lowest = least - min(passed, 1000.0) - SETTLE_S * 1000
+                lowest = math.floor(least - min(passed, 1000.0) - SETTLE_S * 1000)
                 for begin, shown in self._shown(written):
                     if shown > self._spans[-1].least + _GRAIN_MS:
                         self._add(_Span(begin, None, self.now_ms(), shown))
                     elif shown < self._spans[-1].least:
-                        self._add(_Span(begin, None, self.now_ms(), max(math.floor(lowest), shown)))
+                        self._add(_Span(begin, None, self.now_ms(), max(lowest, shown)))
             if not unsure:
                 self._add(_Span(written, self._jumps))
         self._unsure = unsure
