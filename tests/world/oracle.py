@@ -59,7 +59,7 @@ from typing import Any, NamedTuple
 
 from appliance.engine.access.book import Account
 from appliance.engine.protocol.record import Record
-from tests.world.threads import Moved, WallClock
+from tests.world.threads import LOOK_S, Moved, WallClock
 
 #: After its time a message has to be there within so many seconds.
 LATE_S = 10.0
@@ -76,8 +76,6 @@ LEASE_S = 60.0
 RESERVED_S = 3 * 3600.0
 #: When a message was stored is known as well as this.
 _STORED_S = 60.0
-#: Time in which a broker notices that its clock was set.
-_NOTICED_S = 1.0
 NEAR_MS = 60_000
 AHEAD_MS = 1000
 
@@ -659,7 +657,7 @@ class Oracle:
         self.excuse_replays()  # a slave has no jobs
         # Steps of the clock that nobody noticed before a life ended. To the next one, one clock stamped all before it.
         unseen = max(
-            (when for when, ms in self._wall.steps for at in self._starts if ms and when <= at <= when + _NOTICED_S),
+            (when for when, ms in self._wall.steps for at in self._starts if ms and when <= at <= when + LOOK_S),
             default=-math.inf,
         )
         for message in self.messages:

@@ -77,6 +77,10 @@ class Moved(NamedTuple):
     ran_ahead: float = 0.0
 
 
+#: Two looks of a broker at its clock are so far apart at most.
+LOOK_S = 1.0
+
+
 class WallClock:
     """The wall clock of a world: it is set, and it runs too fast or too slowly."""
 
@@ -117,10 +121,10 @@ class WallClock:
         self._slowest = min(self._slowest, rate)
 
     def lost_at_a_step(self, at: float) -> float:
-        """Return how many ms it may have lost about a time at which it was set, else 0. Between two looks at it, which
-        are a second apart at most, a step and what it lost are one."""
-        was_set = any(ms and abs(when - at) <= 1.0 for when, ms in self.steps)
-        return 1000.0 * (1.0 - self._slowest) if was_set else 0.0
+        """Return how many ms it may have lost about a time at which it was set, else 0. Between two looks at it a step
+        and what it lost are one."""
+        was_set = any(ms and abs(when - at) <= LOOK_S for when, ms in self.steps)
+        return 1000.0 * LOOK_S * (1.0 - self._slowest) if was_set else 0.0
 
 
 class Scheduler:
