@@ -6,7 +6,7 @@
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
    that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
-   make it earlier by as much; one that is set forward only over a restart, or if the message names a time of day. One
+   make it earlier by as much; one that is set forward only just before a kill, or if the message names a time of day. One
    that runs slowly and is set as the message is sent may make it earlier by what it loses in a second. After a kill
    messages that had come in the last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
@@ -37,7 +37,7 @@
     that was not answered was done, or was not.
 19. What waits for a topic that was deleted does not come into the next one of its name.
 20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Messages that waited
-    and came in the last seconds before may come again, and those stored before the clock was set just before a start.
+    and came in the last seconds before may come again, and those stored before the clock was set just before a kill.
 21. A user of the wire sends and pulls at most what its quotas allow, with one second's worth and one message on top.
     Its sends wait for at most a second and are then refused, and keep their order; its pulls are held, never refused.
     Other clients do not wait. With a quota of requests work of clients is never refused; of connections those that came
@@ -59,7 +59,7 @@ from typing import Any, NamedTuple
 
 from appliance.engine.access.book import Account
 from appliance.engine.protocol.record import Record
-from tests.world.threads import LOOK_S, Moved, WallClock
+from tests.world.threads import Moved, WallClock
 
 #: After its time a message has to be there within so many seconds.
 LATE_S = 10.0
@@ -283,7 +283,6 @@ class Oracle:
         #: Since then syncs take long, or no thread runs that would do one.
         self.unsynced_since = math.inf
         self.started_at = 0.0
-        self._starts: list[float] = []
         #: (where the log ended, when), rising.
         self._log_ends: list[tuple[int, float]] = []
         #: When the broker's last life ended.
@@ -479,7 +478,6 @@ class Oracle:
     def started(self, log_end: int, now: float) -> None:
         """Begin a life. The previous life's last writes came at its end at the latest, or are gone."""
         self.started_at = now
-        self._starts.append(now)
         self.leases.clear()
         if self.is_async and (self._lost_power_at == self.ended_at or self.disk_failed):
             self._cut(log_end, min(self.ended_at, self.failed_at, self.unsynced_since) - ASYNC_LOSS_S)
@@ -632,13 +630,23 @@ class Oracle:
     def _forward_s(self, message: Message) -> float:
         """Return how far the clock went forward since it was sent, if that may make it come early.
 
-        Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock. One that
-        runs fast looks like one that is corrected little by little.
+        Of a time of day the message may be due by the new clock. One that runs fast looks like one that is corrected
+        little by little.
         """
-        if not message.names_time and self.started_at <= message.sent_at:
-            ran_ahead = self._wall.moved.ran_ahead - message.moved.ran_ahead
-            return (ran_ahead + self._wall.lost_at_a_step(message.sent_at)) / 1000
-        return (self._wall.moved.forward - message.moved.forward) / 1000
+        if message.names_time:
+            return (self._wall.moved.forward - message.moved.forward) / 1000
+        ran_ahead = self._wall.moved.ran_ahead - message.moved.ran_ahead
+        unseen = sum(ms for when, ms in self._unseen_steps() if ms > 0 and when >= message.sent_at)
+        return (ran_ahead + self._wall.lost_at_a_step(message.sent_at) + unseen) / 1000
+
+    def _unseen_steps(self) -> list[tuple[float, int]]:
+        """Return (when, by how many ms) the clock was set so shortly before a kill that the life may have ended before
+        it noted that. To the next one, one clock stamped all before it."""
+        return [
+            (when, ms)
+            for when, ms in self._wall.steps
+            if ms and any(since <= when <= killed for killed, since in zip(self.killed_at, self._saved_at, strict=True))
+        ]
 
     def killed(self, now: float, lost_power: bool = False) -> None:
         self.killed_at.append(now)
@@ -655,11 +663,7 @@ class Oracle:
         """The master is another broker now, which may not know of what came after `since`."""
         self.on_slave = self.acknowledged_end = -1
         self.excuse_replays()  # a slave has no jobs
-        # Steps of the clock that nobody noticed before a life ended. To the next one, one clock stamped all before it.
-        unseen = max(
-            (when for when, ms in self._wall.steps for at in self._starts if ms and when <= at <= when + LOOK_S),
-            default=-math.inf,
-        )
+        unseen = max((when for when, _ in self._unseen_steps()), default=-math.inf)
         for message in self.messages:
             came_late = not message.arrived or message.arrived[-1] >= since
             if message.waits and (came_late or message.sent_at < unseen):
