@@ -6,9 +6,9 @@
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
    that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
-   make it earlier by as much; one that is set forward only just before a kill, or if the message names a time of day.
-   One that runs slowly and is set as the message is sent may make it earlier by what it loses in a second. After a kill
-   messages that had come in the last two seconds may come again.
+   make it earlier by as much; one that is set forward only just before a kill, at a master before its slave takes its
+   place, or if the message names a time of day. One that runs slowly and is set as the message is sent may make it
+   earlier by what it loses in a second. After a kill messages that had come in the last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -29,8 +29,8 @@
     One that lags behind the beginning of a queue goes on there.
 15. A client id belongs to its group until the last client with it has gone, and so do the queues that it has in order.
     A client that went on asking while the machine stood still has not gone.
-16. A log file goes when all in it is as old as `fileReservedTime`, or when the disk is too full. Who reads meanwhile
-    gets messages whole.
+16. A log file goes when all in it is as old as `fileReservedTime`, or when the disk is too full, then whatever waits in
+    it. Who reads meanwhile gets messages whole.
 17. A backup starts elsewhere. It has the topics, what was shown up to its end of the log, byte for byte, nothing else,
     and offsets as a kill would have left them.
 18. What a purge took is not shown again, whatever dies, is cut off or is copied; what came behind it stays. A purge
@@ -46,7 +46,12 @@
     answer was done, or was not. A slave has its master's users, and keeps them when it is made the master.
 23. A topic has the schema that it was given last, also after a kill and at a slave that is made the master; one that
     was deleted leaves none to the next of its name.
-24. A dead letter that is sent again comes to its group once for each time, as at its first try, whatever dies.
+24. A dead letter that is sent again comes to its group once for each time, as at its first try, whatever dies, and
+    whoever sends messages that look like its copy.
+25. A message that an administrator delivers before its time comes at once, and not again; one that is dropped does not
+    come. Another one with its topic, key and time goes on waiting.
+26. A group's filter is the one that its client told last, whatever that client's clock shows.
+27. Beside a client that takes all that it gets others get a queue in order.
 """
 
 from __future__ import annotations
@@ -123,6 +128,8 @@ class Message:
     #: Its topic was deleted: of a plain one for good; one that waits may come to the next topic of that name, or not.
     deleted: bool = False
     may_be_lost: bool = False
+    #: From then on it may come: an administrator delivered it, or tried to.
+    early_from: float = math.inf
     #: It waited for its topic when that was deleted for good.
     outlived: bool = False
     #: How far the wall clock had moved when it was sent.
@@ -287,6 +294,8 @@ class Oracle:
         self._log_ends: list[tuple[int, float]] = []
         #: When the broker's last life ended.
         self.ended_at = 0.0
+        #: No step of the clock came between then and when a slave was made the master.
+        self._promoted_at = -math.inf
         self.disk_was_full = False
         #: (who, topic, queue) -> where a broadcast consumer is.
         self.own_places: dict[tuple[str, str, int], int] = {}
@@ -456,7 +465,8 @@ class Oracle:
             return self.given[place]
 
         def rank(one: Message) -> tuple[int, float]:
-            if not one.arrived and one.state != "refused" and one.due_s - self._forward_s(one) <= now + 0.005:
+            due_s = min(one.due_s, one.early_from)
+            if not one.arrived and one.state != "refused" and due_s - self._forward_s(one) <= now + 0.005:
                 return (1 if one.may_be_lost or one.state == "unknown" else 0), one.due_s
             return (2 if self._may_repeat(one) else 4 if one.arrived else 3), one.due_s
 
@@ -565,7 +575,7 @@ class Oracle:
         same = self._messages[message.topic, message.body]  # copies of one message are alike
         if message.arrived and not any(self._may_repeat(one) for one in same if one.retries == message.retries):
             raise Violation("a message that waited comes twice", f"{name}, first at {message.place}")
-        early = message.due_s - now - self._forward_s(message)
+        early = min(message.due_s, message.early_from) - now - self._forward_s(message)
         if message.due_s and early > 0.005:
             raise Violation("a message comes before its time", f"{name}, {early:.3f} s early")
         message.arrived.append(now)
@@ -640,12 +650,13 @@ class Oracle:
         return (ran_ahead + self._wall.lost_at_a_step(message.sent_at) + unseen) / 1000
 
     def _unseen_steps(self) -> list[tuple[float, int]]:
-        """Return (when, by how many ms) the clock was set so shortly before a kill that the life may have ended before
-        it noted that. To the next one, one clock stamped all before it."""
+        """Return (when, by how many ms) the clock was set, if the next life does not know: one that was killed soon
+        after may not have noted it, and a slave that is made the master was not told."""
+        lives = list(zip(self.killed_at, self._saved_at, strict=True))
         return [
             (when, ms)
             for when, ms in self._wall.steps
-            if ms and any(since <= when <= killed for killed, since in zip(self.killed_at, self._saved_at, strict=True))
+            if when <= self._promoted_at or any(since <= when <= killed for killed, since in lives)
         ]
 
     def killed(self, now: float, lost_power: bool = False) -> None:
@@ -663,11 +674,12 @@ class Oracle:
         """The master is another broker now, which may not know of what came after `since`."""
         self.on_slave = self.acknowledged_end = -1
         self.excuse_replays()  # a slave has no jobs
-        unseen = max((when for when, _ in self._unseen_steps()), default=-math.inf)
+        unseen = max((when for when, ms in self._unseen_steps() if ms), default=-math.inf)
         for message in self.messages:
             came_late = not message.arrived or message.arrived[-1] >= since
             if message.waits and (came_late or message.sent_at < unseen):
                 message.doubled = True
+        self._promoted_at = since
 
     def excuse_replays(self) -> None:
         """A job may pause for long, or not find its dead letters."""
