@@ -66,12 +66,12 @@ def _fill(world: World, act: Act) -> str:
     world.oracle.disk_was_full = True
     world.oracle.full_until = world.now + act["seconds"] + 3.0
     log, used = world.machine.broker.store.log, act.get("used", 0.87)
-    begin, files = log.min_offset, len(log.segments)
+    begin, files = log.min_offset, sum(one.end <= log.written for one in log.segments)
     world.machine.disk.used = int(CAPACITY * used)
     world.pass_time(act["seconds"])
     world.machine.disk.used = CAPACITY // 10
     is_well = not (world.machine.killed or world.has_faults or world.machine.log_failed or world.slave is not None)
-    if is_well and act["seconds"] >= FREED_S and files > 1 and log.min_offset == begin:
+    if is_well and act["seconds"] >= FREED_S and files and log.min_offset == begin:
         raise Violation("a full disk gets no room", f"{act}: {files} files, the log begins at {begin}")
     world.pass_time(3.0)
     if used > REFUSES:
