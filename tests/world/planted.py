@@ -541,25 +541,10 @@ PLANTED = (
         "return True if is_far else None",
     ),
     Planted(
-        "a record that bears a job's marks counts as its copy, whoever sent it",
-        ENGINE + "broker/replay/provenance.py",
-        "    if sequence is None or not secret:\n",
-        "    if sequence is None or secret:\n",
-        150,
-    ),
-    Planted(
         "anybody moves the offsets that are the broker's own",
         ENGINE + "broker/offsets.py",
         "    return group == CHECK_GROUP\n",
         '    return group == ""\n',
-    ),
-    Planted(
-        "a follower with a full disk deletes what its leader still has",
-        ENGINE + "broker/broker.py",
-        "            store.cleaner.keepers.append(store.cleaner.leaders_needs.keep)\n",
-        "            assert store.cleaner\n",
-        100,
-        of_set=True,
     ),
     Planted(
         "a follower does not learn how far its clock is ahead of its leader's",
@@ -568,13 +553,6 @@ PLANTED = (
         "            assert self._steps\n",
         100,
         of_set=True,
-    ),
-    Planted(
-        "what is being stored once more is delivered meanwhile",
-        ENGINE + "broker/timers/delivery.py",
-        "        if entry.queue_offset in self.index.rolling or not self.claims.enter(key, timed.out_ms):\n",
-        "        if not self.claims.enter(key, timed.out_ms):\n",
-        100,
     ),
     *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )
