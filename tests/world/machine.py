@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import appliance.engine.broker.open_store as open_store_module
 import appliance.engine.broker.processors.pull_answers as pull_answers_module
+import appliance.engine.broker.queue_locks as queue_locks_module
 import appliance.engine.broker.sampler as sampler_module
 import appliance.engine.broker.timers.delivery as delivery_module
 import appliance.engine.journal_file as journal_module
@@ -460,6 +461,9 @@ def simulated_machines(scheduler: Scheduler, network: WorldNetwork, make: Callab
                 (module, "Disk", lambda private=None: here().disk)
                 for module in (open_store_module, options_module, journal_module)
             ),
+            # A hog of some requests can take all of it; one client has 16 at most.
+            (queue_locks_module, "MOST_LEASES", 30),
+            (queue_locks_module, "FEW_LEASES", 20),
             # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
             (delivery_module, "SOON_S", 0.05),
             # No chart is drawn here, and a sample takes a millisecond.

@@ -6,9 +6,10 @@
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
    that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
-   make it earlier by as much; one that is set forward only over a restart, or if the message names a time of day. One
-   that runs slowly and is set as the message is sent may make it earlier by what it loses in a second. After a kill
-   messages that had come in the last two seconds may come again.
+   make it earlier by as much; one that is set forward only just before a kill, twice within a second, at a master
+   before its slave takes its place, or if the message names a time of day. One that runs slowly and is set as the
+   message is sent may make it earlier by what it loses in a second. After a kill messages that had come in the last two
+   seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -29,15 +30,15 @@
     One that lags behind the beginning of a queue goes on there.
 15. A client id belongs to its group until the last client with it has gone, and so do the queues that it has in order.
     A client that went on asking while the machine stood still has not gone.
-16. A log file goes when all in it is as old as `fileReservedTime`, or when the disk is too full. Who reads meanwhile
-    gets messages whole.
+16. A log file goes when all in it is as old as `fileReservedTime`, or when the disk is too full, then whatever waits in
+    it. Who reads meanwhile gets messages whole.
 17. A backup starts elsewhere. It has the topics, what was shown up to its end of the log, byte for byte, nothing else,
     and offsets as a kill would have left them.
 18. What a purge took is not shown again, whatever dies, is cut off or is copied; what came behind it stays. A purge
     that was not answered was done, or was not.
 19. What waits for a topic that was deleted does not come into the next one of its name.
 20. A slave that is made the master by hand has what it copied: all messages, topics and queues. Messages that waited
-    and came in the last seconds before may come again, and those stored before the clock was set just before a start.
+    and came in the last seconds before may come again, and those stored before the clock was set just before a kill.
 21. A user of the wire sends and pulls at most what its quotas allow, with one second's worth and one message on top.
     Its sends wait for at most a second and are then refused, and keep their order; its pulls are held, never refused.
     Other clients do not wait. With a quota of requests work of clients is never refused; of connections those that came
@@ -46,7 +47,12 @@
     answer was done, or was not. A slave has its master's users, and keeps them when it is made the master.
 23. A topic has the schema that it was given last, also after a kill and at a slave that is made the master; one that
     was deleted leaves none to the next of its name.
-24. A dead letter that is sent again comes to its group once for each time, as at its first try, whatever dies.
+24. A dead letter that is sent again comes to its group once for each time, as at its first try, whatever dies, and
+    whoever sends messages that look like its copy.
+25. A message that an administrator delivers before its time comes at once, and not again; one that is dropped does not
+    come. Another one with its topic, key and time goes on waiting.
+26. A group's filter is the one that its client told last, whatever that client's clock shows.
+27. Beside a client that takes all that it gets others get a queue in order.
 """
 
 from __future__ import annotations
@@ -123,6 +129,8 @@ class Message:
     #: Its topic was deleted: of a plain one for good; one that waits may come to the next topic of that name, or not.
     deleted: bool = False
     may_be_lost: bool = False
+    #: From then on it may come: an administrator delivered it, or tried to.
+    early_from: float = math.inf
     #: It waited for its topic when that was deleted for good.
     outlived: bool = False
     #: How far the wall clock had moved when it was sent.
@@ -283,11 +291,12 @@ class Oracle:
         #: Since then syncs take long, or no thread runs that would do one.
         self.unsynced_since = math.inf
         self.started_at = 0.0
-        self._starts: list[float] = []
         #: (where the log ended, when), rising.
         self._log_ends: list[tuple[int, float]] = []
         #: When the broker's last life ended.
         self.ended_at = 0.0
+        #: No step of the clock came between then and when a slave was made the master.
+        self._promoted_at = -math.inf
         self.disk_was_full = False
         #: (who, topic, queue) -> where a broadcast consumer is.
         self.own_places: dict[tuple[str, str, int], int] = {}
@@ -457,7 +466,8 @@ class Oracle:
             return self.given[place]
 
         def rank(one: Message) -> tuple[int, float]:
-            if not one.arrived and one.state != "refused" and one.due_s - self._forward_s(one) <= now + 0.005:
+            due_s = min(one.due_s, one.early_from)
+            if not one.arrived and one.state != "refused" and due_s - self._forward_s(one) <= now + 0.005:
                 return (1 if one.may_be_lost or one.state == "unknown" else 0), one.due_s
             return (2 if self._may_repeat(one) else 4 if one.arrived else 3), one.due_s
 
@@ -479,7 +489,6 @@ class Oracle:
     def started(self, log_end: int, now: float) -> None:
         """Begin a life. The previous life's last writes came at its end at the latest, or are gone."""
         self.started_at = now
-        self._starts.append(now)
         self.leases.clear()
         if self.is_async and (self._lost_power_at == self.ended_at or self.disk_failed):
             self._cut(log_end, min(self.ended_at, self.failed_at, self.unsynced_since) - ASYNC_LOSS_S)
@@ -567,7 +576,7 @@ class Oracle:
         same = self._messages[message.topic, message.body]  # copies of one message are alike
         if message.arrived and not any(self._may_repeat(one) for one in same if one.retries == message.retries):
             raise Violation("a message that waited comes twice", f"{name}, first at {message.place}")
-        early = message.due_s - now - self._forward_s(message)
+        early = min(message.due_s, message.early_from) - now - self._forward_s(message)
         if message.due_s and early > 0.005:
             raise Violation("a message comes before its time", f"{name}, {early:.3f} s early")
         message.arrived.append(now)
@@ -632,13 +641,28 @@ class Oracle:
     def _forward_s(self, message: Message) -> float:
         """Return how far the clock went forward since it was sent, if that may make it come early.
 
-        Only a start rests on the wall clock alone. Of a time of day the message may be due by the new clock. One that
-        runs fast looks like one that is corrected little by little.
+        Of a time of day the message may be due by the new clock. One that runs fast looks like one that is corrected
+        little by little.
         """
-        if not message.names_time and self.started_at <= message.sent_at:
-            ran_ahead = self._wall.moved.ran_ahead - message.moved.ran_ahead
-            return (ran_ahead + self._wall.lost_at_a_step(message.sent_at)) / 1000
-        return (self._wall.moved.forward - message.moved.forward) / 1000
+        if message.names_time:
+            return (self._wall.moved.forward - message.moved.forward) / 1000
+        ran_ahead = self._wall.moved.ran_ahead - message.moved.ran_ahead
+        unseen = sum(ms for when, ms in self._unseen_steps() if ms > 0 and when >= message.sent_at)
+        return (ran_ahead + self._wall.lost_at_a_step(message.sent_at) + unseen) / 1000
+
+    def _unseen_steps(self) -> list[tuple[float, int]]:
+        """Return (when, by how many ms) the clock was set, if the next life does not know: one that was killed soon
+        after may not have noted it, and a slave that is made the master was not told. Of two steps between two looks
+        only their sum is known, and not what was stored between them."""
+        lives = list(zip(self.killed_at, self._saved_at, strict=True))
+        steps = [(when, ms) for when, ms in self._wall.steps if ms]
+        return [
+            (when, ms)
+            for index, (when, ms) in enumerate(steps)
+            if when <= self._promoted_at
+            or any(since <= when <= killed for killed, since in lives)
+            or (index and when - steps[index - 1][0] <= LOOK_S)
+        ]
 
     def killed(self, now: float, lost_power: bool = False) -> None:
         self.killed_at.append(now)
@@ -655,15 +679,12 @@ class Oracle:
         """The master is another broker now, which may not know of what came after `since`."""
         self.on_slave = self.acknowledged_end = -1
         self.excuse_replays()  # a slave has no jobs
-        # Steps of the clock that nobody noticed before a life ended. To the next one, one clock stamped all before it.
-        unseen = max(
-            (when for when, ms in self._wall.steps for at in self._starts if ms and when <= at <= when + LOOK_S),
-            default=-math.inf,
-        )
+        unseen = max((when for when, _ in self._unseen_steps()), default=-math.inf)
         for message in self.messages:
             came_late = not message.arrived or message.arrived[-1] >= since
             if message.waits and (came_late or message.sent_at < unseen):
                 message.doubled = True
+        self._promoted_at = since
 
     def excuse_replays(self) -> None:
         """A job may pause for long, or not find its dead letters."""

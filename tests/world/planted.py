@@ -510,6 +510,50 @@ PLANTED = (
         150,
         of_set=True,
     ),
+    Planted(
+        "a subscription counts only if its client's clock is ahead of the one before",
+        ENGINE + "broker/clients.py",
+        "            elif not _want_the_same(data, known):\n",
+        "            elif data.sub_version > known.sub_version:\n",
+    ),
+    Planted(
+        "who comes first takes all leases",
+        ENGINE + "shares.py",
+        "        return max(self.few - own, 0) + share(left, max(own - self.few, 0))\n",
+        "        return max(free, 0)\n",
+    ),
+    Planted(
+        "what an administrator delivers takes out all messages of its key and time",
+        ENGINE + "broker/timers/recall.py",
+        'TIMER_OF: "" if takes_out < 0 else str(takes_out),',
+        'TIMER_OF: "",',
+    ),
+    Planted(
+        "a full disk takes no copies that would let a file go",
+        ENGINE + "broker/sending/own_appends.py",
+        "with self._store.log.freeing() if batch.frees else nullcontext():",
+        "with nullcontext():",
+    ),
+    Planted(
+        "what is due keeps its file on a full disk, and is not delivered",
+        ENGINE + "broker/timers/rolling.py",
+        'return True if is_far or self._store.log.refused_by("disk") else None',
+        "return True if is_far else None",
+    ),
+    Planted(
+        "anybody moves the offsets that are the broker's own",
+        ENGINE + "broker/offsets.py",
+        "    return group == CHECK_GROUP\n",
+        '    return group == ""\n',
+    ),
+    Planted(
+        "a follower does not learn how far its clock is ahead of its leader's",
+        ENGINE + "replication/leader_clock.py",
+        "            self._steps.stamped(self._begin, ahead_ms, self._log_begin())\n",
+        "            assert self._steps\n",
+        100,
+        of_set=True,
+    ),
     *(Planted(one.name, one.file, one.before, one.after) for one in FAULTS if one.name in OF_TESTS),
 )
 

@@ -91,7 +91,7 @@ class WallClock:
         self._since = scheduler.now
         self._rate = self._slowest = 1.0
         self._moved = Moved()
-        #: (when, by how many ms, either way) it was set.
+        #: (when, by how many ms) it was set.
         self.steps: list[tuple[float, int]] = []
 
     @property
@@ -109,7 +109,7 @@ class WallClock:
     def step(self, ms: int) -> None:
         """Set it, as an administrator does."""
         before = self.moved
-        self.steps.append((self._scheduler.now, abs(ms)))
+        self.steps.append((self._scheduler.now, ms))
         self._moved = before._replace(either_way=before.either_way + abs(ms), forward=before.forward + max(0, ms))
         self._ms = self.ms + ms
         self._since = self._scheduler.now

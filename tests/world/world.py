@@ -262,7 +262,7 @@ class World:
 
     def _make_groups(self) -> None:
         self.act = {"n": 0}
-        for group in (*GROUPS, "WORLD", "HOG", "BG", "TW", "ST"):
+        for group in (*GROUPS, "WORLD", "HOG", "BG", "TW", "ST", "SUB"):
             answer = self.ask(MAKE_GROUP, {}, b'{"groupName":"%b"}' % group.encode())
             assert answer is not None, "no answer"
             assert answer.code == 0, answer

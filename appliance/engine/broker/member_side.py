@@ -122,6 +122,13 @@ class LeadersTables(_FromLeader):
             loop.clock, broker.store.clock_steps, lambda: log.written, lambda: log.min_offset
         )
 
+    def stop(self, deadline: float = 5.0) -> bool:
+        """End the thread. A step of the clock since its last question is noted."""
+        ended = super().stop(deadline)
+        if ended:
+            self._leader_clock.look()
+        return ended
+
     def steps(self) -> tuple[Callable[[str], None], ...]:
         return tuple(step for step in super().steps() if step != self._take_topics)
 

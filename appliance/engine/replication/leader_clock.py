@@ -86,6 +86,10 @@ class LeaderClock:
             )
             self._steps.stamped(self._begin, ahead_ms, self._log_begin())
 
+    def look(self) -> None:
+        """Note it if this member's own clock was set since the last question or answer."""
+        self._look_at_own(self.moment())
+
     def _look_at_own(self, now: _Moment) -> bool:
         """True if this member's own clock was set since the last call; notes by how much."""
         last, self._last = self._last, now

@@ -8,7 +8,8 @@
 
 A store time, and what follows from it such as the time a delayed message is due, is converted to this broker's clock by
 adding its distance there. When this clock is set, its distance to all earlier stamps changes by the same amount, so no
-message waits shorter or longer and no file gets older or younger. A step while no process runs goes unnoticed.
+message waits shorter or longer and no file gets older or younger. Only a step while no process runs goes unnoticed,
+or in the last second before a kill.
 
 Kept in `DATA/rocketbox/clock-steps`, which exists once a clock differed: one line with a CRC (`crc_lines.py`),
 `{"spans": [[begin, ahead_ms], ...]}`. A damaged file counts as none: then store times are taken as they are.

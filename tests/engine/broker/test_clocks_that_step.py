@@ -72,7 +72,8 @@ class Waiting:
         return self.clock.steady() * 1000
 
     def end(self) -> None:
-        self.rounds()
+        self.delays.stop()
+        self.timers.delivery.stop()
         self.timers.save()
         self.saver.save_now()
         self.timers.close()
@@ -156,6 +157,7 @@ STEP = st.one_of(
     st.tuples(st.just("set"), st.sampled_from(STEPS_MS)),
     st.tuples(st.just("pass"), st.sampled_from([400, 900, 5000, 6 * MINUTE_MS, HOUR_MS])),
     st.tuples(st.just("restart"), st.just(0)),
+    st.tuples(st.just("set and restart"), st.sampled_from(STEPS_MS)),
     st.tuples(st.just("take over"), st.sampled_from([-HOUR_MS, -2000, 2000, HOUR_MS])),
 )
 
@@ -166,6 +168,9 @@ STEP = st.one_of(
 @given(steps=st.lists(STEP, max_size=16))
 @example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("take over", HOUR_MS)])
 @example(steps=[("level", 1000), ("set", -DAY_MS), ("level", 1000)])
+@example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("set and restart", HOUR_MS)])
+@example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("set and restart", -HOUR_MS)])
+@example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("set and restart", HOUR_MS), ("take over", -2000)])
 @example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("take over", -HOUR_MS)])
 @example(steps=[("time", DAY_MS), ("set", HOUR_MS), ("restart", 0), ("set", -HOUR_MS), ("level", 5 * MINUTE_MS)])
 @example(steps=[("time", DAY_MS), ("set", HOUR_MS), ("time", DAY_MS), ("take over", HOUR_MS), ("take over", -HOUR_MS)])
@@ -190,6 +195,10 @@ def test_each_comes_once_when_its_time_has_passed(steps, tmp_path):
             elif what == "pass":
                 waiting.pass_time(value, max(100, value // 10))
             elif what == "restart":
+                waiting.restart()
+            elif what == "set and restart":  # nobody looks at the clock in between
+                waiting.pass_time(100)
+                waiting.clock.jump(value)
                 waiting.restart()
             elif what == "take over":
                 waiting.take_over(value)

@@ -118,6 +118,14 @@ def test_a_follower_whose_clock_is_set_is_ahead_of_all_that_was_stamped(rig):
         assert abs(rig.steps.ahead_ms(physical) - HOUR_MS) <= 10
 
 
+def test_a_step_behind_the_last_question_is_noted_at_the_end(rig):
+    rig.ask()
+    rig.clock.jump(HOUR_MS)
+    rig.known.look()
+    rig.restarted()
+    assert abs(rig.steps.ahead_ms(4000) - HOUR_MS) <= 10
+
+
 def test_crystals_that_differ_are_no_step(rig):
     for _ in range(200):
         rig.ahead_ms += 5

@@ -7,6 +7,7 @@ from tests.world.actors import (
     checks,
     consumers,
     crowds,
+    early,
     faults,
     hogs,
     keepers,
@@ -22,12 +23,14 @@ from tests.world.actors import (
     rights,
     schemas,
     stalls,
+    subscribers,
 )
 from tests.world.actors.kind import GROUPS, Kind
 
 _MODULES = (
     producers, checks, consumers, readers, members, administrators, keepers, hogs, operators, faults, replicas,
     stalls, purges, promotions, quotas, crowds, rights, schemas, replays,
+    subscribers, early,
 )  # fmt: skip
 ACTORS: dict[str, Kind] = {kind.name: kind for module in _MODULES for kind in module.KINDS}
 

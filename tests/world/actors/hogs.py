@@ -16,10 +16,10 @@ from tests.world.oracle import Message, Violation
 if TYPE_CHECKING:
     from tests.world.world import World
 
-PULL, QUERY, COMMIT_OFFSET, HEART_BEAT, SEND, TOPICS_OF = 11, 12, 15, 34, 310, 21
-WAYS = ("polls", "partial", "deaf", "groups", "queries", "beats", "lists")
+PULL, QUERY, COMMIT_OFFSET, HEART_BEAT, SEND, TOPICS_OF, LOCK, UNLOCK, MAKE_GROUP = 11, 12, 15, 34, 310, 21, 41, 42, 200
+WAYS = ("polls", "partial", "deaf", "groups", "queries", "beats", "lists", "leases")
 #: Number of requests or connections of a hog.
-TIMES = {"polls": 200, "partial": 4, "deaf": 400, "groups": 300, "queries": 60, "beats": 40, "lists": 60}
+TIMES = {"polls": 200, "partial": 4, "deaf": 400, "groups": 300, "queries": 60, "beats": 40, "lists": 60, "leases": 20}
 #: Other clients get their answers within this time.
 BESIDE_S = 5.0
 
@@ -48,6 +48,9 @@ def _hog(world: World, act: Act) -> str:
             hog.ask(QUERY, fields)
         elif way == "lists":
             hog.ask(TOPICS_OF, {})
+        elif way == "leases":
+            world.ask(MAKE_GROUP, {}, b'{"groupName":"HOG%d"}' % number)
+            hog.ask(LOCK, {}, _lock_body(f"HOG{number}", "hog", TOPICS))
         else:
             body = {
                 "clientID": f"hog{number}",
@@ -69,9 +72,21 @@ def _hog(world: World, act: Act) -> str:
         world.ask(PULL, pull_fields(topic, 0, 0, consumerGroup="WORLD"))
     if world.now - began > BESIDE_S and not world.machine.killed:
         raise Violation("beside a hog others wait", f"{act}: {world.now - began:.1f} s")
+    if way == "leases" and is_there and not world.machine.killed:
+        body = _lock_body("HOG", "beside", (topic,))
+        answer = world.ask(LOCK, {}, body)
+        if answer is not None and (answer.code != 0 or not json.loads(answer.body)["lockOKMQSet"]):
+            raise Violation("beside a hog nobody gets a queue in order", f"{act}: {answer.code} {answer.remark}")
+        if not world.machine.killed:
+            world.ask(UNLOCK, {}, body)
     if not world.machine.killed and not act["stays"]:
         world.machine.hang_up(hog)
     return "stays" if act["stays"] else ""
+
+
+def _lock_body(group: str, who: str, topics: tuple[str, ...]) -> bytes:
+    rows = [{"topic": topic, "brokerName": "broker-a", "queueId": queue} for topic in topics for queue in range(4)]
+    return json.dumps({"consumerGroup": group, "clientId": who, "mqSet": rows}).encode()
 
 
 def _make_pair(chance: random.Random, before: list[Act]) -> Act:

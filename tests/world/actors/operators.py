@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from tests.crash.replayer import MODES
 from tests.world.actors.kind import Act, Kind
 from tests.world.disk import CAPACITY
+from tests.world.oracle import Violation
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 STEPS_MS = (-3_600_000, -600_000, -3000, -300, 300, 3000, 600_000, 3_600_000)
 #: NTP slews by 0.0005 at most; the others are clocks of bad machines, and the broker takes them for many steps.
 RATES = (1.0, 1.0, 0.9995, 1.0005, 0.998, 1.002, 0.97, 1.03, 0.7, 1.3)
+#: A disk with more than this takes no messages, and in so many seconds its first file goes, whatever waits there.
+REFUSES, FREED_S = 0.95, 16.0
 
 
 def _wait(world: World, act: Act) -> str:
@@ -58,16 +61,30 @@ def _restart(world: World, act: Act) -> str:
 
 
 def _fill(world: World, act: Act) -> str:
-    """The disk is so full for a while that log files go before their time."""
+    """The disk is so full for a while that log files go before their time; beyond `REFUSES` it takes no messages, nor
+    is anything delivered."""
     world.oracle.disk_was_full = True
     world.oracle.full_until = world.now + act["seconds"] + 3.0
-    world.machine.disk.used = int(CAPACITY * 0.87)
+    log, used = world.machine.broker.store.log, act.get("used", 0.87)
+    begin, files = log.min_offset, sum(one.end <= log.written for one in log.segments)
+    world.machine.disk.used = int(CAPACITY * used)
     world.pass_time(act["seconds"])
     world.machine.disk.used = CAPACITY // 10
+    is_well = not (world.machine.killed or world.has_faults or world.machine.log_failed or world.slave is not None)
+    if is_well and act["seconds"] >= FREED_S and files and log.min_offset == begin:
+        raise Violation("a full disk gets no room", f"{act}: {files} files, the log begins at {begin}")
     world.pass_time(3.0)
+    if used > REFUSES:
+        world.oracle.flows_since = max(world.oracle.flows_since, world.now)
     if not world.machine.killed:
         world.look()
     return f"the log begins at {world.machine.broker.store.log.min_offset}"
+
+
+def _make_fill(chance: random.Random, before: list[Act]) -> Act:
+    if chance.random() < 0.5:
+        return {"seconds": chance.choice((3.0, 8.0))}
+    return {"seconds": chance.choice((8.0, FREED_S)), "used": 0.97}
 
 
 def _look(world: World, act: Act) -> str:
@@ -111,7 +128,7 @@ KINDS = [
     ),
     Kind("operators", "kill soon", 1, lambda chance, before: {"changes": int(chance.expovariate(1 / 20))}, _kill_soon),
     Kind("operators", "restart", 0.5, lambda chance, before: {"away": chance.choice((0.0, 2.0, 20.0))}, _restart),
-    Kind("operators", "fill", 0.3, lambda chance, before: {"seconds": chance.choice((3.0, 8.0))}, _fill),
+    Kind("operators", "fill", 0.4, _make_fill, _fill),
     Kind("operators", "look", 1, _no, _look),
     Kind("operators", "settle", 0.0, _no, _settle),
 ]

@@ -238,7 +238,7 @@ def _twins(world: World, act: Act) -> str:
     return ", ".join(told)
 
 
-def _earlier(chance: random.Random, before: list[Act], wanted: str) -> int:
+def earlier(chance: random.Random, before: list[Act], wanted: str) -> int:
     """An earlier act that sent such messages, the younger the likelier; -1 without one."""
     for act in reversed(before[-200:]):
         found = any(name in said for said in (act, *act.get("messages", ())) for name in wanted.split())
@@ -248,16 +248,17 @@ def _earlier(chance: random.Random, before: list[Act], wanted: str) -> int:
 
 
 def _make_recall(chance: random.Random, before: list[Act]) -> Act:
-    return {"of": _earlier(chance, before, "timer deliver"), "index": chance.randrange(12)}
+    return {"of": earlier(chance, before, "timer deliver"), "index": chance.randrange(12)}
 
 
-def _pick(world: World, act: Act, kind: str) -> Message | None:
+def pick(world: World, act: Act, kind: str) -> Message | None:
+    """Return a message of this kind that an earlier act sent."""
     found = [one for one in world.sent.get(act["of"], ()) if one.kind == kind and one.state == "acknowledged"]
     return found[act["index"] % len(found)] if found else None
 
 
 def _recall(world: World, act: Act) -> str:
-    message = _pick(world, act, "timer")
+    message = pick(world, act, "timer")
     if message is None or not message.handle:
         return "nothing to take back"
     twins = [
@@ -308,13 +309,13 @@ def _regret(world: World, act: Act) -> str:
 
 def _make_end(chance: random.Random, before: list[Act]) -> Act:
     return {
-        "of": _earlier(chance, before, "half"), "index": chance.randrange(12),
+        "of": earlier(chance, before, "half"), "index": chance.randrange(12),
         "decision": chance.choice((COMMIT, COMMIT, ROLL_BACK)),
     }  # fmt: skip
 
 
 def _end(world: World, act: Act) -> str:
-    message = _pick(world, act, "half")
+    message = pick(world, act, "half")
     if message is None:
         return "nothing to decide"
     commits = act["decision"] == COMMIT

@@ -48,20 +48,25 @@ def _queue(chance: random.Random) -> Act:
 
 
 def _filter(world: World, act: Act) -> str:
-    topic, queue = act["topic"], act["queue"]
-    if queue >= world.oracle.topics.get(topic, 0):
+    if act["queue"] >= world.oracle.topics.get(act["topic"], 0):
         return "no such queue"
+    kind = FILTERS[act["filter"]][0]
+    return judge_filter(world, act, {"consumerGroup": "WORLD", "subscription": act["filter"], "expressionType": kind})
+
+
+def judge_filter(world: World, act: Act, changes: Act) -> str:
+    """Read a queue through the filter that the act names. changes: fields of the pulls."""
+    topic, queue = act["topic"], act["queue"]
     spans = world.look_at(topic, queue)
     if spans is None or world.machine.killed:
         return "no answer"
     low, high = spans
-    kind, fits = FILTERS[act["filter"]]
+    fits = FILTERS[act["filter"]][1]
     shown = world.oracle.shown.get((topic, queue), {})
     wanted = {offset for offset in range(low, high) if offset in shown and fits(shown[offset].message.properties)}
     found: set[int] = set()
     at = low
     while at < high:
-        changes = {"consumerGroup": "WORLD", "subscription": act["filter"], "expressionType": kind}
         answer = world.ask(PULL, pull_fields(topic, queue, at, maxMsgNums=act["many"], **changes))
         if answer is None:
             return "no answer"

@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from appliance.engine.broker.replay.job import TO_GROUP, JobSpec, spans_of
+from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_SEQ
 from appliance.engine.broker.replay.service import Refused, new_job_id
 from tests.crash.replayer import MODES
+from tests.support.peer import send_fields
 from tests.world.actors.kind import GROUPS, Act, Kind
+from tests.world.actors.producers import SEND, answered
 from tests.world.oracle import Message, Violation
 
 if TYPE_CHECKING:
@@ -64,7 +67,10 @@ def _replay(world: World, act: Act) -> str:
         return f"refused: {refused}"
     for copy in copies:
         oracle.copied(copy, world.now)
-    if act["then"]:
+    # Of a group that consumes in order, what is sent to its retry topic becomes a dead letter.
+    if act.get("forged") and not any(lease[0] == group for lease in oracle.leases):
+        _forge(world, act, spec.id, target, len(copies))
+    if act["then"] and not machine.killed:
         world.pass_time(act["after"])
         if not machine.killed:
             world.kill(act["then"])
@@ -72,6 +78,19 @@ def _replay(world: World, act: Act) -> str:
     if not machine.killed:
         world.pass_time(_ENDS_S)
     return f"{len(copies)} of {len(shown)}, {sum(bool(one.arrived) for one in copies)} have come"
+
+
+def _forge(world: World, act: Act, job: str, topic: str, count: int) -> None:
+    """A stranger sends messages that say that they are the job's copies."""
+    questions, messages = [], []
+    for number in range(count):
+        message = Message(act["n"], topic, b"%d.%d forged" % (act["n"], number), "plain", {}, world.now)
+        world.oracle.sent(message)
+        messages.append(message)
+        text = f"{REPLAY_JOB}\x01{job}\x02{REPLAY_SEQ}\x01{number}\x02"
+        questions.append((SEND, send_fields(topic, 0, text), message.body))
+    for message, answer in zip(messages, world.ask_all(questions), strict=True):
+        answered(world, message, answer)
 
 
 KINDS = [
@@ -84,6 +103,7 @@ KINDS = [
             "every": chance.choice((1, 1, 2)),
             "then": chance.choice(("", "", "all", "all", *MODES)),
             "after": chance.choice((0.0, 0.001, 0.01, 0.1)),
+            "forged": chance.random() < 0.5,
         },
         _replay,
     )

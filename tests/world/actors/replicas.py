@@ -85,7 +85,7 @@ def compare(world: World, act: Act) -> str:
         start_slave(world)
     world.machine.network.heal()
     log, copy = world.machine.broker.store.log, slave.broker.store.log
-    until = world.now + CATCHES_UP_S
+    until = max(world.now, world.scheduler.still_until(slave)) + CATCHES_UP_S
     while world.now < until and not world.machine.killed:
         world.pass_time(0.25)
         if log.durable == copy.written == copy.durable == log.written:
