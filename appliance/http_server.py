@@ -45,10 +45,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-# New objects between two collections while Django is loaded, which leaves 4 MB of garbage; the interpreter's 700 costs
-# a twentieth of the start more.
-LOADING_OBJECTS = 10_000
-
 # Time that connections have to finish after SIGTERM, before the engine stops.
 GRACEFUL_TIMEOUT_S = 3
 # Longest wait of the arbiter for the worker: for connections, then for engine.stop(), which gives up after 9 s.
@@ -179,7 +175,6 @@ class ConsoleServer(BaseApplication):
             print(f"rocketbox: {plain(str(error))}", file=sys.stderr, flush=True)
             sys.exit(EXIT_REFUSED)
         gc.freeze()  # the engine's objects stay, too
-        gc.set_threshold(LOADING_OBJECTS)
         if not worker.alive:
             sys.exit(0)
 

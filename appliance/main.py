@@ -104,7 +104,7 @@ def _say(error: RocketBoxError) -> None:
 def serve(arguments: Sequence[str]) -> int:
     """Serve until SIGTERM or SIGINT; returns the exit status. Raises StartError."""
     # Objects made while the engine loads stay: collecting garbage meanwhile takes a tenth of the start and frees
-    # nothing. `settle_interpreter` collects once; with a console `http_server` does, too, while Django is loaded.
+    # nothing. `settle_interpreter` sets the threshold for what comes then.
     gc.set_threshold(100_000)
     from .command_line import load
 

@@ -4,11 +4,11 @@ A folder is a subject, with its pages (`views.py`, `…_views.py`) and what they
 and `serving/` are what all of them stand on. `acts/` has a row for each page, operation and command.
 
 - **Start.** `http_server.load` sets `runtime.place()` (data directory, bind, public address), from which `settings.py`
-  takes everything. `start.py` migrates `DATA/rocketbox/console.sqlite3` when `PRAGMA user_version` says so, makes the
-  administrator that the environment names, and offers the set-up link: `sign_in/set_up.py` holds the link's secret in
-  memory and the next step in the database, `sign_in/set_up_views.py` has the pages, and `engine/address_check.py` tries
-  an address on our own ports only. The arbiter imports nothing of the engine; the first call imports the modules behind
-  `api/lazy.py`, in a thread (`asgi`).
+  takes everything. `start.py` makes `DATA/rocketbox/console.sqlite3` of the models, or migrates it when `PRAGMA
+  user_version` says so, makes the administrator that the environment names, and offers the set-up link:
+  `sign_in/set_up.py` holds the link's secret in memory and the next step in the database, `sign_in/set_up_views.py` has
+  the pages, and `engine/address_check.py` tries an address on our own ports only. The arbiter imports nothing of the
+  engine; the first call imports the modules behind `api/lazy.py`, in a thread (`asgi`).
 - **A request.** `http_connections.py` bounds connections, headers and slow peers; `request_bodies.py` limits the body
   by address, before Django reads it; `serving/turns.py` gives out turns (two pages at a time, D10; eight places for
   acts that change something, two at the doors; callers take turns) and the thread in which Django works, which keeps

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from ...engine.window.snapshots import Need
 
 MINUTE_MS = 60_000
-#: Waits before a failed try is repeated. After the last one the notice has failed for good.
-RETRY_AFTER_MS = (10_000, 60_000, 5 * MINUTE_MS, 30 * MINUTE_MS)
 #: Finished alerts are kept this long, and at most KEPT of them.
 KEPT_MS = 90 * 86_400_000
 KEPT = 10_000

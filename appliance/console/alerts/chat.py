@@ -19,9 +19,11 @@ import hashlib
 import hmac
 import json
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 from urllib.parse import quote
+
+from ...engine.lazy_dataclass import dataclass
 
 #: Most bytes of a text. WeCom accepts the least, 2,048.
 MOST_BYTES = 2000

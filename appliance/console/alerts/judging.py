@@ -4,8 +4,10 @@ steps."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, NamedTuple
+
+from ...engine.lazy_dataclass import dataclass
 
 #: A wait ends if the figure is not known for longer than this: it may not have been above the limit all the time.
 GAP_MS = 5 * 60_000

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from ... import runtime
+from ...engine.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from django.db import DatabaseError, connection
 from django.db.models import Q
@@ -12,13 +13,14 @@ from ...engine.clock import AgeClock
 from ...engine.service_thread import ServiceThread
 from ..models import now_ms
 from ..serving.said_once import SaidOnce
-from . import book
-from .book import Judge
-from .chat import Notice
 from .figures import Measured
 from .models import AlertDelivery
-from .target import Target
-from .teller import Teller
+
+if TYPE_CHECKING:
+    from .book import Judge
+    from .chat import Notice
+    from .target import Target
+    from .teller import Teller
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +28,8 @@ logger = logging.getLogger(__name__)
 LOOK_S = 5.0
 #: Seconds between two looks for notices whose next try is due.
 SENDING_S = 2.0
+#: Waits before a failed try is repeated. After the last one the notice has failed for good.
+RETRY_AFTER_MS = (10_000, 60_000, 300_000, 1_800_000)
 CLEAN_MS = 3_600_000
 
 
@@ -63,11 +67,13 @@ class AlertWatch(ServiceThread):
             number, measured = self._measure()
             if number == self._judged:
                 return
+            from . import book  # loaded with the first sample: the start should not wait for it
+
             now = now_ms()
             if self._ages is None:  # before anything is stored by the present clock
                 self._ages = AgeClock(self.clock, book.newest_ms())
             if self._judge is None:
-                judge = Judge(self._teller())
+                judge = book.Judge(self._teller())
                 judge.begin(now)
                 self._judge = judge
             self._judge.look(measured, now)
@@ -126,14 +132,17 @@ class AlertSender(ServiceThread):
     def send_next(self, at_ms: int) -> bool:
         """Try to send the notice that has been due longest. Return False if none is due."""
         # A notice that is due later than any wait allows: the clock was set back.
-        due = Q(next_try_ms__lte=at_ms) | Q(next_try_ms__gt=at_ms + book.RETRY_AFTER_MS[-1] + book.MINUTE_MS)
+        due = Q(next_try_ms__lte=at_ms) | Q(next_try_ms__gt=at_ms + RETRY_AFTER_MS[-1] + 60_000)
         waiting = AlertDelivery.objects.filter(due, state=AlertDelivery.State.WAITING)
         delivery = waiting.select_related("channel").order_by("next_try_ms", "id").first()
         if delivery is None:
             return False
+        from . import book
+        from .chat import Notice
+
         if delivery.channel is None:
             why: str | None = "the channel was deleted"
-            delivery.tries = len(book.RETRY_AFTER_MS)
+            delivery.tries = len(RETRY_AFTER_MS)
         else:
             why = self._send(book.target_of(delivery.channel), Notice(**delivery.notice))
         note_try(delivery, why, now_ms())
@@ -146,9 +155,9 @@ def note_try(delivery: AlertDelivery, why: str | None, at_ms: int) -> None:
     delivery.why = why or ""
     if why is None:
         delivery.state, delivery.done_ms = AlertDelivery.State.SENT, at_ms
-    elif delivery.tries > len(book.RETRY_AFTER_MS):
+    elif delivery.tries > len(RETRY_AFTER_MS):
         delivery.state, delivery.done_ms = AlertDelivery.State.FAILED, at_ms
         logger.error("alerts: channel %s was not told: %s", delivery.channel_name, why)
     else:
-        delivery.next_try_ms = at_ms + book.RETRY_AFTER_MS[delivery.tries - 1]
+        delivery.next_try_ms = at_ms + RETRY_AFTER_MS[delivery.tries - 1]
     delivery.save(update_fields=["tries", "why", "state", "done_ms", "next_try_ms"])

@@ -19,13 +19,13 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import DatabaseError, connection, transaction
 
 from ... import runtime
 from ...engine import file_sync
+from ...engine.lazy_dataclass import dataclass
 from ..models import AuditEntry, Setting, now_ms
 from ..serving.secret_addresses import without_secret
 from . import act_journal

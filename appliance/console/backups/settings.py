@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ... import runtime
 from ...engine.errors import NotFound
+from ...engine.lazy_dataclass import dataclass
 from ...engine.own_files import make_directory
 from ..models import Setting, now_ms
 

@@ -8,7 +8,6 @@ catches up and falls behind again. When the time is over, the need is shown agai
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from django.utils.translation import gettext_lazy as _
 
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
+from ...engine.lazy_dataclass import dataclass
 from ..audit.log import audit
 from ..models import Setting, now_ms
 from ..reports.wanted import any_run

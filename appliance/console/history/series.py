@@ -6,7 +6,6 @@ import sqlite3
 import threading
 from array import array
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from django.utils.translation import gettext as _
@@ -15,6 +14,7 @@ from django.utils.translation import gettext_noop
 from ... import runtime
 from ...engine.errors import InvalidInput
 from ...engine.figures import KEPT
+from ...engine.lazy_dataclass import dataclass
 from . import codes
 from .file import (
     COARSE_MS,

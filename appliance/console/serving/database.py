@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import logging
 import os
@@ -11,8 +12,11 @@ from pathlib import Path
 from pkgutil import iter_modules
 from typing import TYPE_CHECKING
 
+from django.apps import apps
 from django.conf import settings
+from django.contrib import sessions
 from django.db import DatabaseError, connection
+from django.utils import timezone
 
 from ...engine.errors import StartError
 from ...engine.own_files import FILE_MODE
@@ -26,6 +30,13 @@ logger = logging.getLogger(__name__)
 _DAMAGE = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_CANTOPEN})
 _GROWING = "console_auditentry"
 _MIGRATIONS = Path(__file__).parent.with_name("migrations")
+_SESSIONS = Path(sessions.__file__).with_name("migrations")
+# Django's own table of migrations, made without its code for them.
+_NOTES = (
+    'CREATE TABLE "django_migrations" ("id" integer NOT NULL PRIMARY KEY AUTOINCREMENT, "app" varchar(255) NOT NULL, '
+    '"name" varchar(255) NOT NULL, "applied" datetime NOT NULL)'
+)
+_NOTE = 'INSERT INTO "django_migrations" ("app", "name", "applied") VALUES (%s, %s, %s)'
 
 
 def bring_up_to_date() -> None:
@@ -41,9 +52,12 @@ def bring_up_to_date() -> None:
             if _version(cursor) != wanted:
                 with _turn():
                     if _version(cursor) != wanted:
-                        _refuse_damage()
-                        _refuse_newer()
-                        _migrate()
+                        if _is_empty(cursor):
+                            _make()
+                        else:
+                            _refuse_damage()
+                            _refuse_newer()
+                            _migrate()
                         cursor.execute(f"PRAGMA user_version = {wanted}")
                         return
             _refuse_damage()
@@ -125,9 +139,26 @@ def schema_version() -> int:
     return int.from_bytes(hashlib.sha256(names.encode()).digest()[:4], "big") & 0x7FFF_FFFF | 1
 
 
-def _migrations() -> list[str]:
+def _migrations(directory: Path = _MIGRATIONS) -> list[str]:
     """Return the migrations' names, found as Django finds them, so that it works wherever the modules are stored."""
-    return [name for _, name, _ in iter_modules([str(_MIGRATIONS)]) if name[0].isdigit()]
+    return [name for _, name, _ in iter_modules([str(directory)]) if name[0].isdigit()]
+
+
+def _is_empty(cursor: CursorWrapper) -> bool:
+    return cursor.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+
+
+def _make() -> None:
+    """Make the tables of the models as they are, in one transaction, and note all migrations as applied. Going through
+    the migrations takes a fifth of a start's processor time and leaves the same tables; a test compares them."""
+    now = connection.ops.adapt_datetimefield_value(timezone.now())
+    with connection.schema_editor() as editor:
+        editor.execute(_NOTES)
+        for model in apps.get_models():
+            editor.create_model(model)
+        for app, directory in (("console", _MIGRATIONS), ("sessions", _SESSIONS)):
+            for name in sorted(_migrations(directory)):
+                editor.execute(_NOTE, [app, name, now])
 
 
 def _migrate() -> None:
@@ -135,6 +166,8 @@ def _migrate() -> None:
 
     executor = MigrationExecutor(connection)
     executor.migrate(executor.loader.graph.leaf_nodes())
+    del executor
+    gc.collect()  # 4 MB that refer to each other; nothing else is collected before the console answers
 
 
 def _refuse_newer() -> None:

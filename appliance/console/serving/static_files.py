@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import hashlib
 import mimetypes
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from django.conf import settings
 from django.urls import reverse
 
 from ... import program_files
+from ...engine.lazy_dataclass import dataclass
 
 # Content types by suffix. Other files get the type that `mimetypes` guesses.
 _TYPES = {

@@ -17,7 +17,8 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from ...engine.lazy_dataclass import dataclass
 
 WINDOW_S = 300.0
 LIMITS = {"both": 5, "address": 20, "name": 100, "known": 5}

@@ -243,7 +243,7 @@ def test_a_notice_is_tried_again_and_given_up_in_the_end(rule, channel):
         last = AlertDelivery.objects.order_by("-id").first()
         while sender.send_next(last.next_try_ms):
             last.refresh_from_db()
-        assert (last.state, last.tries) == ("failed", 1 + len(book.RETRY_AFTER_MS))
+        assert (last.state, last.tries) == ("failed", 1 + len(watch.RETRY_AFTER_MS))
 
 
 def test_a_clock_that_is_set_back_holds_no_notice_back(rule, channel):
