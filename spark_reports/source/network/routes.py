@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from appliance.client.core.routes import MASTER, read_route
-from appliance.client.errors import BadAnswer
-from appliance.client.wire import read_json
+from appliance.engine.fastjson import loads
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.protocol.names import PERM_READ
 
@@ -118,6 +116,9 @@ class NameServers:
 
 
 def _route(connection: Connection, topic: str) -> Route:
+    from appliance.client.core.routes import MASTER, read_route
+    from appliance.client.errors import BadAnswer
+
     address = connection.address
     fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
     answer = connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
@@ -144,7 +145,7 @@ def _in_order(addresses: dict[str, str]) -> Addresses:
 
 def _json(address: str, answer: Answer) -> dict[str, Any]:
     try:
-        body = read_json(bytes(answer.body))
+        body = loads(bytes(answer.body))
         if isinstance(body, dict):
             return body
     except ValueError:
