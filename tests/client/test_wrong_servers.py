@@ -26,6 +26,7 @@ from appliance.client import (
     SendTimeout,
     aio,
 )
+from appliance.client.core.connection import Connection
 from appliance.client.shells import link
 from appliance.client.shells.threads import links_of
 from appliance.engine.protocol.codes import RequestCode
@@ -242,6 +243,42 @@ def test_a_broker_that_stops_is_left_by_asyncio_too(scripted):
 
     asyncio.run(use())
     assert broker.server.connections == 2
+
+
+def test_a_connection_that_is_cancelled_before_it_is_begun_fails_what_waits():
+    """As when a signal ends the loop: its end cancels all tasks."""
+
+    async def use():
+        async with aio.Client("127.0.0.1:1", timeout=30.0) as client:
+            asked = asyncio.create_task(client.reader().queues("T"))
+            while (made := client._session.shell.open_link("127.0.0.1:1")) is None:
+                await asyncio.sleep(0)
+            made.connecting.cancel()
+            with pytest.raises(NoNameServer, match="closed"):
+                await asked
+
+    asyncio.run(use())
+
+
+def test_what_waits_in_a_loop_whose_reading_a_signal_interrupts_fails_at_once(scripted, monkeypatch):
+    server = scripted(lambda question: frame(question, answer(body=route("b"))))
+    feed, loop = Connection.feed, asyncio.new_event_loop()
+
+    def interrupted(self, data):
+        monkeypatch.setattr(Connection, "feed", feed)
+        raise KeyboardInterrupt
+
+    async def ask():
+        async with aio.Client(server.address, timeout=60.0) as client:
+            with pytest.raises(NoNameServer, match="a signal interrupted"):
+                await client.reader().queues("T")
+
+    monkeypatch.setattr(Connection, "feed", interrupted)
+    asking = loop.create_task(ask())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asking)
+    loop.run_until_complete(asking)
+    loop.close()
 
 
 def test_a_broker_that_only_says_that_it_stops_is_not_connected_to_again_and_again(scripted):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
@@ -165,9 +166,23 @@ class Link:
 
     def _received(self, data: bytes) -> bool:
         """Hand out what bytes bring; False if the link is dead now."""
+        answers: deque[tuple[Resume, RemotingCommand]] = deque()
+        try:
+            self._hand_out(data, answers)
+        except BaseException:  # a signal's handler raised in a loop: what waits would do so until its time-out
+            interrupted = CallFailed("lost", "a signal interrupted this process as its answer came")
+            self.fail(interrupted)
+            for resume, _ in answers:
+                safely(partial(resume, interrupted))
+            raise
+        return not self.is_dead
+
+    def _hand_out(self, data: bytes, answers: deque[tuple[Resume, RemotingCommand]]) -> None:
+        """Do so. answers: holds those that are not handed out yet."""
         self._heard_at = time.monotonic()
         with self._lock:
-            answers, questions = self._connection.feed(data)
+            arrived, questions = self._connection.feed(data)
+            answers += arrived
             landed = self._connection.take_landed()
             turned_away = self._connection.take_turned_away()
             goes_away, broken = self._connection.goes_away, self._connection.broken
@@ -177,7 +192,8 @@ class Link:
             self._owner.leave(self)
         if landed:
             safely(partial(_land, landed))
-        for resume, answer in answers:
+        while answers:
+            resume, answer = answers.popleft()
             safely(partial(resume, answer))
         for asked in turned_away:
             safely(partial(self._repeat, asked))
@@ -188,7 +204,6 @@ class Link:
             self.fail(CallFailed("broken", str(broken)))
         elif self._is_left:
             self._end_if_idle(_REPLACED)
-        return not self.is_dead
 
     def _repeat(self, asked: Asked[Resume]) -> None:
         """Make a call again, which the server refused as it stops, over the link in the place of this one."""

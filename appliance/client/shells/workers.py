@@ -38,6 +38,11 @@ class Workers:
 
     def _run(self) -> None:
         own = threading.current_thread()
+        with self._lock:
+            if self._is_ending:
+                return
+            if own not in self._threads:  # a signal's handler raised as it was started
+                self._threads.append(own)
         while True:
             task = self._tasks.get()
             with self._lock:
