@@ -178,7 +178,7 @@ class Link:
         return not self.is_dead
 
     def _hand_out(self, data: bytes, answers: deque[tuple[Resume, RemotingCommand]]) -> None:
-        """Do so. answers: holds those that are not handed out yet."""
+        """Do so. answers: gets those of the bytes, and keeps what is not handed out yet."""
         self._heard_at = time.monotonic()
         with self._lock:
             arrived, questions = self._connection.feed(data)

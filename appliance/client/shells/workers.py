@@ -39,11 +39,10 @@ class Workers:
     def _run(self) -> None:
         own = threading.current_thread()
         with self._lock:
-            if self._is_ending:
-                return
+            is_late = self._is_ending
             if own not in self._threads:  # a signal's handler raised as it was started
                 self._threads.append(own)
-        while True:
+        while not is_late:
             task = self._tasks.get()
             with self._lock:
                 if self._is_ending:
