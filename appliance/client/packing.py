@@ -129,9 +129,12 @@ def envelope_of(
     body, sys_flag = options.packed(body)
     if half:
         sys_flag |= SYS_PREPARED
-    text = text_of((dict(own) if own else {}) | properties_of(message, message_id, group if half else None))
-    since = TIMERS_SINCE if message.delay is not None or message.at is not None else 0
     code = packing.get("code", RequestCode.SEND_MESSAGE_V2)
+    properties = (dict(own) if own else {}) | properties_of(message, message_id, group if half else None)
+    if code == RequestCode.SEND_REPLY_MESSAGE_V2:
+        del properties[WAIT_STORE]  # Java's replies have none
+    text = text_of(properties)
+    since = TIMERS_SINCE if message.delay is not None or message.at is not None else 0
     return Envelope(group, topic, body, text, sys_flag, message_id, message.shard, queue, since, code)
 
 

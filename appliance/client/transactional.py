@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rocketbox.client")
 
+#: Time for telling a decision, or a third of the client's time-out if that is longer. The broker asks `check` if it got
+#: none, so there is little use in waiting.
+_DECISION_S = 1.0
 #: Most checks that wait; brokers ask again for what is beyond them.
 _MOST_CHECKS = 2000
 
@@ -86,7 +89,8 @@ class TransactionalActs(ProducerActs):
         self._session.note(str(error))
 
     def _end(self, half: Half, decision: Decision, remark: str | None = None) -> Steps[None]:
-        deadline = self._session.clock.monotonic() + self._session.timeout
+        timeout = self._session.timeout
+        deadline = self._session.clock.monotonic() + min(timeout, max(_DECISION_S, timeout / 3))
         return end(self._session.core.directory, half, decision, deadline, remark)
 
     # --- checks

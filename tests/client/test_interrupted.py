@@ -7,6 +7,7 @@ import itertools
 import multiprocessing
 import socket
 import threading
+import time
 from functools import partial
 from multiprocessing import util
 
@@ -17,6 +18,8 @@ from appliance.client.acts import finish
 from appliance.client.core.client_core import ClientCore
 from appliance.client.core.steps import Sleep
 from appliance.client.shells.threads import ThreadBell
+from appliance.client.shells.worker import Worker
+from appliance.client.shells.workers import Workers
 from tests.support.interrupted import interrupted
 from tests.support.waiting import wait_for
 
@@ -87,6 +90,56 @@ def test_a_client_whose_thread_was_interrupted_as_it_began_has_one_and_ends_it(m
         wait_for(lambda: len(set(threading.enumerate()) - before) == 1, "one thread")
         assert shell.is_running
     wait_for(lambda: set(threading.enumerate()) <= before, "the end of the thread")
+
+
+@pytest.mark.parametrize("runs", [False, True], ids=["before-it-runs", "when-it-runs"])
+def test_a_worker_whose_thread_was_interrupted_as_it_began_has_one(monkeypatch, runs):
+    start, lock, goes_on, done = threading.Thread.start, threading.Lock(), threading.Event(), []
+    worker = Worker("interrupted-worker", lock)
+
+    def interrupted_start(thread):
+        if runs:
+            start(thread)
+        raise KeyboardInterrupt
+
+    def first():
+        goes_on.wait(PATIENT)
+        done.append("first")
+
+    def put(act):
+        with lock:
+            worker.put_locked(act)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted_start)
+        with pytest.raises(KeyboardInterrupt):
+            put(first)
+    put(partial(done.append, "second"))
+    put(partial(done.append, "third"))
+    threads = [thread for thread in threading.enumerate() if thread.name == worker.name]
+    wait_for(lambda: sum(thread.is_alive() for thread in threads) == 1, "one thread")
+    goes_on.set()
+    assert worker.join(PATIENT)
+    assert done == ["first", "second", "third"]
+
+
+def test_workers_whose_first_thread_was_interrupted_as_it_began_end_it(monkeypatch):
+    start, worked = threading.Thread.start, []
+    workers = Workers("interrupted-workers", 1, worked.append)
+
+    def interrupted_start(thread):
+        start(thread)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", interrupted_start)
+        with pytest.raises(KeyboardInterrupt):
+            workers.start()
+    workers.put("task")
+    wait_for(lambda: worked == ["task"], "its work")
+    (thread,) = [thread for thread in threading.enumerate() if thread.name.startswith("interrupted-workers")]
+    assert workers.end(time.monotonic() + PATIENT) == ()
+    assert not thread.is_alive()
 
 
 def test_a_client_that_finds_no_descriptor_says_so_and_works_when_there_is_one(monkeypatch):

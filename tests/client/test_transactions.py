@@ -20,6 +20,10 @@ from appliance.client import (
     RequestRefused,
 )
 from appliance.client.core import client_core
+from appliance.client.core.requests import HalfPlace
+from appliance.client.core.transactions import Half
+from appliance.client.message import MessageQueue
+from tests.support.client_steps import SetClock
 from tests.support.directories import shared_directory
 from tests.support.ports import reserve_port
 from tests.support.waiting import ends, wait_for
@@ -230,6 +234,16 @@ def test_close_lets_a_check_end_and_begins_none(box, rocketmq_topic, rocketmq_gr
     closing.join(PATIENT)
     assert asked == ["first"]
     assert [message.text for message in delivered(box, rocketmq_topic, 1)] == ["first"]
+
+
+@pytest.mark.parametrize(("timeout", "waits"), [(0.5, 0.5), (2.0, 1.0), (3.0, 1.0), (60.0, 20.0)])
+def test_a_decision_waits_for_a_second_or_a_third_of_a_long_time_out(rocketmq_group, timeout, waits):
+    with Client("127.0.0.1:1", timeout=timeout) as client:
+        client._session.clock = clock = SetClock()
+        producer = client.transactional_producer(rocketmq_group, check=Check())
+        half = Half(rocketmq_group, "T", MessageQueue("T", "b", 0), HalfPlace("id", "id", 0, 0), "127.0.0.1:1")
+        call = next(producer._end(half, Decision.COMMIT))
+        assert call.deadline - clock.monotonic() == waits
 
 
 def test_the_group_has_one_producer(rocketmq_group):

@@ -1,6 +1,7 @@
 """Servers that are not name servers or brokers, that hang, close, or send any bytes: each gives a readable error, no
 thread of the client ends, and the client works with the next server."""
 
+import asyncio
 import contextlib
 import os
 import random
@@ -20,9 +21,12 @@ from appliance.client import (
     MessageQueue,
     NoNameServer,
     NotConnected,
+    Refused,
     SendError,
     SendTimeout,
+    aio,
 )
+from appliance.client.core.connection import Connection
 from appliance.client.shells import link
 from appliance.client.shells.threads import links_of
 from appliance.engine.protocol.codes import RequestCode
@@ -179,6 +183,112 @@ def test_a_broker_that_is_slow_and_silent_does_not_get_what_waits_a_second_time(
         # The I/O thread may be about to forget it.
         wait_for(lambda: links_to(client, broker) == [shell.open_link(broker.address)], "one connection")
     assert (seen.count(b"waits"), seen.count(b"long way")) == (1, 1)
+
+
+class Stopping:
+    """A broker that refuses what comes over one of its connections, since it stops."""
+
+    def __init__(self, scripted):
+        self.refusing, self.stored, self.held = 0, [], []
+        self.server = scripted(self._reply)
+
+    def _reply(self, question):
+        if question.code not in (RequestCode.SEND_MESSAGE_V2, RequestCode.GET_MAX_OFFSET):
+            return frame(question, answer())
+        if self.server.connections == self.refusing and question.body != b"held":
+            return frame(question, answer(1500, remark="please go away"))
+        self.stored.append(question.body)
+        said = frame(question, answer(**STORED, offset="9"))
+        if question.body == b"held":
+            self.held.append(said)
+            return b""
+        return said
+
+
+def test_a_broker_that_stops_is_left_and_what_it_refused_goes_over_another_connection(scripted):
+    broker, queue = Stopping(scripted), MessageQueue("T", "b", 1)
+    with Client(name_server(scripted, broker.server.address).address, timeout=30.0) as client:
+        producer, shell = client.producer(retries=0), client._session.shell
+        producer.send("T", "first")
+        for act in (
+            lambda: client.reader().max_offset(queue) == 9,
+            lambda: producer.send("T", "quick"),
+            lambda: producer.send("T", "of a shard", shard="a"),
+            lambda: producer.send("T", "long way", queue=queue),
+        ):
+            left = shell.open_link(broker.server.address)
+            broker.refusing = broker.server.connections
+            assert act()
+            assert broker.server.connections == broker.refusing + 1
+            wait_for(lambda left=left: left.is_dead, "the end of the connection")
+        waiting = producer.submit("T", "held")
+        wait_for(lambda: broker.held, "its request")
+        left, broker.refusing = shell.open_link(broker.server.address), broker.server.connections
+        producer.send("T", "last")
+        assert not left.is_dead, "a send waits for its answer there"
+        broker.server._open[-2].sendall(broker.held[0])
+        assert waiting.result(30.0).queue_offset == 7
+        wait_for(lambda: links_to(client, broker.server) == [shell.open_link(broker.server.address)], "one connection")
+    assert broker.stored == [b"first", b"", b"quick", b"of a shard", b"long way", b"held", b"last"]
+
+
+def test_a_broker_that_stops_is_left_by_asyncio_too(scripted):
+    broker = Stopping(scripted)
+
+    async def use():
+        async with aio.Client(name_server(scripted, broker.server.address).address, timeout=30.0) as client:
+            await client.producer(retries=0).send("T", "first")
+            broker.refusing = 1
+            assert await client.reader().max_offset(MessageQueue("T", "b", 1)) == 9
+
+    asyncio.run(use())
+    assert broker.server.connections == 2
+
+
+def test_a_connection_that_is_cancelled_before_it_is_begun_fails_what_waits():
+    """As when a signal ends the loop: its end cancels all tasks."""
+
+    async def use():
+        async with aio.Client("127.0.0.1:1", timeout=30.0) as client:
+            asked = asyncio.create_task(client.reader().queues("T"))
+            while (made := client._session.shell.open_link("127.0.0.1:1")) is None:
+                await asyncio.sleep(0)
+            made.connecting.cancel()
+            with pytest.raises(NoNameServer, match="closed"):
+                await asked
+
+    asyncio.run(use())
+
+
+def test_what_waits_in_a_loop_whose_reading_a_signal_interrupts_fails_at_once(scripted, monkeypatch):
+    server = scripted(lambda question: frame(question, answer(body=route("b"))))
+    feed, loop = Connection.feed, asyncio.new_event_loop()
+
+    def interrupted(self, data):
+        monkeypatch.setattr(Connection, "feed", feed)
+        raise KeyboardInterrupt
+
+    async def ask():
+        async with aio.Client(server.address, timeout=60.0) as client:
+            with pytest.raises(NoNameServer, match="a signal interrupted"):
+                await client.reader().queues("T")
+
+    monkeypatch.setattr(Connection, "feed", interrupted)
+    asking = loop.create_task(ask())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asking)
+    loop.run_until_complete(asking)
+    loop.close()
+
+
+def test_a_broker_that_only_says_that_it_stops_is_not_connected_to_again_and_again(scripted):
+    broker = scripted(lambda question: frame(question, answer(1500, remark="please go away")))
+    with (
+        Client(name_server(scripted, broker.address).address) as client,
+        pytest.raises(Refused, match="1500, GO_AWAY: please go away"),
+    ):
+        client.producer().send("T", "x", timeout=30.0)
+    assert broker.connections == 1
 
 
 def test_what_cannot_be_sent_is_refused_by_a_producer_that_has_sent(scripted):

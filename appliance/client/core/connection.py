@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import struct
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import BadAnswer
 from ..wire import (
@@ -19,6 +19,7 @@ from ..wire import (
     FrameError,
     RemotingCommand,
     RequestCode,
+    ResponseCode,
     decode_frame,
     encode_command,
 )
@@ -46,6 +47,15 @@ _STORES = frozenset(
 _STALE = 64
 
 
+class Asked(NamedTuple, Generic[Waiting]):
+    """A call that waits for its answer. is_repeated: True if another connection refused it with GO_AWAY."""
+
+    deadline: float
+    waiting: Waiting
+    request: RemotingCommand
+    is_repeated: bool
+
+
 class Connection(Generic[Waiting]):
     """Guarded by the lock of its link in the shell."""
 
@@ -55,25 +65,31 @@ class Connection(Generic[Waiting]):
         self._received = bytearray()
         self._output: list[bytes] = []
         self._output_bytes = 0
-        #: By opaque: deadline, waiter, and the request's code.
-        self._waiting: dict[int, tuple[float, Waiting, int]] = {}
+        #: By opaque.
+        self._waiting: dict[int, Asked[Waiting]] = {}
+        self._turned_away: list[Asked[Waiting]] = []
         self._flights = Flights()
         self._deadlines: list[tuple[float, int]] = []
         self._opaque = 0
         #: True once a whole frame has arrived.
         self.has_spoken = False
+        #: True once an answer was another one than GO_AWAY.
+        self._has_served = False
+        #: True once the server, which is about to stop, wants to be left. One that has answered nothing else is not: on
+        #: another connection it would say the same.
+        self.goes_away = False
         #: Set when bytes arrived that are no frame; the connection has to be closed.
         self.broken: BadAnswer | None = None
 
-    def call(self, request: RemotingCommand, deadline: float, waiting: Waiting) -> int:
+    def call(self, request: RemotingCommand, deadline: float, waiting: Waiting, is_repeated: bool = False) -> int:
         """Put a request into the output; set and return its opaque. Raises FrameError for one that is too large."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         request.opaque = opaque
         self._output.append(self._encode(request))
-        self._waiting[opaque] = (deadline, waiting, request.code)
+        self._waiting[opaque] = Asked(deadline, waiting, request, is_repeated)
         heapq.heappush(self._deadlines, (deadline, opaque))
         if len(self._deadlines) > 2 * len(self._waiting) + _STALE:
-            self._deadlines = [(until, number) for number, (until, _, _) in self._waiting.items()]
+            self._deadlines = [(asked.deadline, number) for number, asked in self._waiting.items()]
             heapq.heapify(self._deadlines)
         return opaque
 
@@ -129,7 +145,7 @@ class Connection(Generic[Waiting]):
             if self._flights:
                 behind = self._flights.walk(received, at)
                 if behind > at:
-                    self.has_spoken = True
+                    self.has_spoken = self._has_served = True
                     at = behind
                     continue
             (length,) = _LENGTH.unpack_from(received, at)
@@ -148,11 +164,28 @@ class Connection(Generic[Waiting]):
             if not command.is_response:
                 requests.append(command)
             elif (found := self._waiting.pop(command.opaque, None)) is not None:
-                answers.append((found[1], command))
+                if self._is_told_to_go(command) and not found.is_repeated:
+                    self._turned_away.append(found)
+                else:
+                    answers.append((found.waiting, command))
             elif (flight := self._flights.pop(command.opaque)) is not None:
+                self._is_told_to_go(command)
                 answers.append((flight, command))  # type: ignore[arg-type]
         del received[:at]
         return answers, requests
+
+    def _is_told_to_go(self, answer: RemotingCommand) -> bool:
+        """Note what an answer says of the connection; True if it has to be left."""
+        if answer.code != ResponseCode.GO_AWAY:
+            self._has_served = True
+        else:
+            self.goes_away |= self._has_served
+        return answer.code == ResponseCode.GO_AWAY and self.goes_away
+
+    def take_turned_away(self) -> list[Asked[Waiting]]:
+        """Return the calls that were refused with GO_AWAY, each only once: they are for another connection."""
+        turned_away, self._turned_away = self._turned_away, []
+        return turned_away
 
     def take_landed(self) -> list[tuple[Flight, Answered]]:
         """Return the flights that have landed, each only once, with their answers."""
@@ -176,9 +209,9 @@ class Connection(Generic[Waiting]):
         while self._deadlines and self._deadlines[0][0] <= now:
             _, opaque = heapq.heappop(self._deadlines)
             found = self._waiting.get(opaque)
-            if found is not None and found[0] <= now:
+            if found is not None and found.deadline <= now:
                 del self._waiting[opaque]
-                expired.append(found[1])
+                expired.append(found.waiting)
         return expired
 
     @property
@@ -188,14 +221,14 @@ class Connection(Generic[Waiting]):
 
     def asked_again(self) -> list[Waiting]:
         """Remove and return the waiters for requests that can be made again elsewhere: those that store nothing."""
-        found = {opaque: one for opaque, (_, one, code) in self._waiting.items() if code not in _STORES}
+        found = {opaque: one.waiting for opaque, one in self._waiting.items() if one.request.code not in _STORES}
         for opaque in found:
             del self._waiting[opaque]
         return list(found.values())
 
     def lost(self) -> list[Waiting]:
         """Remove and return all waiters, since the connection is gone. Unsent bytes are dropped."""
-        waiting = [one for _, one, _ in self._waiting.values()]
+        waiting = [one.waiting for one in self._waiting.values()]
         waiting += self._flights.lost()  # type: ignore[arg-type]
         self._waiting.clear()
         self._deadlines.clear()

@@ -110,7 +110,7 @@ class Parcels:
             self._close(parcel)
         waits = min(self._linger, max(0.0, (deadline - self._clock.monotonic()) / 2))
         parcel = Parcel(place, member, size, deadline, waits)
-        begin = partial(self._run, self._wait(parcel), partial(self._tell, parcel))
+        begin = partial(self._run, self._wait(parcel), partial(self._waited, parcel))
         kept += map(self._due.append, (begin,))
         self._open[place] = parcel
 
@@ -170,17 +170,21 @@ class Parcels:
     def _wait(self, parcel: Parcel) -> Steps[None]:
         """Have a parcel sent after its time, unless it has gone before; in its turn, or a later one of its shard, which
         is closed meanwhile, could leave first."""
-        try:
-            yield Sleep(self._clock.monotonic() + parcel.waits)
-        except BaseException:
+        yield Sleep(self._clock.monotonic() + parcel.waits)
+        if not parcel.has_left:
+            self._close(parcel)
+            yield Do(self._begin_due, waits=False)
+
+    def _waited(self, parcel: Parcel, _result: None, error: BaseException | None) -> None:
+        """Tell what ended a parcel's wait too early, unless another procedure sends it."""
+        if error is None:
+            return
+        with self._lock:
             if parcel.has_left:
                 return
             parcel.has_left = True
             self._take_out(parcel)
-            raise
-        if not parcel.has_left:
-            self._close(parcel)
-            yield Do(self._begin_due, waits=False)
+        self._tell(parcel, None, error)
 
     def _send(self, parcel: Parcel) -> Steps[list[SendResult | BaseException]]:
         """Send a parcel; return what became of each message."""
@@ -213,8 +217,7 @@ class Parcels:
     ) -> None:
         if error is not None:
             found = _errors(parcel, error)
-        elif found is None:
-            return  # another procedure has sent it
+        assert found is not None, "a parcel that was sent has a result for each message"
         # The procedure that waits for its time may hold the parcel for long.
         members, parcel.members = parcel.members, []
         outcomes = list(zip(members, found, strict=True))

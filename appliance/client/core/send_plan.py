@@ -145,6 +145,8 @@ class Sending:
     ) -> Steps[SendResult]:
         most = 1 if envelope.queue is not None or envelope.shard is not None else 1 + self.retries
         failed: str | None = None
+        if first is not None and isinstance(first[2], RemotingCommand) and first[2].code == ResponseCode.GO_AWAY:
+            first = None  # it is made again over another connection, as other requests are
         while True:
             outcome: RemotingCommand | CallFailed | None
             if first is not None:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
-from ..core.connection import Connection
+from ..core.connection import Asked, Connection
 from ..core.quick import Answered, Flight, Stop
 from ..core.steps import Call, CallFailed, Tell
 from ..wire import FrameError, RemotingCommand
@@ -24,6 +25,7 @@ _MOST_UNSENT = 64 << 20
 #: server may be gone without a word. If something came, only that call was slow, and others share the connection. It is
 #: closed once no send waits for its answer on it: a broker may only be slow, and would store again what is sent again.
 _SILENT_S = 3.0
+_REPLACED = CallFailed("lost", "another connection is in its place")
 #: Output that does not wait for more.
 _ENOUGH_BYTES = 64 << 10
 
@@ -77,14 +79,15 @@ class Link:
 
     # --- calls, in any thread
 
-    def call(self, call: Call, resume: Resume) -> tuple[bool, CallFailed | None]:
-        """Send a request. Return (True, why nothing was sent), or (False, None): `resume` will be called."""
+    def call(self, call: Call, resume: Resume, is_repeated: bool = False) -> tuple[bool, CallFailed | None]:
+        """Send a request. Return (True, why nothing was sent), or (False, None): `resume` will be called.
+        is_repeated: True if the server refused it with GO_AWAY on another link."""
         with self._lock:
             failed = self._refusal()
             if failed is not None:
                 return True, failed
             try:
-                self._connection.call(call.request, call.deadline, resume)
+                self._connection.call(call.request, call.deadline, resume, is_repeated)
             except FrameError as error:
                 return True, CallFailed("broken", f"was sent nothing: {error}", sent=False)
             left = self._write()
@@ -163,21 +166,50 @@ class Link:
 
     def _received(self, data: bytes) -> bool:
         """Hand out what bytes bring; False if the link is dead now."""
+        answers: deque[tuple[Resume, RemotingCommand]] = deque()
+        try:
+            self._hand_out(data, answers)
+        except BaseException:  # a signal's handler raised in a loop: what waits would do so until its time-out
+            interrupted = CallFailed("lost", "a signal interrupted this process as its answer came")
+            self.fail(interrupted)
+            for resume, _ in answers:
+                safely(partial(resume, interrupted))
+            raise
+        return not self.is_dead
+
+    def _hand_out(self, data: bytes, answers: deque[tuple[Resume, RemotingCommand]]) -> None:
+        """Do so. answers: gets those of the bytes, and keeps what is not handed out yet."""
         self._heard_at = time.monotonic()
         with self._lock:
-            answers, questions = self._connection.feed(data)
+            arrived, questions = self._connection.feed(data)
+            answers += arrived
             landed = self._connection.take_landed()
-            broken = self._connection.broken
+            turned_away = self._connection.take_turned_away()
+            goes_away, broken = self._connection.goes_away, self._connection.broken
+        if goes_away and not self._is_left:  # before what waits goes on: that needs another link
+            logger.debug("client: %s stops, and another connection is made", self.address)
+            self._is_left = True
+            self._owner.leave(self)
         if landed:
             safely(partial(_land, landed))
-        for resume, answer in answers:
+        while answers:
+            resume, answer = answers.popleft()
             safely(partial(resume, answer))
+        for asked in turned_away:
+            safely(partial(self._repeat, asked))
         for question in questions:
             safely(partial(self._owner.was_asked, self, question))
         if broken is not None:
             logger.warning("client: %s %s", self.address, broken)
             self.fail(CallFailed("broken", str(broken)))
-        return broken is None
+        elif self._is_left:
+            self._end_if_idle(_REPLACED)
+
+    def _repeat(self, asked: Asked[Resume]) -> None:
+        """Make a call again, which the server refused as it stops, over the link in the place of this one."""
+        outcome = self._owner.repeat(Call(self.address, asked.request, asked.deadline), asked.waiting)
+        if outcome is not None:
+            asked.waiting(outcome)
 
     def _lost(self, why: str = "it closed the connection") -> CallFailed:
         """Return the reason when the server ends the connection."""
@@ -202,7 +234,7 @@ class Link:
         if expired and is_open and now - self._heard_at >= _SILENT_S:
             self._leave(CallFailed("lost", f"nothing came from it for {now - self._heard_at:.1f} s"))
         elif self._is_left:
-            self._end_if_idle(CallFailed("lost", "another connection is in its place"))
+            self._end_if_idle(_REPLACED)
 
     def _leave(self, why: CallFailed) -> None:
         """Have further calls go over another connection; this one ends once its sends have."""

@@ -221,6 +221,13 @@ class Shell:
 
     # --- for links
 
+    def repeat(self, call: Call, resume: Resume) -> CallFailed | None:
+        """Make a call again that another link had. Returns why nothing was sent; None: `resume` will be called."""
+        link = self._link(call.address)
+        return (
+            CallFailed("closed", CLOSED, sent=False) if link is None else link.call(call, resume, is_repeated=True)[1]
+        )
+
     def has_opened(self, address: str) -> None:
         with self.lock:
             procedure = self._opened(address)

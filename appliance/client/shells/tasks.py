@@ -237,6 +237,7 @@ class _Link(Link, asyncio.Protocol):
 
     def connect(self) -> None:
         self.connecting = self._loop.create_task(self._connect(), name=f"rocketbox connects to {self.address}")
+        self.connecting.add_done_callback(self._has_tried)
 
     async def _connect(self) -> None:
         host, port = split_host_port(self.address)
@@ -250,9 +251,11 @@ class _Link(Link, asyncio.Protocol):
             self.fail(CallFailed("connect", f"the name {host} is not known: {error}", sent=False))
         except (OSError, ValueError) as error:
             self.fail(CallFailed("connect", self._why_not(error), sent=False))
-        except asyncio.CancelledError:  # the loop ends
+
+    def _has_tried(self, connecting: asyncio.Task[None]) -> None:
+        """Fail if the loop ends, and cancels what connects, perhaps before it began, or a signal's handler raised."""
+        if connecting.cancelled() or connecting.exception() is not None:
             self.fail(CallFailed("closed", CLOSED, sent=False))
-            raise
 
     def _tls_options(self, host: str) -> dict[str, Any]:
         tls = self._owner.security.tls

@@ -32,11 +32,18 @@ class Worker:
         self._waiting.append(act)
         if self._thread is None:
             thread = threading.Thread(target=self._run, name=self.name, daemon=True)
-            thread.start()  # if the machine gives none, the next call tries again
+            # If the machine gives none, or a signal's handler raises, the next call tries again. After the latter the
+            # thread may run: so it becomes this worker's by itself, and of two the first one does.
+            thread.start()
             self._thread = thread
         return True
 
     def _run(self) -> None:
+        own = threading.current_thread()
+        with self._lock:
+            if self._thread not in (None, own):
+                return
+            self._thread = own
         while True:
             with self._lock:
                 if not self._waiting:

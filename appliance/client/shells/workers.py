@@ -38,7 +38,11 @@ class Workers:
 
     def _run(self) -> None:
         own = threading.current_thread()
-        while True:
+        with self._lock:
+            is_late = self._is_ending
+            if own not in self._threads:  # a signal's handler raised as it was started
+                self._threads.append(own)
+        while not is_late:
             task = self._tasks.get()
             with self._lock:
                 if self._is_ending:

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from appliance.engine.fastjson import loads
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.protocol.names import PERM_READ
 
 from .access import Access
 from .connection import Answer, Connection, refused
 from .errors import Garbled, NetworkError, Refused, Unreachable
-
-#: Apache's writer of JSON does not quote numbers that are keys.
-_BARE_KEY = re.compile(r"([{,])\s*(-?\d+)\s*:")
 
 
 class Queue(NamedTuple):
@@ -120,6 +116,9 @@ class NameServers:
 
 
 def _route(connection: Connection, topic: str) -> Route:
+    from appliance.client.core.routes import MASTER, read_route
+    from appliance.client.errors import BadAnswer
+
     address = connection.address
     fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
     answer = connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
@@ -127,21 +126,17 @@ def _route(connection: Connection, topic: str) -> Route:
         raise Refused(f"{address} knows no topic {topic}", answer.code)
     if answer.code != ResponseCode.SUCCESS:
         raise refused(address, f"the route of {topic}", answer)
-    body = _json(address, answer)
     try:
-        brokers, masters = {}, set()
-        for data in body["brokerDatas"]:
-            if data["brokerAddrs"]:
-                brokers[str(data["brokerName"])] = _in_order(data["brokerAddrs"])
-                masters |= {str(where) for number, where in data["brokerAddrs"].items() if int(number) == 0}
-        found = [(str(q["brokerName"]), int(q["perm"]), int(q["readQueueNums"])) for q in body["queueDatas"]]
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise Garbled(f"{address} sent a route of {topic} that is none: {type(error).__name__} {error}") from None
-    readable = [(name, count) for name, perm, count in found if perm & PERM_READ and name in brokers]
-    if found and not readable:
+        route = read_route(bytes(answer.body))
+    except BadAnswer as error:
+        raise Garbled(f"{address} sent a route of {topic} that is none: {error}") from None
+    brokers = {name: tuple(by_id[number] for number in sorted(by_id)) for name, by_id in route.brokers.items() if by_id}
+    masters = frozenset(by_id[MASTER] for by_id in route.brokers.values() if MASTER in by_id)
+    readable = [one for one in route.queues if one.perm & PERM_READ and one.broker_name in brokers]
+    if route.queues and not readable:
         raise Refused(f"{address} says that topic {topic} must not be read", ResponseCode.NO_PERMISSION)
-    queues = [Queue(name, topic, queue_id) for name, count in sorted(readable) for queue_id in range(count)]
-    return Route(tuple(queues), brokers, frozenset(masters))
+    queues = [Queue(one.broker_name, topic, queue_id) for one in readable for queue_id in range(one.read_queues)]
+    return Route(tuple(queues), brokers, masters)
 
 
 def _in_order(addresses: dict[str, str]) -> Addresses:
@@ -150,14 +145,10 @@ def _in_order(addresses: dict[str, str]) -> Addresses:
 
 def _json(address: str, answer: Answer) -> dict[str, Any]:
     try:
-        text = bytes(answer.body).decode()
-        try:
-            body = json.loads(text)
-        except ValueError:
-            body = json.loads(_BARE_KEY.sub(r'\1"\2":', text))
+        body = loads(bytes(answer.body))
         if isinstance(body, dict):
             return body
-    except (ValueError, RecursionError):
+    except ValueError:
         pass
     raise Garbled(f"{address} sent an answer that is no JSON object: {bytes(answer.body[:40])!r}")
 

@@ -50,6 +50,25 @@ def test_recorded_answers_reach_who_waits_in_any_pieces(version, piece):
     assert connection.lost() == []
 
 
+def test_a_server_that_stops_is_left_unless_it_has_answered_nothing_else_and_calls_are_repeated_once():
+    connection, told = Connection(), answer(1500)
+    for told.opaque in (1, 2):
+        connection.call(request(11, {}), 10.0, told.opaque)
+        answers, _ = connection.feed(encode_command(told))
+        assert [waiting for waiting, _ in answers] == [told.opaque]
+    assert not connection.goes_away
+    connection.call(request(11, {}), 10.0, 3)
+    served = answer()
+    served.opaque = 3
+    connection.feed(encode_command(served))
+    for told.opaque in (4, 5):
+        connection.call(asked := request(11, {}), 10.0, told.opaque, is_repeated=told.opaque == 5)
+        answers, _ = connection.feed(encode_command(told))
+        assert [waiting for waiting, _ in answers] == [5] * (told.opaque == 5)
+        assert connection.goes_away
+        assert connection.take_turned_away() == [(10.0, 4, asked, False)] * (told.opaque == 4)
+
+
 def test_requests_of_the_server_are_told_apart_and_answered_unless_one_way():
     connection = Connection()
     asked = request(307, {"consumerGroup": "g"})

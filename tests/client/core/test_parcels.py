@@ -182,6 +182,20 @@ def test_messages_of_a_client_that_closes_have_its_error():
     assert not scene.begun, "no parcel is open"
 
 
+def test_a_signal_as_the_time_of_a_parcel_comes_that_has_gone_is_told_to_its_thread_alone():
+    scene = Scene(stored())
+    scene.put("a")
+    waits, ended = scene.begun.pop()
+    next(waits)
+    close_all(scene)
+    with pytest.raises(KeyboardInterrupt):
+        waits.throw(KeyboardInterrupt)
+    ended(None, KeyboardInterrupt())
+    assert not scene.became, "it is on its way"
+    scene.go()
+    assert scene.became["a"].queue_offset == 7
+
+
 def test_a_message_with_less_time_takes_none_from_others():
     scene = Scene(stored(), stored())
     scene.put("a")

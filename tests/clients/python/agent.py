@@ -48,8 +48,6 @@ OPEN = {}
 STARTS = {"CONSUME_FROM_FIRST_OFFSET": "first", "CONSUME_FROM_LAST_OFFSET": "last"}
 #: Seconds for a machine with other work.
 PATIENT = 30.0
-#: Seconds for the decision of a transaction, whose answer a test may lose.
-DECIDED_S = 10.0
 LOOK_S = 0.02
 
 
@@ -119,10 +117,10 @@ def result_of(*results):
     }
 
 
-def client_of(namesrv, instance, given, timeout=PATIENT):
+def client_of(namesrv, instance, given):
     return Client(
         namesrv,
-        timeout=timeout,
+        timeout=PATIENT,
         instance_name=instance,
         namespace=given.get("namespace") or "",
         trace=given.get("trace", False),
@@ -130,11 +128,10 @@ def client_of(namesrv, instance, given, timeout=PATIENT):
 
 
 def start_producer(name, group, namesrv, retries=2, transactional=False, **given):
+    client = client_of(namesrv, name, given)
     if transactional:
-        client = client_of(namesrv, name, given, timeout=DECIDED_S)
         producer = client.transactional_producer(group, check=checks(name))
     else:
-        client = client_of(namesrv, name, given)
         producer = client.producer(group, retries=retries)
     OPEN[name] = client, producer, threading.Event()
 

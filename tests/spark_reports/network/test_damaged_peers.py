@@ -132,6 +132,7 @@ def test_requests_of_the_server_are_passed_over():
         b'{"brokerDatas":{},"queueDatas":[3]}',
         b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":{"x":"y"}}],"queueDatas":[]}',
         b'{"brokerDatas":[],"queueDatas":[{"brokerName":"a","perm":"x","readQueueNums":1}]}',
+        b'{"brokerDatas":[],"queueDatas":[{"brokerName":"a","perm":6,"readQueueNums":2147483647,"writeQueueNums":1}]}',
         b'{"a":' * 100_000,
     ],
 )

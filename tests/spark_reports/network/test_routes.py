@@ -55,7 +55,7 @@ def test_all_queues_of_all_brokers(routes_of):
 def test_a_topic_that_must_not_be_read(routes_of):
     body = {
         "brokerDatas": [{"brokerName": "a", "brokerAddrs": {"0": "10.0.0.1:10911"}}],
-        "queueDatas": [{"brokerName": "a", "perm": 2, "readQueueNums": 4}],
+        "queueDatas": [{"brokerName": "a", "perm": 2, "readQueueNums": 4, "writeQueueNums": 4}],
     }
     names = routes_of(json.dumps(body))
     with pytest.raises(Refused, match="topic Orders must not be read"):
