@@ -77,11 +77,8 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class TailRow:
-    """A message that has just been published, tag and keys cut to a line's length.
-
-    glance: the beginning of its body, None if it is not to be shown; binary: `glance` is hexadecimal; cut: the body is
-    longer.
-    """
+    """A message that came: tag and keys cut to 400 characters. glance: the beginning of its body, None if it was not
+    asked for; binary: it is hexadecimal; cut: the body is longer."""
 
     queue_id: int
     queue_offset: int
