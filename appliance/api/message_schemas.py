@@ -9,8 +9,7 @@ from typing import Annotated, Any, Literal
 from ninja import Query
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from ..engine.window.messages.snapshots import MessageLine, MessageRow, SearchHit
-from ..engine.window.messages.tail import TailRow
+from ..engine.window.messages.snapshots import MessageLine, MessageRow, SearchHit, TailRow
 from .paging import Cursor, From, Limit, To
 from .schemas import Asked, In, OfTuple, Out, PageOut, SentenceOut, Text
 from .times import Moment

@@ -9,11 +9,11 @@ from ninja import Path, Query, Router
 
 from ... import runtime
 from ...console.jobs import quarantine_send as sending
-from ...engine.window.replicas.quarantine import QuarantinePage
 from ...engine.window.replicas.snapshots import Replication
 from .. import auth
 from ..job_answers import IdempotencyKey, accepted
 from ..job_schemas import JobOut
+from ..replication_schemas import QuarantinePageOut
 
 router = Router(tags=["replication"])
 
@@ -27,7 +27,7 @@ def replication(request: HttpRequest) -> Any:
 Name = Path(..., max_length=128, description="Of a file in `quarantine` of GET /replication/set.")
 
 
-@router.get("/replication/quarantine/{name}", response=QuarantinePage)
+@router.get("/replication/quarantine/{name}", response=QuarantinePageOut)
 def quarantine(
     request: HttpRequest,
     name: str = Name,

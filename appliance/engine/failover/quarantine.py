@@ -18,7 +18,6 @@ from zlib import crc32
 
 from ..disk import Disk
 from ..errors import CorruptFile
-from ..lazy_dataclass import dataclass
 from ..protocol.record import FIXED_BYTES, MAGIC_BLANK, SIZE_MAGIC, Record, decode_record
 from ..store.log.log_scan import check_place
 from ..store.log.raw_log import RECORD_MAGICS, WINDOW_BYTES, RawLog, is_whole
@@ -78,9 +77,9 @@ class Kept(NamedTuple):
     cut_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class KeptMessage:
-    """One message that was cut off. offset: where it lay in the log. keys, unique_key, tags: "" without."""
+class KeptMessage(NamedTuple):
+    """One message that was cut off. offset: its physical offset in the log, by which `read_record` finds it. keys,
+    unique_key: "" without."""
 
     offset: int
     size: int

@@ -17,7 +17,6 @@ from ...clock import Clock
 from ...disk import Disk
 from ...errors import FrameError, NotFound, RemotingError, Unavailable
 from ...failover.quarantine import Kept, KeptMessage, kept_tails, read_page, read_record
-from ...lazy_dataclass import dataclass
 from ...protocol import properties as p
 from ...protocol.codes import RequestCode, ResponseCode
 from ...protocol.command import RemotingCommand
@@ -49,9 +48,8 @@ _OF_BROKERS = frozenset(
 _WAITING = frozenset((SCHEDULE_TOPIC, TIMER_TOPIC))
 
 
-@dataclass(frozen=True, slots=True)
-class QuarantinePage:
-    """next_offset: send it as `offset` for the next page; None on the last page."""
+class QuarantinePage(NamedTuple):
+    """Messages in the order of the log. next_offset: where the next page begins, None behind the last one."""
 
     name: str
     epoch: int
