@@ -16,7 +16,7 @@ import pytest
 from appliance.engine.broker.registration import Registration
 from appliance.engine.broker.stats import BrokerStats
 from appliance.engine.broker.topics import TopicConfigManager
-from appliance.engine.clock import Clock, FakeClock
+from appliance.engine.clock import Clock
 from appliance.engine.disk import Disk
 from appliance.engine.engine import Engine
 from appliance.engine.failover.leader_store import LeaderStore
@@ -47,6 +47,7 @@ from tests.engine.remoting import test_worker_pool as worker_pool
 from tests.engine.tls import test_turns as turns
 from tests.support import fakes, sending, store
 from tests.support import serve_with_fake_engine as fake_process
+from tests.support.clock import FakeClock
 from tests.support.memory_store import MemoryCluster, MemoryStore
 from tests.support.stand_ins import differences, methods_of, names_of, written_differences
 from tests.world.disk import WorldDisk

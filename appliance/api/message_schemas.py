@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from ninja import Query
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from ..engine.window.messages.snapshots import MessageLine, MessageRow, SearchHit
+from ..engine.window.messages.snapshots import MessageLine, MessageRow, SearchHit, TailRow
 from .paging import Cursor, From, Limit, To
 from .schemas import Asked, In, OfTuple, Out, PageOut, SentenceOut, Text
 from .times import Moment
@@ -76,30 +76,12 @@ class MessagePageOut(PageOut):
     snapshot_at_ms: int
 
 
-class TailRowOut(Out):
-    """A message that came: tag and keys cut to 400 characters. glance: the beginning of its body, None if it was not
-    asked for; binary: it is hexadecimal; cut: the body is longer."""
-
-    queue_id: int
-    queue_offset: int
-    offset_id: str
-    unique_id: str | None
-    stored_at_ms: int
-    body_bytes: int
-    tags: str | None
-    keys: list[str]
-    reconsume_times: int
-    glance: str | None
-    binary: bool
-    cut: bool
-
-
 class TailOut(Out):
     """Messages that came since the last answer, in the log's order. passed: all that came; filtered: they do not match;
     left_out: they match, but `one_in` or `limit` kept them out; unread: not looked at, as too many came at once, or not
     readable. next_cursor: always there; ask again with it."""
 
-    items: list[TailRowOut]
+    items: list[TailRow]
     passed: int
     filtered: int
     left_out: int
@@ -236,19 +218,3 @@ class DeliveryIn(In):
 
     group: str = Field(max_length=255)
     client_id: str | None = Field(None, max_length=1024)
-
-
-class DirectDeliveryOut(Out):
-    """The client's result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION, CR_RETURN_NULL, or empty
-    if it gave none, or for a dry run (`delivered` is false then)."""
-
-    delivered: bool
-    group: Text
-    client_id: Text
-    offset_id: str
-    result: str
-    in_order: bool | None
-    auto_commit: bool | None
-    remark: Text
-    spent_ms: int | None
-    took_ms: float

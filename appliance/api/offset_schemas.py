@@ -6,6 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from ..engine.window.offsets.snapshots import OffsetMove
 from .schemas import In, Out, SentenceOut, Text
 from .times import Moment
 
@@ -23,31 +24,6 @@ class OffsetResetIn(In):
     at_ms: Moment | None = None
     offset: int | None = Field(None, ge=0, le=_MOST)
     by: int | None = Field(None, ge=-_MOST, le=_MOST)
-
-
-class OffsetMoveOut(Out):
-    """One queue. before, to, now: the group's offset before the act, after it, and at present; null without one.
-    replays, skips: messages that come again, or no longer come. passed_over: messages before the place where a queue
-    without an offset begins. first_offset, first_at_ms: of the first of them. state: waiting (no client has asked for
-    the queue since), told (a client was notified, and has not pulled from there yet; told_s: for how long), reached,
-    given_up (clients were notified and do not follow), replaced (moved again since), gone (the queue is), forgotten (it
-    has no offset, as it was asked for); "" of a preview."""
-
-    topic: Text
-    queue_id: int
-    before: int | None
-    to: int | None
-    now: int | None
-    min_offset: int
-    max_offset: int
-    replays: int
-    skips: int
-    passed_over: int
-    first_offset: int | None
-    first_at_ms: int | None = Field(validation_alias="oldest_ms")
-    state: str
-    told_s: float | None
-    note: SentenceOut | None
 
 
 class OffsetResetRowOut(Out):
@@ -76,7 +52,7 @@ class OffsetResetOut(OffsetResetRowOut):
 
     warnings: list[SentenceOut]
     revision: str | None
-    moves: list[OffsetMoveOut]
+    moves: list[OffsetMove]
 
 
 class OffsetResetList(Out):

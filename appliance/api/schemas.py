@@ -14,6 +14,7 @@ from ninja import Query, Schema
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, GetCoreSchemaHandler, model_validator
 from pydantic_core import core_schema
 
+from ..engine.window.process.system_snapshots import LogLine
 from ..engine.window.sentences import Sentence
 from .problems import clean
 from .times import Moment
@@ -342,19 +343,8 @@ class ChecksOut(Out):
     items: list[CheckOut]
 
 
-class LogLineOut(Out):
-    """A line of the log. number: grows by one a line, for `after`."""
-
-    number: int
-    at_ms: int
-    level: str
-    logger: str
-    thread: str
-    text: str
-
-
 class LogOut(Out):
-    items: list[LogLineOut]
+    items: list[LogLine]
 
 
 def worst_of(checks: Iterable[Any]) -> str:
@@ -441,6 +431,3 @@ class MetricOut(Out):
     name: str
     of: str
     unit: str
-
-
-# --- changes

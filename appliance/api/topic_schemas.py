@@ -9,7 +9,7 @@ from ninja import Query
 from pydantic import Field, create_model
 
 from ..engine.admin_settings import GROUP_SETTINGS, NEW_TOPIC_SETTINGS, TOPIC_SETTINGS, Setting
-from ..engine.window.groups.diagnosis_snapshots import Evidence, Look
+from ..engine.window.groups.diagnosis_snapshots import Evidence, HeldUpBy, Look
 from ..engine.window.snapshots import (
     Change,
     ClientRow,
@@ -118,36 +118,6 @@ class PlaceOut(OfTuple):
     queue_id: int
 
 
-class SkipOut(Out):
-    """The body of a reset of the group's offsets that goes on behind the message; asked twice it skips no second
-    one."""
-
-    topics: list[Text]
-    queues: list[int]
-    to: Literal["skip"]
-    offset: int
-
-
-class HeldUpByOut(Out):
-    """The message that holds up a queue. offset_id: by which it is looked at (/messages/{ref}). delivered: answers to
-    the group's pulls that carried it; delivered_whole: none of them is missing. last_client, last_at_ms: of the last
-    one. held_by: who holds the queue's lock, where it is consumed in order. skip: how it is left out."""
-
-    topic: Text
-    queue_id: int
-    offset: int
-    offset_id: str
-    unique_id: Text | None
-    keys: list[Text]
-    stored_at_ms: int
-    delivered: int
-    delivered_whole: bool
-    last_client: Text | None
-    last_at_ms: int | None
-    held_by: Text | None
-    skip: SkipOut
-
-
 class FindingOut(Out):
     """Something that is wrong. level: act (messages are not consumed) or watch. queues, clients: 100 at most of those
     it is about; the evidence counts all. message: what holds up a queue that stands."""
@@ -158,7 +128,7 @@ class FindingOut(Out):
     evidence: list[Evidence]
     queues: list[PlaceOut]
     clients: list[Text]
-    message: HeldUpByOut | None
+    message: HeldUpBy | None
 
 
 class DiagnosisOut(Out):

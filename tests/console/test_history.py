@@ -11,9 +11,10 @@ import pytest
 from appliance.console.history import codes, recorder, series
 from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME, HistoryFile
 from appliance.console.history.recorder import Recorder
-from appliance.engine.clock import Clock, FakeClock
+from appliance.engine.clock import Clock
 from appliance.engine.errors import InvalidInput, Unavailable
 from appliance.engine.window.figures.measurements import Measurement
+from tests.support.clock import FakeClock
 from tests.support.waiting import wait_for
 
 #: A Monday at midnight, UTC.

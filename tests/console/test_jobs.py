@@ -32,8 +32,8 @@ from appliance.console.models import ApiToken, AuditEntry, User, now_ms
 from appliance.console.sign_in.identity import Bearer
 from appliance.console.users import tokens
 from appliance.console.users.roles import ADMIN, OPERATOR, VIEWER
-from appliance.engine.clock import FakeClock
 from appliance.engine.errors import Conflict, InvalidInput, Unavailable
+from tests.support.clock import FakeClock
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.django_db

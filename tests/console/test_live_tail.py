@@ -10,7 +10,8 @@ from appliance.console.live import tail as live_tail
 from appliance.console.live import web_sockets
 from appliance.console.live.tail import LiveTail, TooMany, Viewer, frame_of, wish_of
 from appliance.console.serving.turns import Turn, Turns
-from appliance.engine.window.messages.tail import TailLook, TailRow
+from appliance.engine.window.messages.snapshots import TailRow
+from appliance.engine.window.messages.tail import TailLook
 
 pytestmark = pytest.mark.django_db
 HOSTILE = "<script>alert(1)</script>"

@@ -15,8 +15,8 @@ from appliance.engine.broker.timers.delivery import DeliverTimers
 from appliance.engine.broker.timers.schedule import DIRECTORY, TimerIndex
 from appliance.engine.broker.timers.waiting import TimerRules, WaitingPlaces
 from appliance.engine.broker.topic_config import TopicConfig
-from appliance.engine.clock import FakeClock
 from tests.crash.life import Life, Recovered, Violation
+from tests.support.clock import FakeClock
 
 FindTopic = Callable[[str], TopicConfig | None]
 

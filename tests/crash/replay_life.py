@@ -14,12 +14,12 @@ from appliance.engine.broker.replay.job import DONE, FAILED, PAUSED, RUNNING, TO
 from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_SEQ
 from appliance.engine.broker.replay.service import Refused, ReplayService
 from appliance.engine.broker.sending.own_appends import OwnMessage
-from appliance.engine.clock import FakeClock
 from appliance.engine.errors import RefusedRequest
 from appliance.engine.protocol.properties import decode_properties, encode_properties
 from tests.crash.broker_life import BrokerLife
 from tests.crash.life import Recovered, Violation
 from tests.crash.own_appends_life import OwnAppendsLife
+from tests.support.clock import FakeClock
 
 GROUP, LETTERS, TARGET = "R", "%DLQ%R", "%RETRY%R"
 LETTER_COUNT = 12

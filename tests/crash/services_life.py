@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import StoreConfig
 from appliance.engine.store.index.index_query import IndexQuery
 from tests.crash.life import GONE, Life, Recovered, Violation, unique_key
+from tests.support.clock import FakeClock
 
 #: Size of an index file: it is full after some twenty messages.
 SLOTS, ENTRIES = 16, 42

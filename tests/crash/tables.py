@@ -11,11 +11,11 @@ from appliance.engine.broker.groups import SubscriptionGroupManager
 from appliance.engine.broker.offsets import ConsumerOffsetManager
 from appliance.engine.broker.topic_config import TopicConfig
 from appliance.engine.broker.topics import TopicConfigManager
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
 from appliance.engine.config_journal import ConfigJournal
 from appliance.engine.errors import RefusedRequest
 from tests.crash.recording_disk import RecordingDisk
+from tests.support.clock import FakeClock
 
 CONFIG_DIR = Path("/store/config")
 JOURNAL = Path("/rocketbox/config.journal")

@@ -19,7 +19,6 @@ import pytest
 from appliance.engine.broker.groups import SubscriptionGroupManager
 from appliance.engine.broker.offsets import ConsumerOffsetManager
 from appliance.engine.broker.topics import TopicConfigManager
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
 from appliance.engine.config_journal import ConfigJournal, decode_line, encode_entry
 from appliance.engine.errors import RocketBoxError, StartError
@@ -34,6 +33,7 @@ from appliance.engine.store_tools.offline_store import find_store
 from appliance.engine.store_tools.problems import Problems
 from appliance.engine.store_tools.verification import verify
 from tests.crash.recording_disk import RecordingDisk
+from tests.support.clock import FakeClock
 from tests.support.directories import shared_directory
 from tests.support.effort import effort
 from tests.support.golden import GOLDEN, extract_store, store_manifest

@@ -11,8 +11,8 @@ import pytest
 
 from appliance.engine.broker.offset_resets.journal import KEPT_MS, ResetJournal
 from appliance.engine.broker.offset_resets.records import Line, Move, ResetRecord, encode_line
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
+from tests.support.clock import FakeClock
 from tests.support.peer import Peer, pull_fields, send_fields
 from tests.support.server import ROOT, Server
 

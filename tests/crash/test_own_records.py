@@ -11,7 +11,6 @@ import pytest
 
 from appliance.console.audit.act_journal import ActJournal
 from appliance.engine import wire_audit
-from appliance.engine.clock import FakeClock
 from appliance.engine.store import findings as findings_module
 from appliance.engine.store.findings import Finding, Findings
 from appliance.engine.store.paths import StorePaths
@@ -19,6 +18,7 @@ from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_audit import WireAudit
 from tests.crash.recording_disk import Image, RecordingDisk
 from tests.crash.replayer import MODES, CrashedDisk
+from tests.support.clock import FakeClock
 
 OWN = Path("/data/rocketbox")
 

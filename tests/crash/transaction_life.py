@@ -19,7 +19,6 @@ from appliance.engine.broker.transactions.decisions import Decisions
 from appliance.engine.broker.transactions.half import DISCARDED_TOPIC, Half, half_of, make_half
 from appliance.engine.broker.transactions.open_halves import OpenHalves
 from appliance.engine.broker.transactions.rebuild import Rebuild
-from appliance.engine.clock import FakeClock
 from appliance.engine.errors import RefusedRequest, StoreBroken
 from appliance.engine.protocol.names import HALF_TOPIC, OP_HALF_TOPIC
 from appliance.engine.protocol.properties import decode_properties, encode_properties
@@ -29,6 +28,7 @@ from appliance.engine.store.record_reader import StoredRecord
 from tests.crash.broker_life import BrokerLife
 from tests.crash.life import GONE, Recovered, Violation, properties_of, unique_key
 from tests.crash.own_appends_life import OwnAppendsLife
+from tests.support.clock import FakeClock
 from tests.support.store import BORN
 
 TARGET = "T"

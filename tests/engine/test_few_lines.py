@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.few_lines import SharedLines
+from tests.support.clock import FakeClock
 
 
 def test_one_who_causes_many_lines_does_not_hide_another():

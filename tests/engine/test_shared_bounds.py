@@ -22,7 +22,6 @@ from appliance.engine.broker.filters import consumer_filters
 from appliance.engine.broker.heartbeat import SubscriptionData
 from appliance.engine.broker.long_polling import LongPolling
 from appliance.engine.broker.processors import client as client_processor
-from appliance.engine.clock import FakeClock
 from appliance.engine.errors import RefusedRequest
 from appliance.engine.filter import long_tags, sql_filter
 from appliance.engine.filter.expressions import make_filter
@@ -37,6 +36,7 @@ from tests.engine.access.test_quotas import Line, Rig
 from tests.engine.broker.conftest import BrokerDesk, consumer
 from tests.engine.namesrv.conftest import Desk
 from tests.engine.namesrv.test_bounds import register_static
+from tests.support.clock import FakeClock
 from tests.support.fakes import FakeConnection
 
 PAGE = (Path(__file__).parents[2] / "docs" / "bounds.md").read_text()

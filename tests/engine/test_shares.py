@@ -2,9 +2,9 @@
 
 import pytest
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.shares import LastingShares, Shares, address_of
+from tests.support.clock import FakeClock
 
 MOST = 1000
 

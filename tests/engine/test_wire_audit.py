@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from appliance.engine import wire_audit
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_audit import (
@@ -24,6 +23,7 @@ from appliance.engine.wire_audit import (
     REFUSED_IN_FULL,
     WireAudit,
 )
+from tests.support.clock import FakeClock
 from tests.support.waiting import wait_for
 
 NAME = "wire-audit.jsonl"

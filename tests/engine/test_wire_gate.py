@@ -12,7 +12,6 @@ import pytest
 
 from appliance.engine import wire_gate
 from appliance.engine.broker.wire_acts import broker_acts
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
 from appliance.engine.errors import RefusedRequest
@@ -24,6 +23,7 @@ from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.window.admin_pool import POOL
 from appliance.engine.wire_act import WireAct
 from appliance.engine.wire_gate import MAX_NAMES, MAX_STATE_CHARS, Act, WireGate, bounded, is_loopback, plain
+from tests.support.clock import FakeClock
 from tests.support.engine import ROOMY, Peer, send_fields
 from tests.support.waiting import wait_for
 

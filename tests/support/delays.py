@@ -11,9 +11,9 @@ from appliance.engine.broker.delays.progress import DelayProgress, SaveDelays
 from appliance.engine.broker.durability import Durability
 from appliance.engine.broker.sending.own_appends import OwnAppends, OwnMessage
 from appliance.engine.broker.topic_config import TopicConfig, new_topic
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.properties import decode_properties, encode_properties
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC
+from tests.support.clock import FakeClock
 from tests.support.fakes import InlineLoop
 from tests.support.store import BORN, StoreUnderTest
 

@@ -1,6 +1,6 @@
 """Stand-ins for sockets and threads: a connection, a loop and a pool that a test holds in its hands.
 
-tests/test_stand_ins.py compares them with the parts they replace. Time is `appliance.engine.clock.FakeClock`.
+tests/test_stand_ins.py compares them with the parts they replace. Time is `tests.support.clock.FakeClock`.
 """
 
 from __future__ import annotations

@@ -37,8 +37,9 @@ def leading(**changed: Any) -> SetView:
     now = int(time.time() * 1000)
     made = SetView(
         set="orders-set", store="etcd://10.0.1.1:2379,10.0.1.2:2379,10.0.1.3:2379", store_ok=True, store_why=None,
+        store_warning=None,
         epoch=7, leader=HERE, leader_addr="10.0.0.1:10911", role="leader", role_why=None, uuid=HERE, slot=1,
-        synchronous=True, min_in_sync=1, floor=123_450_000, confirm=123_456_000,
+        synchronous=True, min_in_sync=1, floor=123_450_000, confirm=123_456_000, fullest=HERE,
         members=(
             member(HERE, 1, role="leader", is_leader=True, is_here=True, connected=None),
             member(OTHER, 2, lag_bytes=40_960, lag_ms=12),
@@ -51,7 +52,7 @@ def leading(**changed: Any) -> SetView:
             ElectionView(5, "uuid-of-nobody-any-more", 0, now - 9 * 86_400_000, "the first", None),
         ),
         quarantine=(),
-        settings=(("haStore", "etcd://10.0.1.1:2379"), ("minInSyncReplicas", "1"), ("haOnPromote", "")),
+        settings={"haStore": "etcd://10.0.1.1:2379", "minInSyncReplicas": "1", "haOnPromote": ""},
     )  # fmt: skip
     return replace(made, **changed)
 

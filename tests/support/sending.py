@@ -22,7 +22,6 @@ from appliance.engine.broker.sending.send_back_counts import SendBackCounts
 from appliance.engine.broker.sending.send_path import SendPath
 from appliance.engine.broker.timers.waiting import TimerRules, WaitingPlaces
 from appliance.engine.broker.topics import TopicConfigManager
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
 from appliance.engine.protocol.command import RemotingCommand, encode_command
 from appliance.engine.protocol.message_id import UniqueKeys, key_prefix
@@ -30,6 +29,7 @@ from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.store.message_store import MessageStore
 from appliance.engine.store.queues.consume_queue import ENTRY, ConsumeQueue
 from tests.support.batches import encode_member
+from tests.support.clock import FakeClock
 from tests.support.fakes import InlineLoop, InlinePool
 
 #: Long names of a send's letters, for code 10.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 
-from appliance.engine.clock import SYSTEM, Clock, FakeClock
+from appliance.engine.clock import SYSTEM, Clock
 from appliance.engine.config import StoreConfig
 from appliance.engine.disk import Disk, file_system
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
@@ -20,6 +20,7 @@ from appliance.engine.store.message_store import MessageStore, StoreSettings
 from appliance.engine.store.paths import StorePaths
 from appliance.engine.store.queues.consume_queue import ConsumeQueue
 from appliance.engine.store.results import GetResult, GetStatus
+from tests.support.clock import FakeClock
 
 BORN = encode_host("10.0.0.1", 5000)
 #: Whatever the machine's own disk looks like.

@@ -14,9 +14,9 @@ from appliance.engine.broker.timers.saving import SaveTimers
 from appliance.engine.broker.timers.schedule import TimerIndex
 from appliance.engine.broker.timers.waiting import TimerRules, WaitingPlaces
 from appliance.engine.broker.topic_config import TopicConfig, new_topic
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import decode_properties, encode_properties
+from tests.support.clock import FakeClock
 from tests.support.fakes import InlineLoop
 from tests.support.store import BORN, StoreUnderTest
 

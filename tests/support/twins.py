@@ -26,7 +26,6 @@ from appliance.engine.broker import clients
 from appliance.engine.broker.broker import Broker
 from appliance.engine.broker.registration import Network
 from appliance.engine.broker.topic_config import TopicConfig
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.errors import FrameError
 from appliance.engine.hotpath import WHY_PURE
@@ -40,6 +39,7 @@ from appliance.engine.store import message_reader
 from appliance.engine.store.log import commit_log
 from appliance.engine.store.queues.flush_queues import TopicDeletion
 from appliance.engine.window.options import Options
+from tests.support.clock import FakeClock
 from tests.support.engine import ROOMY
 
 #: Directory in memory, where the stores of tests are quick, if there is one.

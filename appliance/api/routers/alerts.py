@@ -12,7 +12,7 @@ from ...console.alerts import acts, book, texts
 from ...console.alerts.book import DryRun as DryRunResult
 from ...console.alerts.forms import ChannelForm, RuleForm, SilenceForm
 from ...console.alerts.models import Alert, AlertChannel, AlertRule, AlertSilence
-from ...console.alerts.past import past
+from ...console.alerts.past import HistoryPast
 from ...console.models import now_ms
 from .. import auth
 from ..alert_schemas import (
@@ -81,7 +81,8 @@ def create_alert_rule(request: HttpRequest, response: HttpResponse, body: AlertR
     auth.require_all_names(request)
     if dry_run:
         present = AlertRule.objects.filter(name=body.name).first()
-        return Status(200, _dry_run_out(acts.dry_run(_rule_form(body, present or AlertRule()).instance, past())))
+        rule = _rule_form(body, present or AlertRule()).instance
+        return Status(200, _dry_run_out(acts.dry_run(rule, HistoryPast())))
     rule = acts.save_rule(request, _rule_form(body, AlertRule()))
     response.headers["Location"] = f"{request.path}/{rule.pk}"
     return Status(201, _rule_out(rule, book.by_rule()))

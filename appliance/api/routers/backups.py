@@ -20,14 +20,6 @@ from ..schemas import In, Out
 router = Router(tags=["system"])
 
 
-class BackupOut(Out):
-    """A complete backup. made_at_ms: when it was finished."""
-
-    name: str
-    bytes: int
-    made_at_ms: int
-
-
 class ScheduleOut(Out):
     """every_hours: 0 for no schedule. keep: number of backups that stay; the oldest are deleted after each new one."""
 
@@ -38,7 +30,7 @@ class ScheduleOut(Out):
 class BackupList(Out):
     """Newest first. next_at_ms: time of the next scheduled one, null without a schedule."""
 
-    items: list[BackupOut]
+    items: list[backups.Backup]
     schedule: ScheduleOut
     next_at_ms: int | None
 

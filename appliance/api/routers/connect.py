@@ -11,6 +11,7 @@ from ... import runtime
 from ...console.system.connect_views import ELSEWHERE, door_of, may_ask_of_users, with_shell
 from ...console.system.snippets import GROUP, TOPIC, projects
 from ...engine.errors import InvalidInput
+from ...engine.window.snapshots import fields_of
 from .. import auth
 from ..errors import Refused
 from ..schemas import ChecksOut, ProgramsOut, Text, worst_of
@@ -39,16 +40,7 @@ def programs(
     except ValueError as error:
         raise InvalidInput("topic" if error.args == (topic,) else "user", "Clients cannot use this name.") from None
     items = [
-        {
-            "key": project.key,
-            "name": project.name,
-            "needs": project.needs,
-            "files": [{"name": name, "text": text} for name, text in project.files],
-            "prepare": project.prepare,
-            "produce": project.produce,
-            "consume": project.consume,
-            "shell": shell,
-        }
+        fields_of(project) | {"files": [{"name": name, "text": text} for name, text in project.files], "shell": shell}
         for project, shell in with_shell(found)
         if language in (None, project.key)
     ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from django.http import HttpRequest, HttpResponse
@@ -12,6 +12,7 @@ from ... import runtime
 from ...console.audit.log import audit
 from ...engine.cursors import encode_cursor
 from ...engine.errors import NotFound
+from ...engine.window.clients.asking_snapshots import DirectConsumption
 from ...engine.window.messages.snapshots import MessageDetail, SentMessage
 from ...engine.window.snapshots import fields_of
 from .. import auth, forms
@@ -20,7 +21,6 @@ from ..idempotency import once
 from ..message_schemas import (
     BodyOut,
     DeliveryIn,
-    DirectDeliveryOut,
     MessageIn,
     MessagePageOut,
     MessageQuestion,
@@ -140,7 +140,7 @@ def search(request: HttpRequest, asked: Query[SearchQuestion]) -> Any:
     return fields_of(found) | {"items": found.hits} | named
 
 
-@router.post("/messages/{path:ref}/deliveries", response=DirectDeliveryOut)
+@router.post("/messages/{path:ref}/deliveries", response=DirectConsumption)
 def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: DryRun) -> Any:
     """Run the message on a client: the listener of one connected consumer of the group is called once with it, now. No
     offset moves, and nothing is sent back when it fails. 503 does not say that it was not consumed."""
@@ -151,7 +151,7 @@ def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: Dry
     if dry_run:
         if not any(body.group in one.consumer_groups for one in runtime.window().clients.named(client)):
             raise NotFound("client", client)
-        return DirectDeliveryOut(
+        return DirectConsumption(
             delivered=False, group=body.group, client_id=client, offset_id=row.offset_id, result="", in_order=None,
             auto_commit=None, remark="", spent_ms=None, took_ms=0,
         )  # fmt: skip
@@ -159,8 +159,7 @@ def run_on_client(request: HttpRequest, ref: str, body: DeliveryIn, dry_run: Dry
     noted = lambda done: {  # noqa: E731
         "group": body.group, "client_id": client, "result": done.result, "remark": done.remark[:200],
     }  # fmt: skip
-    done = audited(request, "message.run", place, run, noted)
-    return {"delivered": True} | asdict(done)
+    return audited(request, "message.run", place, run, noted)
 
 
 def _first_member(group: str) -> str:

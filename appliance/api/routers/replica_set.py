@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
@@ -10,24 +10,24 @@ from ninja import Router
 
 from ... import runtime
 from ...engine.errors import NotFound
+from ...engine.window.replicas.snapshots import SetView
 from ...engine.window.snapshots import Change
 from .. import auth
 from ..changes import DryRun, by, make_change
-from ..set_schemas import AdoptIn, SetOut, SwitchIn
+from ..set_schemas import AdoptIn, SwitchIn
 
 router = Router(tags=["replication"])
 
 
-@router.get("/replication/set", response=SetOut)
+@router.get("/replication/set", response=SetView)
 def replica_set(request: HttpRequest) -> Any:
     """The set as this member sees it; topics only for callers that may see all of them. 404 where fail-over is off."""
     view = runtime.window().replica_set()
     if view is None:
         raise NotFound("set", "with fail-over here: haStore is not set")
-    shown = {one.name: getattr(view, one.name) for one in fields(view)}
     if not auth.names(request).is_every:
-        shown["quarantine"] = [replace(one, topics=()) for one in view.quarantine]
-    return shown | {"settings": dict(view.settings), "fullest": view.fullest}
+        view = replace(view, quarantine=tuple(replace(one, topics=()) for one in view.quarantine))
+    return view
 
 
 @router.post("/replication/set/switch", response=Change)

@@ -14,6 +14,7 @@ from ...console.reports import words
 from ...console.reports.setting_views import SettingsForm, initial_of
 from ...console.reports.views import day_of, next_at_ms, table_csv
 from ...engine.errors import NotFound, Unavailable
+from ...engine.window.snapshots import fields_of
 from .. import auth
 from ..errors import Refused
 from ..idempotency import once
@@ -162,25 +163,10 @@ def _document(day: str, report: str) -> dict[str, Any]:
 
 
 def _run_out(run: reports.RunRecord) -> dict[str, Any]:
-    same = (
-        "id",
-        "day",
-        "state",
-        "who",
-        "engine",
-        "error",
-        "rows",
-        "bytes_read",
-        "gaps",
-        "corrupt",
-        "peak_mib",
-        "versions",
-    )
-    return {name: getattr(run, name) for name in same} | {
+    return fields_of(run) | {
         "engine_why": WHYS.get(str(run.inputs.get("why", "")), ""),
         "started_at_ms": run.started_ms,
         "ended_at_ms": run.ended_ms,
         "steps": [{"step": step, "ms": ms} for step, ms in run.steps],
-        "inputs": run.inputs,
         "progress": reports.progress(run.id) if run.ended_ms is None else None,
     }

@@ -16,7 +16,7 @@ from ...console.users.user_acts import require_not_more
 from ...engine.errors import InvalidInput
 from ...engine.figures import KEPT
 from ...engine.window.process.system_snapshots import Configuration, Retention, SystemInfo
-from ...engine.window.snapshots import Change, Overview
+from ...engine.window.snapshots import Change, Overview, fields_of
 from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision, make_change, set_etag
 from ..paging import From, To
@@ -154,12 +154,4 @@ def metrics_series(request: HttpRequest, asked: Query[SeriesQuestion]) -> Any:
     since = to - asked.seconds * 1000 if asked.from_ms is None else asked.from_ms
     step_ms = None if asked.step is None else asked.step * 1000
     found = history.series(metric, topic or group or "", since, to, points=asked.points, step_ms=step_ms)
-    return {
-        "name": found.name,
-        "unit": found.unit,
-        "times_at_ms": found.times_at_ms,
-        "values": found.averages,
-        "step_ms": found.step_ms,
-        "lows": found.lows,
-        "highs": found.highs,
-    }
+    return fields_of(found) | {"values": found.averages}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...engine.figures import KEPT
-from .figures import Figures, Past
+from .figures import Figures
 
 
 class HistoryPast:
@@ -21,7 +21,3 @@ class HistoryPast:
 
         found = series.series(metric, label, from_ms, to_ms, points=series.MOST_POINTS)
         return list(zip(found.times_at_ms, found.highs, strict=True))
-
-
-def past() -> Past:
-    return HistoryPast()

@@ -20,7 +20,7 @@ from . import acts, book, texts
 from .figures import FIGURES, NEEDS
 from .forms import ChannelForm, RuleForm, SilenceForm
 from .models import Alert, AlertChannel, AlertDelivery, AlertRule, AlertSilence
-from .past import past
+from .past import HistoryPast
 from .teller import teller
 
 
@@ -86,7 +86,7 @@ def _rule_form(request: HttpRequest, rule: AlertRule, channels: Sequence[str] = 
     tried = None
     if request.method == "POST" and form.is_valid():
         if "try" in request.POST:
-            tried = acts.dry_run(form.instance, past())
+            tried = acts.dry_run(form.instance, HistoryPast())
         else:
             saved = acts.save_rule(request, form)
             messages.success(request, _("Rule %(name)s saved.") % {"name": saved.name})

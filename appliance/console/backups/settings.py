@@ -29,7 +29,7 @@ HOUR_MS = 60 * MINUTE_MS
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """A complete backup. made_at_ms: the time when it was finished."""
+    """A complete backup. made_at_ms: when it was finished."""
 
     name: str
     bytes: int

@@ -48,7 +48,8 @@ def messages(request: HttpRequest) -> HttpResponse:
     topic = request.GET.get("topic", "").strip()
     asked = {name: request.GET.get(name, "") for name in ("from", "to", "queue", "filter")}
     oldest_first = request.GET.get("order") == "oldest"
-    context: dict[str, object] = {"topic": topic, "oldest_first": oldest_first, "asked": asked}
+    order = "oldest" if oldest_first else "newest"
+    context: dict[str, object] = {"topic": topic, "order": order, "asked": asked}
     status = 200
     if topic:
         try:

@@ -151,5 +151,6 @@ def system_logs(request: HttpRequest) -> HttpResponse:
     level = request.GET.get("level", "INFO")
     q = request.GET.get("q", "")
     lines = runtime.window().log.lines(level if level in LEVELS else "INFO", q, limit=LOG_LINES)
-    context = {"lines": lines[::-1], "level": level, "levels": LEVELS, "q": q, "limit": LOG_LINES, "tab": "logs"}
+    levels = [(one, one) for one in LEVELS]
+    context = {"lines": lines[::-1], "level": level, "levels": levels, "q": q, "limit": LOG_LINES, "tab": "logs"}
     return render(request, "system/logs.html", context)

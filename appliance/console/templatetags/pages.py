@@ -117,15 +117,8 @@ def evidence_value(one: Any) -> str:
 @register.filter
 def skip_query(held: Any) -> str:
     """Return the query of the page that previews an offset reset, for one that skips the message."""
-    skip = held.skip
-    asked = {
-        "topic": held.topic,
-        "queues": held.queue_id,
-        "to": skip["to"],
-        "offset": skip["offset"],
-        "step": "preview",
-    }
-    return urlencode(asked)
+    asked = {"topic": held.topic, "queues": held.queue_id, "to": held.skip.to, "offset": held.skip.offset}
+    return urlencode(asked | {"step": "preview"})
 
 
 @register.simple_block_tag(takes_context=True)

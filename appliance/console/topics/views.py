@@ -87,7 +87,8 @@ def topics(request: HttpRequest) -> HttpResponse:
         "kind": kind or "",
         "show": show,
     }
-    context |= {"kinds": [(value, WORDS[value]) for value in CONSEQUENCES], "shown": SHOWN}
+    context |= {"kinds": [(value, WORDS[value]) for value in CONSEQUENCES]}
+    context |= {"shown": [(value, WORDS.get(value, _("all"))) for value in SHOWN]}
     return render(request, "topics/list.html", context)
 
 

@@ -22,6 +22,7 @@ from ..pages.changes import add_refusal, failure_audited, form_status, is_final,
 from ..pages.curl import command_of
 from ..pages.engine_pages import PAGE_SIZE, asks_the_engine, refusal_text, topic_names
 from ..pages.outcomes import Line, counted, keep, kept, way_back
+from ..pages.words import WORDS
 from ..sign_in.forms import Form
 from ..sign_in.recent_login import recent_login_required
 
@@ -63,7 +64,8 @@ def transactions(request: HttpRequest) -> HttpResponse:
     asked = {name: request.GET.get(name, "").strip() for name in ("topic", "group", "key", "how", "by")}
     wanted: dict[str, Any] = {name: asked[name] or None for name in ("topic", "group", "key")}
     wanted |= {"cursor": request.GET.get("cursor") or None, "limit": PAGE_SIZE}
-    context: dict[str, Any] = {"show": show, "asked": asked, "how": HOW, "by": BY, "topics": topic_names()}
+    by = [(one, WORDS[f"by_{one}"]) for one in BY]
+    context: dict[str, Any] = {"show": show, "asked": asked, "how": HOW, "by": by, "topics": topic_names()}
     context |= {"filtered": any(asked.values()), "carried": {name: asked[name] for name in _FILTER}}
     context["counts"] = admin.transactions.counts()
     named = asked if show == "resolved" else {name: asked[name] for name in _FILTER}

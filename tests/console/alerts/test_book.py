@@ -12,10 +12,10 @@ from appliance.console.alerts.watch import AlertSender
 from appliance.console.health import needs as needs_
 from appliance.console.health.needs import Mute
 from appliance.console.templatetags.pages import translated
-from appliance.engine.clock import FakeClock
 from appliance.engine.errors import Unavailable
 from appliance.engine.window.sentences import say
 from appliance.engine.window.snapshots import Need
+from tests.support.clock import FakeClock
 from tests.support.receivers import http_receiver
 
 pytestmark = pytest.mark.django_db

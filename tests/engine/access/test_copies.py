@@ -22,7 +22,6 @@ from appliance.engine.access.policies import Entry, checked_entry
 from appliance.engine.access.quotas import Quotas
 from appliance.engine.broker import topic_service
 from appliance.engine.broker.slave_sync import PERIOD_S, SLAVES_PACE, SlaveSync
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import Secret
 from appliance.engine.errors import ConnectError, RefusedRequest, StartError
 from appliance.engine.protocol.codes import RequestCode
@@ -34,6 +33,7 @@ from appliance.engine.remoting.connection import Connection
 from appliance.engine.replication import follower
 from appliance.engine.replication.shared_secret import Greeting, read_secret
 from appliance.engine.tls.certificate import channel_of
+from tests.support.clock import FakeClock
 from tests.support.engine import Peer, RunningEngine, send_fields
 from tests.support.members_of_set import Member
 from tests.support.ports import reserve_port

@@ -6,7 +6,7 @@ import pytest
 
 from appliance.engine.access import gate
 from appliance.engine.access.gate import Failures
-from appliance.engine.clock import FakeClock
+from tests.support.clock import FakeClock
 
 HERE, THERE = b"\x0a\x00\x00\x01", b"\x0a\x00\x00\x02"
 

@@ -14,12 +14,12 @@ from appliance.engine.access import brake as brake_module
 from appliance.engine.access.book import Account, Book, BookRefusal, of_known
 from appliance.engine.access.brake import Brake, Meter
 from appliance.engine.access.quotas import NAMES, Bucket, Quotas
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import MOST_QUOTA_BYTES
 from appliance.engine.protocol.codes import RequestCode as CODE
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.window.access.users import WireUsers
+from tests.support.clock import FakeClock
 
 
 class StillLoop(EventLoop):

@@ -23,12 +23,12 @@ from appliance.engine.broker.processors.consumer import ConsumerProcessor
 from appliance.engine.broker.queue_locks import RebalanceLockManager
 from appliance.engine.broker.topic_service import TopicService
 from appliance.engine.broker.topics import TopicConfigManager
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig
 from appliance.engine.config_journal import ConfigJournal
 from appliance.engine.disk import Disk
 from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand
 from appliance.engine.remoting.dispatcher import Dispatcher
+from tests.support.clock import FakeClock
 from tests.support.engine import Peer
 from tests.support.fakes import FakeConnection, InlinePool
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from appliance.engine.broker import attendance
 from appliance.engine.broker.attendance import MOST_SPELLS, Attendance, Spell
-from appliance.engine.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 def test_only_the_time_counts_in_which_somebody_was_there():

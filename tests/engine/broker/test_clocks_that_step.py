@@ -14,11 +14,11 @@ from appliance.engine.broker.delays.delivery import DeliverDelayed
 from appliance.engine.broker.delays.levels import Place, make_wait
 from appliance.engine.broker.delays.progress import DelayProgress, SaveDelays
 from appliance.engine.broker.timers.apache_files import checkpoint_answer, checkpoint_path, copied_checkpoint
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC
 from appliance.engine.store.time_search import Boundary, TimeSearch
+from tests.support.clock import FakeClock
 from tests.support.store import StoreUnderTest
 from tests.support.timers import TARGET, Timers
 

@@ -4,10 +4,10 @@ refusals make that moment long. The message does not come into the next topic of
 import pytest
 
 from appliance.engine.broker.transactions.half import OF_DELETED
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.store.queues.flush_queues import TopicDeletion
 from tests.engine.broker.delays.test_moving import Both, fill
+from tests.support.clock import FakeClock
 from tests.support.delays import TARGET
 from tests.support.store import FailingDisk, StoreUnderTest
 

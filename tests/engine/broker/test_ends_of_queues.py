@@ -14,13 +14,14 @@ from appliance.engine.broker.promotion import _begin_queues
 from appliance.engine.broker.slave_side import _TablesOfMaster
 from appliance.engine.broker.slave_sync import SlaveSync
 from appliance.engine.broker.topic_places import TopicPlaces, TopicPlacesProcessor, decode_ends, decode_places
-from appliance.engine.clock import Clock, FakeClock
+from appliance.engine.clock import Clock
 from appliance.engine.errors import ConnectError
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.store.retention.deleted_topics import Begin, Deletion
 from appliance.engine.store.retention.leaders_needs import LeadersNeeds
 from tests.crash.test_found import a_life
+from tests.support.clock import FakeClock
 
 #: Nothing that a copy of deletions and settled messages reads.
 NO_TABLES: Any = SimpleNamespace(topics=None, groups=None, offsets=None)

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from appliance.engine.broker.clients import ClientManager
 from appliance.engine.broker.filters import consumer_filters
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.command import RemotingCommand, encode_command
 from tests.engine.broker.conftest import BrokerDesk, consumer, subscription
+from tests.support.clock import FakeClock
 from tests.support.effort import effort
 from tests.support.fakes import FakeConnection
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from appliance.engine.broker.stats import BrokerStats
-from appliance.engine.clock import FakeClock
 from appliance.engine.store.message_store import MessageStore
+from tests.support.clock import FakeClock
 from tests.support.store import StoreUnderTest
 
 DAY_MS = 86_400_000

@@ -15,10 +15,10 @@ from appliance.engine.broker.offset_resets.pending import PendingResets
 from appliance.engine.broker.offset_resets.records import NONE, Move, ResetRecord
 from appliance.engine.broker.offset_resets.targets import Latest, PlannedMove
 from appliance.engine.broker.processors import admin_offsets
-from appliance.engine.clock import FakeClock
 from appliance.engine.errors import InvalidInput, RefusedRequest
 from appliance.engine.protocol.command import RemotingCommand, encode_command
 from appliance.engine.remoting.connection import Connection
+from tests.support.clock import FakeClock
 from tests.support.engine import Peer, RunningEngine, pull_fields
 
 PULL, ASK, COMMIT, RESET, CLONE, ASKED_TO_MOVE, NOTICE, MAKE_GROUP, OPTIONS = 11, 14, 15, 222, 314, 220, 40, 200, 25

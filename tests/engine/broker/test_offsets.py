@@ -11,8 +11,8 @@ from appliance.engine import fastjson
 from appliance.engine.broker import offsets as offsets_module
 from appliance.engine.broker.offsets import VERSION_STEP, ConsumerOffsetManager
 from appliance.engine.broker.promotion import cut_offsets
-from appliance.engine.clock import FakeClock
 from appliance.engine.errors import StartError
+from tests.support.clock import FakeClock
 from tests.support.golden import GOLDEN
 from tests.support.waiting import wait_for
 

@@ -12,8 +12,8 @@ from appliance.engine.broker.queue_locks import (
     MessageQueue,
     RebalanceLockManager,
 )
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.message_id import encode_host
+from tests.support.clock import FakeClock
 
 A, B = MessageQueue("T", "b", 0), MessageQueue("T", "b", 1)
 

@@ -10,7 +10,7 @@ import pytest
 
 from appliance.engine.broker.offset_resets.journal import KEPT_MS, ResetJournal
 from appliance.engine.broker.offset_resets.records import Line, Move, ResetRecord, encode_line
-from appliance.engine.clock import FakeClock
+from tests.support.clock import FakeClock
 
 Place = tuple[str, str, int]
 

@@ -6,10 +6,11 @@ import time
 
 import pytest
 
-from appliance.engine.clock import Clock, FakeClock
+from appliance.engine.clock import Clock
 from appliance.engine.disk import Disk, DiskUsage
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.window.health import disk_room
+from tests.support.clock import FakeClock
 from tests.support.engine import Peer, pull_fields, records, send_fields, start_engine
 from tests.support.waiting import wait_for
 

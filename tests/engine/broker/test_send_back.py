@@ -6,12 +6,12 @@ import threading
 import pytest
 
 from appliance.engine.broker.topic_config import new_topic
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.names import PERM_READ
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.remoting.event_loop import READABLE
 from appliance.engine.shares import Rates
+from tests.support.clock import FakeClock
 from tests.support.directories import shared_directory
 from tests.support.engine import Peer, pull_fields, queue_entry, records, send_fields, start_engine
 from tests.support.page_cache import refuse_reads_that_never_wait

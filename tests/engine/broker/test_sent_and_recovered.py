@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from appliance.engine.broker.groups import SubscriptionGroupManager
 from appliance.engine.broker.sending.send_back import MOST_RETRIES
 from appliance.engine.broker.topics import TopicConfigManager
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
 from appliance.engine.config_journal import ConfigJournal
 from appliance.engine.filter.tags import tag_filter
@@ -27,6 +26,7 @@ from appliance.engine.store.dispatch import (
 )
 from appliance.engine.store.queues.consume_queue import ENTRY, ENTRY_BYTES
 from appliance.engine.store.results import GetStatus
+from tests.support.clock import FakeClock
 from tests.support.directories import shared_directory
 from tests.support.sending import HostileSend, Sender, good_properties
 from tests.support.store import BORN, StoreUnderTest

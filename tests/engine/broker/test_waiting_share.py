@@ -7,10 +7,10 @@ import pytest
 
 from appliance.engine.broker.timers.recall import mark_of
 from appliance.engine.broker.waiting_share import WaitingShare
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import DiskUsage
 from appliance.engine.protocol.recall_handle import encode_recall_handle
 from appliance.engine.store.log.commit_log import CommitLog
+from tests.support.clock import FakeClock
 from tests.support.delays import Delays
 from tests.support.engine import Peer, send_fields, start_engine
 from tests.support.store import StoreUnderTest

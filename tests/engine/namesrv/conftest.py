@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from appliance.engine.clock import Clock, FakeClock
+from appliance.engine.clock import Clock
 from appliance.engine.config import EngineConfig
 from appliance.engine.namesrv.namesrv import NameServer
 from appliance.engine.protocol.codes import RequestCode
@@ -20,6 +20,7 @@ from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.remoting.dispatcher import Dispatcher, WorkerPool
 from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.remoting.server import RemotingServer, listen
+from tests.support.clock import FakeClock
 from tests.support.fakes import FakeConnection, InlineLoop, InlinePool
 
 

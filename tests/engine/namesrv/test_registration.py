@@ -18,7 +18,6 @@ from appliance.engine.broker.registration import Network, Registration
 from appliance.engine.broker.registration_body import TableText
 from appliance.engine.broker.role import RegisteredAs
 from appliance.engine.broker.topic_config import TopicConfig
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig
 from appliance.engine.namesrv import processor
 from appliance.engine.namesrv.register_body import read_register_body
@@ -26,6 +25,7 @@ from appliance.engine.namesrv.route_data import BrokerKey
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
 from appliance.engine.protocol.data_version import DataVersion
+from tests.support.clock import FakeClock
 from tests.support.engine import start_engine
 from tests.support.golden import frames, transcripts
 from tests.support.ports import reserve_port

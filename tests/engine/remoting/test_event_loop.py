@@ -2,8 +2,8 @@
 
 import threading
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.remoting.event_loop import EventLoop
+from tests.support.clock import FakeClock
 from tests.support.waiting import wait_for
 
 

@@ -6,13 +6,13 @@ import threading
 
 import pytest
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.command import FLAG_ONEWAY, RemotingCommand
 from appliance.engine.remoting import connection as connection_module
 from appliance.engine.remoting import server as server_module
 from appliance.engine.remoting.connection import TURN_S
 from appliance.engine.remoting.event_loop import RECEIVE_BUFFER_BYTES
 from appliance.engine.remoting.server import PRESSURE_READ_BYTES, TURNS_S
+from tests.support.clock import FakeClock
 from tests.support.engine import Peer, pull_fields, send_fields, start_engine
 from tests.support.remoting import ECHO, HOT, Rig, request
 from tests.support.waiting import wait_for

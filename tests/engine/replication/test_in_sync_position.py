@@ -4,9 +4,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.replication.ack_pace import AckPace
 from appliance.engine.replication.in_sync_position import InSyncPosition
+from tests.support.clock import FakeClock
 
 
 class Rig:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.replication.leader_clock import MOST_LOOKS, LeaderClock
 from appliance.engine.store.clock_steps import NAME, ClockSteps
+from tests.support.clock import FakeClock
 
 HOUR_MS = 3_600_000
 

@@ -1,8 +1,8 @@
 """A master's record of its slaves for people: delay in time, rates, which ones left and which were turned away."""
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.replication.log_clock import MOST_LOOKS, LogClock
 from appliance.engine.replication.slaves_seen import MOST_HOSTS, SlavesSeen
+from tests.support.clock import FakeClock
 
 
 class Link:

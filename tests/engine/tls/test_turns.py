@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.tls.turns import TURN_S, Turns
+from tests.support.clock import FakeClock
 from tests.support.tls import raw
 
 

@@ -52,7 +52,7 @@ def test_a_preview_says_what_it_would_do_and_does_nothing(filled):
     assert moves(preview) == [(0, 7, 0, 7, 0), (1, 5, 0, 5, 0), (2, None, 0, 0, 0), (3, None, 0, 0, 0)]
     assert (preview.replays, preview.skips, preview.warnings) == (12, 0, ())
     first = filled.window.messages.page("Orders", queue_id=0, newest_first=False).rows[0]
-    assert preview.moves[0].oldest_ms == first.stored_at_ms
+    assert preview.moves[0].first_at_ms == first.stored_at_ms
     assert preview.moves[2].note.code == "queue_never_committed"
     assert offsets(filled) == {0: 7, 1: 5}
     assert filled.window.offsets.of_group("CG") == ()

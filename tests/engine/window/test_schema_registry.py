@@ -13,11 +13,11 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 import pytest
 
 from appliance.engine.bodies.work import Unfit
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import check_registry
 from appliance.engine.errors import InvalidInput
 from appliance.engine.window.topics import registry as registry_module
 from appliance.engine.window.topics.registry import MOST_QUESTIONS, Registry
+from tests.support.clock import FakeClock
 from tests.support.engine import RunningEngine
 from tests.support.waiting import wait_for
 

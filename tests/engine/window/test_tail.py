@@ -10,7 +10,8 @@ import pytest
 
 from appliance.engine.errors import InvalidInput, NotFound
 from appliance.engine.window.messages import tail as tail_module
-from appliance.engine.window.messages.tail import Tail, TailRow, Wanted
+from appliance.engine.window.messages.snapshots import TailRow
+from appliance.engine.window.messages.tail import Tail, Wanted
 from tests.support.directories import shared_directory
 from tests.support.engine import RunningEngine
 

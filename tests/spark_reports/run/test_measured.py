@@ -12,10 +12,10 @@ import pytest
 
 from appliance.console.history.file import DAY_MS, FINE_MS, HOUR_MS, NAME
 from appliance.console.history.recorder import Recorder
-from appliance.engine.clock import FakeClock
 from appliance.engine.window.figures.measurements import Measurement
 from spark_reports.run.measured import write_incidents, write_lag
 from spark_reports.snapshot import GroupFacts, Snapshot
+from tests.support.clock import FakeClock
 
 #: A day in UTC.
 DAY = 1_800_000_000_000 // DAY_MS * DAY_MS

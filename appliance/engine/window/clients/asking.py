@@ -97,6 +97,7 @@ class Asking:
         answer = self._ask(channel, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields, data)
         found = _document(client_id, answer)
         return a.DirectConsumption(
+            delivered=True,
             group=group,
             client_id=client_id,
             offset_id=offset_id,

@@ -67,9 +67,11 @@ class RunningInfo:
 
 @dataclass(frozen=True, slots=True)
 class DirectConsumption:
-    """A client's result for one message. result: "CR_SUCCESS", "CR_LATER", "CR_ROLLBACK", "CR_COMMIT",
-    "CR_THROW_EXCEPTION", "CR_RETURN_NULL", or "" if the client sent none. The group's offsets do not change."""
+    """The client's result: CR_SUCCESS, CR_LATER, CR_ROLLBACK, CR_COMMIT, CR_THROW_EXCEPTION, CR_RETURN_NULL, or empty
+    if it gave none, or for a dry run (`delivered` is false then)."""
 
+    # The group's offsets do not change.
+    delivered: bool
     group: str
     client_id: str
     offset_id: str

@@ -289,6 +289,7 @@ class _Patient:
             last_client=None if last is None else last.client,
             last_at_ms=None if last is None else last.at_ms,
             held_by=self._locks.owner(self._group, MessageQueue(queue.topic, self._broker_name, queue.queue_id)),
+            skip=d.Skip((queue.topic,), (queue.queue_id,), "skip", record.queue_offset),
         )
 
     def _own_topics(self) -> list[str]:

@@ -19,10 +19,21 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
+class Skip:
+    """The body of a reset of the group's offsets that goes on behind the message; asked twice it skips no second
+    one."""
+
+    topics: tuple[str, ...]
+    queues: tuple[int, ...]
+    to: Literal["skip"]
+    offset: int
+
+
+@dataclass(frozen=True, slots=True)
 class HeldUpBy:
-    """The message that holds up a queue. delivered: number of recorded answers to the group's pulls that carried it;
-    delivered_whole: no such answer is missing from the records. last_client, last_at_ms: client and time of the last
-    one. held_by: id of the client that holds the queue's lock, if the queue is consumed in order."""
+    """The message that holds up a queue. offset_id: by which it is looked at (/messages/{ref}). delivered: answers to
+    the group's pulls that carried it; delivered_whole: none of them is missing. last_client, last_at_ms: of the last
+    one. held_by: who holds the queue's lock, where it is consumed in order. skip: how it is left out."""
 
     topic: str
     queue_id: int
@@ -36,12 +47,7 @@ class HeldUpBy:
     last_client: str | None
     last_at_ms: int | None
     held_by: str | None
-
-    @property
-    def skip(self) -> dict[str, object]:
-        """Arguments of `target_of` and `OffsetCommands.reset` that skip this message. They name the message, not a
-        number of them: done twice or late, they skip no other one, and do not take the group back."""
-        return {"topics": [self.topic], "queues": [self.queue_id], "to": "skip", "offset": self.offset}
+    skip: Skip
 
 
 @dataclass(frozen=True, slots=True)

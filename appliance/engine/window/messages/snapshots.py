@@ -29,6 +29,25 @@ class MessageRow:
 
 
 @dataclass(frozen=True, slots=True)
+class TailRow:
+    """A message that came: tag and keys cut to 400 characters. glance: the beginning of its body, None if it was not
+    asked for; binary: it is hexadecimal; cut: the body is longer."""
+
+    queue_id: int
+    queue_offset: int
+    offset_id: str
+    unique_id: str | None
+    stored_at_ms: int
+    body_bytes: int
+    tags: str | None
+    keys: tuple[str, ...]
+    reconsume_times: int
+    glance: str | None
+    binary: bool
+    cut: bool
+
+
+@dataclass(frozen=True, slots=True)
 class MessageCopy:
     """A whole message, to be kept elsewhere. body: without the compression that its sys flag names. compression: its
     name if the body could not be decompressed, problem the reason; else None."""

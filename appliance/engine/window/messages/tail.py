@@ -34,6 +34,7 @@ from ..sentences import say
 from .bodies import glance_at
 from .draft import topic_of
 from .queue_reader import QueueReader
+from .snapshots import TailRow
 
 if TYPE_CHECKING:
     from ...bodies.schemas import BodyReader
@@ -73,28 +74,6 @@ class Wanted:
     one_in: int = 1
     per_second: int = 50
     body_chars: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class TailRow:
-    """A message that has just been published, tag and keys cut to a line's length.
-
-    glance: the beginning of its body, None if it is not to be shown; binary: `glance` is hexadecimal; cut: the body is
-    longer.
-    """
-
-    queue_id: int
-    queue_offset: int
-    offset_id: str
-    unique_id: str | None
-    stored_at_ms: int
-    body_bytes: int
-    tags: str | None
-    keys: tuple[str, ...]
-    reconsume_times: int
-    glance: str | None
-    binary: bool
-    cut: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from ..messages.queue_reader import QueueReader
 from ..sentences import Sentence, say
 from ..sources import Sources
 from .snapshots import OffsetMove, OffsetReset
-from .views import known_or_none, moved_counts, record_of
+from .views import known_or_none, moved_counts, passed_over, record_of
 
 #: Queues whose oldest message is looked up for one preview; each look-up may read the disk.
 _MOST_TIMES = 512
@@ -252,7 +252,8 @@ class OffsetCommands:
             made = done[move.topic, move.queue_id]
             before, to = known_or_none(made.before), known_or_none(made.target)
             replays, skips = moved_counts(made.before, made.target, move.min_offset)
-            moves.append(replace(move, before=before, to=to, now=to, replays=replays, skips=skips))
+            passed = passed_over(made.before, made.target, move.min_offset)
+            moves.append(replace(move, before=before, to=to, now=to, replays=replays, skips=skips, passed_over=passed))
         return replace(
             preview,
             id=record.id,
@@ -315,12 +316,12 @@ class OffsetCommands:
         self, move: PlannedMove, undone: ResetRecord | None, begun: set[str], reader: QueueReader | None
     ) -> OffsetMove:
         replays, skips = moved_counts(move.before, move.target, move.low)
-        oldest = first = None
+        first = first_at_ms = None
         queue = self._store.find_queue(move.topic, move.queue_id)
         if replays + skips:
             first = max(move.low, min(move.before, move.target))
             if reader is not None and queue is not None:
-                oldest = reader.stored_at_ms(queue, first)
+                first_at_ms = reader.stored_at_ms(queue, first)
         return OffsetMove(
             topic=move.topic,
             queue_id=move.queue_id,
@@ -331,9 +332,12 @@ class OffsetCommands:
             max_offset=move.high,
             replays=replays,
             skips=skips,
-            oldest_ms=oldest,
-            note=self._note(move, undone, begun),
+            passed_over=passed_over(move.before, move.target, move.low),
             first_offset=first,
+            first_at_ms=first_at_ms,
+            state="",
+            told_s=None,
+            note=self._note(move, undone, begun),
         )
 
     def _note(self, move: PlannedMove, undone: ResetRecord | None, begun: set[str]) -> Sentence | None:

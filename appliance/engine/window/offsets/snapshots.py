@@ -16,17 +16,16 @@ ENDED = ("reached", "given_up", "replaced", "gone", "forgotten")
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """The move of one queue. before, to: the group's offset before the move (in a preview: now) and after it; None
-    without one. now: its present offset. min_offset, max_offset: the queue's first offset and the one behind its last.
+    """One queue. before, to, now: the group's offset before the act, after it, and at present; None without one.
+    replays, skips: messages that come again, or no longer come. passed_over: messages before the place where a queue
+    without an offset begins. first_offset, first_at_ms: of the first of them. state: waiting (no client has asked for
+    the queue since), told (a client was notified, and has not pulled from there yet; told_s: for how long), reached,
+    given_up (clients were notified and do not follow), replaced (moved again since), gone (the queue is), forgotten (it
+    has no offset, as it was asked for); "" of a preview."""
 
-    replays, skips: number of messages that are delivered again or are skipped; at most one of them is not 0, and both
-    are 0 if there was no offset. oldest_ms: store time of the oldest of those messages, None without any or if it is
-    gone; only in a preview and in the result of the act. note: a remark about this queue.
-
-    first_offset: of the first message that is delivered again or skipped, None without any. state: one of STATES; "" in
-    a preview. told_s: seconds since members were notified, while they have not moved there yet.
-    """
-
+    # now: in a preview the same as `before`. replays, skips: at most one of them is not 0, and both are 0 without an
+    # offset before. first_at_ms: only in a preview and in the result of the act, None if that message is gone. told_s:
+    # seconds.
     topic: str
     queue_id: int
     before: int | None
@@ -36,17 +35,12 @@ class OffsetMove:
     max_offset: int
     replays: int
     skips: int
-    oldest_ms: int | None
+    passed_over: int
+    first_offset: int | None
+    first_at_ms: int | None
+    state: str
+    told_s: float | None
     note: Sentence | None
-    first_offset: int | None = None
-    state: str = ""
-    told_s: float | None = None
-
-    @property
-    def passed_over(self) -> int:
-        """Number of messages before the target in a queue that had no offset; the group might have got them, depending
-        on where its clients begin."""
-        return 0 if self.before is not None or self.to is None else max(0, self.to - self.min_offset)
 
 
 @dataclass(frozen=True, slots=True)

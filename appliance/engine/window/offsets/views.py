@@ -75,11 +75,12 @@ class OffsetViews:
                     max_offset=high,
                     replays=replays,
                     skips=skips,
-                    oldest_ms=None,
-                    note=say("offset_moved_on", sent=move.target, now=now) if now != move.target else None,
+                    passed_over=passed_over(move.before, move.target, low),
                     first_offset=max(low, min(move.before, move.target)) if replays + skips else None,
+                    first_at_ms=None,
                     state=state,
                     told_s=told_s,
+                    note=say("offset_moved_on", sent=move.target, now=now) if now != move.target else None,
                 )
             )
         undone_by = journal.undone_by(record.id) or None
@@ -130,3 +131,9 @@ def moved_counts(before: int, target: int, low: int) -> tuple[int, int]:
         return 0, 0
     before, target = max(before, low), max(target, low)
     return max(0, before - target), max(0, target - before)
+
+
+def passed_over(before: int, target: int, low: int) -> int:
+    """Return the number of messages before the target of a queue that had no offset. The group might have got them,
+    depending on where its clients begin. low: messages below it are gone."""
+    return max(0, target - low) if before == NONE and target != NONE else 0

@@ -86,7 +86,7 @@ class SystemInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogLine:
-    """One log record. number: grows by one a line, so that newer ones can be asked for."""
+    """A line of the log. number: grows by one a line, for `after`."""
 
     number: int
     at_ms: int

@@ -18,7 +18,7 @@ from ...failover.settings import differences, shared_settings
 from ..options import Options
 from ..sentences import Sentence, say
 from ..snapshots import Change, Difference
-from .snapshots import ElectionView, MemberView, QuarantineFile, SetView
+from .snapshots import ElectionView, MemberView, QuarantineFile, SetView, fullest_of
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +55,7 @@ class OwnReplicaSet:
         store = self._options.config.store
         role = _role(status.role)
         waits = role in ("fenced", "frozen") or (status.stream is not None and bool(status.stream.unplaced))
+        members = self._members(status, state)
         return SetView(
             set=membership.settings.set,
             store=store.ha_store,
@@ -71,7 +72,8 @@ class OwnReplicaSet:
             min_in_sync=membership.settings.min_in_sync,
             floor=state.floor if state is not None else 0,
             confirm=status.health.published if status.health is not None and role != "frozen" else None,
-            members=self._members(status, state),
+            fullest=fullest_of(members),
+            members=members,
             elections=_elections(state),
             quarantine=self._quarantine(),
             settings=self._settings(),
@@ -150,10 +152,10 @@ class OwnReplicaSet:
             for one in kept
         )
 
-    def _settings(self) -> tuple[tuple[str, str], ...]:
+    def _settings(self) -> dict[str, str]:
         told = broker_properties(self._options.config)
         names = [name for name, option in options_of("store").items() if option.metadata["of_sets"]]
-        return (("brokerRole", told["brokerRole"]), *((name, told[name]) for name in names))
+        return {name: told[name] for name in ("brokerRole", *names)}
 
     # --- acting
 

@@ -186,21 +186,20 @@ class QuarantineFile:
 
 @dataclass(frozen=True, slots=True)
 class SetView:
-    """The set, seen from this member.
+    """The set as this member sees it. role: of this member; role_why: why it neither leads nor follows.
+    store_warning: what the store lacks, or will soon. epoch: 0 before
+    the first. leader: uuid, "" while there is none. fullest: uuid of the member whose log goes furthest, as last
+    said: the newest epoch decides, and within it the end. elections: newest first. quarantine: of this member."""
 
-    set: its name. store: the store through which the leader is elected. store_ok: it answered last time; store_why: the
-    reason if it did not. store_warning: what the store lacks, or will lack soon.
-    epoch: 0 before the first. leader: uuid, or "" while there is none. leader_addr: "host:port". role: this member's:
-    "leader", "follower", "fenced" or "frozen"; role_why: why it neither leads nor follows, None if it does. uuid, slot:
-    this member's. floor: an offset up to which everything is acknowledged. confirm: end of the published log.
-    min_in_sync: sends are refused while fewer members are in sync. synchronous: an acknowledgement waits for all
-    members in sync. settings: RocketMQ-like name and value of each setting of sets.
-    """
-
+    # set: its name. store: through which the leader is elected; store_ok: it answered last time. leader_addr:
+    # "host:port". role: "leader", "follower", "fenced" or "frozen". uuid, slot: this member's. floor: an offset up to
+    # which everything is acknowledged. confirm: end of the published log. min_in_sync: sends are refused while fewer
+    # members are in sync. synchronous: an acknowledgement waits for all members in sync. settings: of sets, by name.
     set: str
     store: str
     store_ok: bool
     store_why: Sentence | None
+    store_warning: Sentence | None
     epoch: int
     leader: str
     leader_addr: str
@@ -212,13 +211,8 @@ class SetView:
     min_in_sync: int
     floor: int
     confirm: int | None
+    fullest: str
     members: tuple[MemberView, ...]
     elections: tuple[ElectionView, ...]
     quarantine: tuple[QuarantineFile, ...]
-    settings: tuple[tuple[str, str], ...]
-    store_warning: Sentence | None = None
-
-    @property
-    def fullest(self) -> str:
-        """The uuid of the member to adopt if it is not known whose log is complete."""
-        return fullest_of(self.members)
+    settings: dict[str, str]

@@ -5,10 +5,10 @@ import random
 import pytest
 
 from appliance.engine.broker.delays.waiting_time import MOST_SPANS, WaitingTime
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.store.clock_steps import NAME, ClockSteps
 from appliance.engine.store.tick_gaps import TickGaps
+from tests.support.clock import FakeClock
 from tests.support.delays import LEVELS_MS, Delays
 from tests.support.store import StoreUnderTest
 

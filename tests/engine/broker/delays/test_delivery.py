@@ -7,13 +7,13 @@ import pytest
 from appliance.engine.broker.delays import delivery as delivery_module
 from appliance.engine.broker.delays.settled import NAME as SETTLED_DELAYS
 from appliance.engine.broker.delays.settled import Claim, How, Settled, SettledDelays
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.message_id import decode_host
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC, tag_code
 from appliance.engine.store.queues.consume_queue import unpack_entries
+from tests.support.clock import FakeClock
 from tests.support.delays import TARGET, Delays
 from tests.support.store import BORN, FailingDisk, StoreUnderTest
 

@@ -8,10 +8,10 @@ from appliance.engine.broker.delays.levels import Place, make_wait
 from appliance.engine.broker.delays.moving import MoveDelayed
 from appliance.engine.broker.delays.settled import NAME, Claim, How, Settled, SettledDelays, is_in_log
 from appliance.engine.broker.topic_config import new_topic
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import MAX_PROPERTIES_BYTES, MSG_REGION, encode_properties
 from appliance.engine.store.retention.deleted_topics import Deletion
+from tests.support.clock import FakeClock
 from tests.support.delays import TARGET, Delays
 from tests.support.store import FailingDisk, StoreUnderTest
 from tests.support.timers import Timers

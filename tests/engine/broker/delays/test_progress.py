@@ -8,10 +8,10 @@ import pytest
 from appliance.engine.broker.delays.progress import SAVE_AFTER_S, DelayProgress, SaveDelays
 from appliance.engine.broker.delays.settled import NAME as SETTLED_DELAYS
 from appliance.engine.broker.delays.settled import Claim, SettledDelays
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.errors import StartError
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC
+from tests.support.clock import FakeClock
 from tests.support.delays import Delays
 from tests.support.golden import extract_store
 from tests.support.store import StoreUnderTest

@@ -32,11 +32,11 @@ from appliance.engine.broker.deliveries.history import MOST_FOUND, DeliveryHisto
 from appliance.engine.broker.deliveries.recorder import DeliveryRecorder
 from appliance.engine.broker.deliveries.ring import DeliveryRing
 from appliance.engine.broker.deliveries.service import DeliveryService
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
 from appliance.engine.filter.message_filter import EVERYTHING, MessageFilter
 from appliance.engine.filter.tags import tag_filter
 from appliance.engine.store.dispatch import tag_code
+from tests.support.clock import FakeClock
 from tests.support.fakes import FakeConnection
 
 BUDGET = 1 << 20

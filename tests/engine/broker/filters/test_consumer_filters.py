@@ -9,8 +9,8 @@ import pytest
 from appliance.engine.broker.filters import consumer_filters
 from appliance.engine.broker.filters.consumer_filters import ConsumerFilters
 from appliance.engine.broker.heartbeat import SubscriptionData
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig
+from tests.support.clock import FakeClock
 
 GOLDEN = Path(__file__).parents[3] / "golden" / "config"
 HOUR_MS = 3_600_000

@@ -30,9 +30,10 @@ from appliance.engine.broker.replay.job import (
 from appliance.engine.broker.replay.provenance import REPLAY_JOB, REPLAY_PROOF, REPLAY_SEQ, REPLAYED
 from appliance.engine.broker.replay.run import Run
 from appliance.engine.broker.replay.service import JobView, Refused, ReplayService, new_job_id
-from appliance.engine.clock import SYSTEM, FakeClock
+from appliance.engine.clock import SYSTEM
 from appliance.engine.protocol.message_id import encode_host
 from appliance.engine.protocol.properties import MAX_PROPERTIES_BYTES, encode_properties
+from tests.support.clock import FakeClock
 from tests.support.dead_letters import (
     BORN_MS,
     copies,

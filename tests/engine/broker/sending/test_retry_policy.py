@@ -4,9 +4,9 @@ import pytest
 
 from appliance.engine.broker.queue_locks import RebalanceLockManager
 from appliance.engine.broker.sending.retry_policy import RetryPolicy
-from appliance.engine.clock import FakeClock
 from appliance.engine.errors import RefusedRequest
 from appliance.engine.protocol.codes import ResponseCode
+from tests.support.clock import FakeClock
 from tests.support.engine import send_fields, start_engine
 
 LIMIT = 16  # a new group's

@@ -1,7 +1,7 @@
 """Messages sent back in the last minute: counted in pieces of 10 s, each dropped when it is old."""
 
 from appliance.engine.broker.sending.send_back_counts import MOST_PAIRS, SendBackCounts
-from appliance.engine.clock import FakeClock
+from tests.support.clock import FakeClock
 
 
 def test_each_piece_is_gone_a_minute_later():

@@ -2,7 +2,7 @@
 
 import pytest
 
-from appliance.engine.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.store import StoreUnderTest
 from tests.support.timers import Timers
 

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from appliance.engine.broker.timers import delivery, schedule
 from appliance.engine.broker.timers.recall import Asked, RecallPath, mark_of
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.disk import Disk
 from appliance.engine.errors import RefusedRequest
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.protocol.recall_handle import encode_recall_handle
+from tests.support.clock import FakeClock
 from tests.support.delays import Delays
 from tests.support.store import StoreUnderTest
 from tests.support.timers import TARGET, Timers

@@ -23,13 +23,14 @@ from appliance.engine.broker.timers.apache_files import (
     read_checkpoint,
 )
 from appliance.engine.broker.timers.schedule import STATE
-from appliance.engine.clock import Clock, FakeClock
+from appliance.engine.clock import Clock
 from appliance.engine.disk import Disk
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.names import TIMER_TOPIC
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.store.retention.deleted_topics import Deletion
+from tests.support.clock import FakeClock
 from tests.support.store import FailingDisk, StoreUnderTest
 from tests.support.timers import TARGET, Timers
 

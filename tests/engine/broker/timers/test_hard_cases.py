@@ -13,13 +13,13 @@ from appliance.engine.broker.timers.claims import Claims
 from appliance.engine.broker.timers.look import ScheduleLook
 from appliance.engine.broker.timers.recall import Asked, RecallPath, mark_of
 from appliance.engine.broker.timers.spans import SpanReader
-from appliance.engine.clock import FakeClock
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.properties import encode_properties
 from appliance.engine.protocol.recall_handle import encode_recall_handle
 from appliance.engine.window.figures.measures import Budget
 from appliance.engine.window.waiting.timers import TimedPlace, TimedWalk, WaitingTimers
+from tests.support.clock import FakeClock
 from tests.support.store import FailingDisk, StoreUnderTest
 from tests.support.timers import TARGET, Timers
 

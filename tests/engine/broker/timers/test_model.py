@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from appliance.engine.broker.timers import schedule
-from appliance.engine.clock import FakeClock
+from tests.support.clock import FakeClock
 from tests.support.store import StoreUnderTest
 from tests.support.timers import TARGET, Timers
 

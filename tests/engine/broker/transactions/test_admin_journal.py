@@ -17,8 +17,8 @@ from appliance.engine.broker.transactions.admin_journal import (
     DecisionJournal,
     Ended,
 )
-from appliance.engine.clock import FakeClock
 from appliance.engine.disk import Disk
+from tests.support.clock import FakeClock
 
 
 class Failing(Disk):

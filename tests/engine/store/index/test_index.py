@@ -4,12 +4,12 @@ import threading
 
 import pytest
 
-from appliance.engine.clock import FakeClock
 from appliance.engine.protocol.record import MAGIC_V1, Record
 from appliance.engine.store.index.index_file import IndexHeader
 from appliance.engine.store.index.index_query import FIND_S, STEPS, IndexQuery
 from appliance.engine.store.record_reader import StoredRecord
 from tests.engine.store.test_golden_stores import golden_store
+from tests.support.clock import FakeClock
 from tests.support.golden import extract_store, store_manifest, store_names
 
 STORES = store_names()

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from appliance.engine.clock import AgeClock, FakeClock
+from appliance.engine.clock import AgeClock
 from appliance.engine.config import StoreConfig, parse_hours
 from appliance.engine.disk import Disk, DiskUsage
 from appliance.engine.errors import StoreBroken
@@ -16,6 +16,7 @@ from appliance.engine.store.results import GetStatus
 from appliance.engine.store.retention.clean_queues import Raised
 from appliance.engine.store.retention.clean_rules import HOUR_MS, is_cleaning_hour, watermarks
 from appliance.engine.store.retention.clean_service import CleanService
+from tests.support.clock import FakeClock
 from tests.support.store import StoreUnderTest
 from tests.support.waiting import wait_for
 
