@@ -70,7 +70,7 @@ PURE = _part(
     tests/engine/filter/test_tags.py tests/engine/replication/test_slave.py tests/engine/replication/test_bad_masters.py
     tests/engine/test_bad_frames.py tests/engine/test_bad_input.py tests/engine/test_gates.py
     tests/engine/test_hot_path_budget.py tests/engine/access/test_every_code.py
-    tests/engine/access/test_heartbeats.py""",
+    tests/engine/access/test_heartbeats.py --ignore=tests/engine/store/index/test_index_twins.py""",
     ROCKETBOX_PURE="1",
 )
 PURE_NIGHTLY = _part(
