@@ -16,7 +16,7 @@ from tests.support.effort import effort
 ROUNDS = {
     Kind.PLAIN: effort(1, 3, 60),
     Kind.ASYNCHRONOUS: effort(1, 3, 60),
-    Kind.FAILOVER: effort(4, 30, 300),
+    Kind.FAILOVER: effort(2, 30, 300),
 }
 FOUND = {"acknowledge_alone": r"b\d: lost: ", "leave_the_tail": "unlike logs|after the last send|when all is well"}
 
