@@ -67,9 +67,8 @@ PURE = _part(
     tests/engine/broker/test_long_polling.py tests/engine/store/index tests/engine/store/log/test_commit_log.py
     tests/engine/store/test_batches.py tests/engine/store/test_dispatch.py tests/engine/store/test_message_store.py
     tests/engine/store/test_publication.py tests/engine/store/test_settling.py tests/engine/filter/test_sql_filter.py
-    tests/engine/filter/test_tags.py tests/engine/replication/test_slave.py tests/engine/replication/test_bad_masters.py
-    tests/engine/test_bad_frames.py tests/engine/test_bad_input.py tests/engine/test_gates.py
-    tests/engine/test_hot_path_budget.py tests/engine/access/test_every_code.py
+    tests/engine/filter/test_tags.py tests/engine/test_bad_frames.py tests/engine/test_bad_input.py
+    tests/engine/test_gates.py tests/engine/test_hot_path_budget.py tests/engine/access/test_every_code.py
     tests/engine/access/test_heartbeats.py --ignore=tests/engine/store/index/test_index_twins.py""",
     ROCKETBOX_PURE="1",
 )
