@@ -44,17 +44,17 @@ _PACKAGING_ARGUMENTS = " ".join(f"tests/{name}.py" for name in PACKAGING_TESTS)
 
 #: The parts that every commit runs, each test once.
 EVERYTHING = (
-    _part("clients", 10, "tests/clients"),
+    _part("clients", 9.6, "tests/clients"),
     _part("spark", 7, "tests/spark_reports"),
     _part("broker", 6, "tests/engine/broker"),
     _part("browser", 3.6, "tests/browser"),
     _part("engine", 16.5, "tests/engine --ignore=tests/engine/broker"),
-    _part("console", 6.7, "tests/console"),
-    _part("processes", 8.2, f"{_TOP} tests/examples tests/client tests/client_django"),
+    _part("console", 6, "tests/console"),
+    _part("processes", 8.1, f"{_TOP} tests/examples tests/client tests/client_django"),
     _part("api", 3.7, "tests/api tests/commands"),
-    _part("sets", 4.2, "tests/rig tests/exchange"),
-    _part("crash", 8, "tests/crash"),
-    _part("hostile", 2.5, "tests/world tests/fuzz tests/hotpath tests/mutants"),
+    _part("sets", 4, "tests/rig tests/exchange"),
+    _part("crash", 6.9, "tests/crash"),
+    _part("hostile", 2.3, "tests/world tests/fuzz tests/hotpath tests/mutants"),
 )
 #: Tests of code with a compiled twin, run on the pure Python twin.
 PURE = _part(
