@@ -20,7 +20,7 @@ from appliance.console.reports.runner import ReportRunner
 from tests.support.effort import NIGHTLY, effort
 
 pytestmark = pytest.mark.django_db
-EXAMPLES = effort(8, 25, 200)
+EXAMPLES = effort(5, 25, 200)
 PHASES = {"coverage": {"enabled": NIGHTLY}}
 
 described = schemathesis.openapi.from_dict(openapi(), config=SchemathesisConfig.from_dict({"phases": PHASES}))

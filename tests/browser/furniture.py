@@ -192,6 +192,13 @@ def pages(ids: dict[str, str]) -> list[str]:
     return found + [f"/{table}/{segment(name)}/" for name in ODD_NAMES for table in ("topics", "groups")]
 
 
+def by_day(addresses: list[str]) -> list[str]:
+    """Return those that a commit looks at: of the odd names the one that could run as a script, and one vain search."""
+    odd = [f"/{segment(name)}/" for name in ODD_NAMES if name != MARKUP]
+    in_vain = [one for one in addresses if one.endswith("?q=no-such")][1:]
+    return [one for one in addresses if one not in in_vain and not any(name in one for name in odd)]
+
+
 def segment(name: str) -> str:
     """Return a name as it stands in an address."""
     return quote("~5" if name == ".." else name.replace("~", "~0").replace("/", "~1"), safe="")

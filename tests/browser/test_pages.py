@@ -15,8 +15,9 @@ from playwright.sync_api import Page, TimeoutError, expect
 
 from tests.browser.axe import problems
 from tests.browser.conftest import PASSWORD, PHONE, sign_in
-from tests.browser.furniture import LONG_GROUP, Furniture, odd_names, pages
+from tests.browser.furniture import LONG_GROUP, Furniture, by_day, odd_names, pages
 from tests.support.directories import shared_directory
+from tests.support.effort import NIGHTLY
 from tests.support.server import Server
 
 Visit = Callable[..., Page]
@@ -148,7 +149,7 @@ def test_every_page(visit: Visit, house: Furniture) -> None:
     answers: dict[str, int] = {}
     wrong: dict[str, list[str]] = {}
     looked_at = set()
-    for address in pages(house.ids):
+    for address in pages(house.ids) if NIGHTLY else by_day(pages(house.ids)):
         answer = page.goto(address)
         assert answer is not None
         answers[address] = answer.status

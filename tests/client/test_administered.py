@@ -184,7 +184,8 @@ def test_where_a_consumer_is(running, topic, consumer):
 
 @pytest.mark.parametrize("ordered", [False, True], ids=["concurrent", "ordered"])
 @both
-def test_a_consumer_begins_again_elsewhere_once_its_handler_has_ended(running, topic, consumer, ordered):
+def test_a_consumer_begins_again_elsewhere_once_its_handler_has_ended(running, topic, consumer, ordered, monkeypatch):
+    monkeypatch.setattr("appliance.client.push_consumer._COMMIT_S", 0.3)
     handler, group = Handler(), f"g-{topic}"
     with consumer(running, group, topic, handler, ordered=ordered) as client_id:
         wait_for(handler.has_all, "all messages")

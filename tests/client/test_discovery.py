@@ -39,7 +39,7 @@ class Page(ThreadingHTTPServer):
 
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"http://127.0.0.1:{self.server_port}/rocketmq/nsaddr"
-        threading.Thread(target=self.serve_forever, daemon=True).start()
+        threading.Thread(target=self.serve_forever, args=(0.02,), daemon=True).start()
 
 
 @pytest.fixture

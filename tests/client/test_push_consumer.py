@@ -138,7 +138,8 @@ def test_members_share_queues_by_the_rule_they_are_given(quick, client, rocketmq
         wait_for(lambda: ids() == [[0, 2], [1, 3]], "every other queue for each")
 
 
-def test_two_members_handle_every_message_once(quick, client, send, rocketmq_topic, rocketmq_group):
+def test_two_members_handle_every_message_once(quick, client, send, rocketmq_topic, rocketmq_group, monkeypatch):
+    monkeypatch.setattr("appliance.client.push_consumer._COMMIT_S", 0.3)
     send(*map(str, range(40)))
     first, second = Seen(), Seen()
     one = client.push_consumer(rocketmq_group, start="first")

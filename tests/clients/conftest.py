@@ -40,6 +40,9 @@ def newest_first(*kinds: str) -> list[Any]:
 
 _TOPICS = itertools.count(1)
 
+#: Early tests under way beside those of a file.
+MOST_EARLY = 10
+
 
 class Target(Protocol):
     """The server under test."""
@@ -132,7 +135,7 @@ def early(request: pytest.FixtureRequest, clients: Clients) -> Iterator[AllAtOnc
         yield None
         return
     target = request.getfixturevalue("shared_quick")
-    running = AllAtOnce(chosen, target, clients, shared_directory(request, "early"))
+    running = AllAtOnce(chosen, target, clients, shared_directory(request, "early"), most=MOST_EARLY)
     yield running
     running.close()
 

@@ -27,8 +27,14 @@ def server(request):
         yield running
 
 
-@pytest.mark.parametrize("unit", ["", "unit7"])
-@pytest.mark.parametrize("version", programs.JAVA_VERSIONS)
+@pytest.mark.parametrize(
+    ("version", "unit"),
+    [
+        *((version, "") for version in programs.JAVA_VERSIONS),
+        (programs.JAVA_VERSIONS[-1], "unit7"),
+        pytest.param(programs.JAVA_VERSIONS[0], "unit7", marks=pytest.mark.nightly),
+    ],
+)
 def test_a_java_producer_finds_the_name_server(server: Server, tmp_path: Path, version: str, unit: str):
     code = next(one.file("src/main/java/Producer.java") for one in projects("nowhere:1") if one.key == "java")
     named = f'producer.setUnitName("{unit}");' if unit else ""

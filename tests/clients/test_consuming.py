@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from tests.clients.agents import Agent, Producer, PushConsumer
-from tests.clients.conftest import EVERY_AND_PYTHON, Target, wait_for_clients
+from tests.clients.conftest import BINARY, EVERY_AND_PYTHON, Target, wait_for_clients
 from tests.clients.messages import (
     TAGS,
     Message,
@@ -22,7 +22,9 @@ from tests.clients.messages import (
     rich,
 )
 
-pytestmark = pytest.mark.parametrize("agent", EVERY_AND_PYTHON, indirect=True)
+#: Of the binary codec one Java is enough by day: what a consumer waits for is alike.
+KINDS = [pytest.param(kind, marks=pytest.mark.nightly) if kind == BINARY[-1] else kind for kind in EVERY_AND_PYTHON]
+pytestmark = pytest.mark.parametrize("agent", KINDS, indirect=True)
 
 FIRST, LAST, AT = "CONSUME_FROM_FIRST_OFFSET", "CONSUME_FROM_LAST_OFFSET", "CONSUME_FROM_TIMESTAMP"
 

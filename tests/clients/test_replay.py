@@ -38,6 +38,7 @@ def test_dead_letters_come_again_to_the_failed_group_only(
     window, namesrv = running.window, running.engine.namesrv_address
     topic, group, other = (f"{name}_{agent.name}".replace(".", "_") for name in (topic, group, f"{group}_b"))
     window.topic_commands.create(topic, read_queues=2, write_queues=2)
+    window.group_commands.create(group)  # with its retry topic: a client that asked in vain asks again after 30 s
     dead = f"%DLQ%{group}"
 
     def letters() -> int:

@@ -16,7 +16,7 @@ AGAIN_AT = 0.1
 DEPTH = 2
 #: TIMES multiplies the number of lives. SHARE of a life's operations are tried as the moment of the first crash.
 TIMES = effort(1, 3, 15)
-SHARE = effort(0.2, 1.0, 1.0)
+SHARE = effort(0.12, 1.0, 1.0)
 
 
 def least(images: int) -> int:

@@ -86,7 +86,8 @@ SOONEST = {
     "services-unlink_in_any_order": (0, False),
     "store-leave_no_abort_file": (0, False),
     "timers-forget_undurable_timers": (26, False),
-    "transactions-save_early": (1, False),
+    "transactions-keep_the_old_place": (3, False),
+    "transactions-save_early": (2, False),
 }
 
 

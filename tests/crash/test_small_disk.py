@@ -12,7 +12,7 @@ from tests.support.engine import Peer, pull_fields, records, send_fields
 from tests.support.server import Server
 from tests.support.small_disk import NoSmallDisk, SmallDisk
 
-SIZE_MIB = 160
+SIZE_MIB = 128
 OPTIONS = {
     "ROCKETBOX_STORE_MAPPED_FILE_SIZE_COMMIT_LOG": str(4 << 20),
     "ROCKETBOX_STORE_MAX_MESSAGE_SIZE": "65536",

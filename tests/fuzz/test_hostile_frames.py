@@ -33,7 +33,7 @@ from tests.support.offline import damage
 
 from .hostile_frames import BOMBS, GROUPS, STATUS_REPLIES, TOPICS, Frames, Hostile
 
-FRAMES_A_LIFE = effort(20_000, 50_000, 50_000)
+FRAMES_A_LIFE = effort(12_000, 50_000, 50_000)
 SEEDS = range(effort(1, 2, 20))
 ONE_WAY_FRAMES = effort(2_500, 50_000, 500_000)
 #: Frames that are sent at once; then a valid request must be answered.

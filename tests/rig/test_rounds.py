@@ -16,7 +16,7 @@ from tests.support.effort import effort
 ROUNDS = {
     Kind.PLAIN: effort(1, 3, 60),
     Kind.ASYNCHRONOUS: effort(1, 3, 60),
-    Kind.FAILOVER: effort(4, 30, 300),
+    Kind.FAILOVER: effort(2, 30, 300),
 }
 FOUND = {"acknowledge_alone": r"b\d: lost: ", "leave_the_tail": "unlike logs|after the last send|when all is well"}
 
@@ -34,7 +34,7 @@ def test_whatever_comes_nothing_acknowledged_is_lost_or_moved(tmp_path: Path, ki
 ALONE = [Planned(0.2, 4.0, "cut_then_kill")]
 
 
-@pytest.mark.parametrize("name", [None, *SABOTAGES])
+@pytest.mark.parametrize("name", [pytest.param(None, marks=pytest.mark.nightly), *SABOTAGES])
 def test_a_round_finds_what_is_wrong(tmp_path: Path, name: str | None) -> None:
     settings = {} if name is None else {"SABOTAGE": name}
     module = "appliance.main" if name is None else "tests.rig.sabotaged"

@@ -38,6 +38,7 @@ def example(place: Path, *arguments: str | Path, **more: str) -> subprocess.Comp
     return subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.nightly
 def test_it_tells_of_what_official_clients_wrote(server, tmp_path):
     done = example(tmp_path, server.data_dir, "--master", "local[1]", **quick(tmp_path))
     assert done.returncode == 0, done.stderr

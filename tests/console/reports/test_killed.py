@@ -66,6 +66,7 @@ def test_stopped_with_the_broker(box):
     assert "RocketBox" in found["error"]
 
 
+@pytest.mark.nightly
 def test_cancelled(box):
     run = box.start_run()
     box.java(run)

@@ -55,6 +55,7 @@ def running(tmp_path, db):
 SPARK = ReportSettings(engine="spark", driver_mib=768)
 
 
+@pytest.mark.nightly
 def test_spark_and_plain_python_make_the_same_bytes(running, runner, request_of, tmp_path, monkeypatch):
     for name, value in quick(tmp_path).items():
         monkeypatch.setenv(name, value)

@@ -40,6 +40,7 @@ def test_a_run_that_is_started_begins_at_once(running, threads, request_of):
     made, ran = threads
     acts.start(request_of("admin"))
     assert made.wait(0), "it sleeps until its next look"
+    made.wakeup()  # the wait above has used that up
     made.run()
     assert ran == [made.runner()]
     made.request_stop()

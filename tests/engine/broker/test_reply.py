@@ -295,8 +295,9 @@ def test_a_reply_whose_push_waits_takes_no_memory_for_its_content(running, code)
     assert answer_to(replier, asked).code == 0
 
 
-def test_a_reply_too_large_to_be_pushed(make_large):
+def test_a_reply_too_large_to_be_pushed(make_large, monkeypatch):
     """The push is longer than the reply, and may not fit a frame."""
+    monkeypatch.setattr(reply_module, "PUSH_TIMEOUT_S", 0.5)
     running = make_large
     requester, replier = running.produce_as("asker", "PG"), running.peer()
     replier.send(REPLY, send_fields(TOPIC, 0, FOR_ME), bytes((16 << 20) - 1200))

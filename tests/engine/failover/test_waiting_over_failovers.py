@@ -143,7 +143,7 @@ def test_what_waits_is_not_deleted_by_a_member_whose_disk_is_fuller(members, mon
     make(peer, "T", 1)
     make(peer, "Others", 1)
     for number, (properties, flag) in enumerate((
-        ("DELAY\x014\x02", 0), ("TIMER_DELAY_SEC\x0130\x02", 0), ("TRAN_MSG\x01true\x02PGROUP\x01P\x02", 4),
+        ("DELAY\x013\x02", 0), ("TIMER_DELAY_SEC\x0110\x02", 0), ("TRAN_MSG\x01true\x02PGROUP\x01P\x02", 4),
     )):  # fmt: skip
         fields = send_fields("T", 0, f"{properties}UNIQ_KEY\x01key-{number}\x02", f=flag)
         assert peer.ask(SEND, fields, b"%d" % number).code == 0

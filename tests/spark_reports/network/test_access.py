@@ -140,7 +140,8 @@ def test_tls_with_a_certificate_of_an_authority(tmp_path, monkeypatch):
             reader(server.address, topic="Orders").partitions()
 
 
-def test_tls_to_a_server_without_it():
+def test_tls_to_a_server_without_it(monkeypatch):
+    monkeypatch.setattr("spark_reports.source.network.connection.CONNECT_S", 0.5)
     script = OneQueue()
     with Scripted(script) as server:
         script.addresses = {"0": server.address}

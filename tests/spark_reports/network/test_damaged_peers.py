@@ -273,9 +273,9 @@ def test_messages_that_are_missing_in_between():
 def test_newest_messages_that_a_broker_lost_in_a_crash():
     with one_queue(end=60) as (_, server):
         with pytest.raises(DataLoss, match=r"40 messages .* offsets 60 to 99: .* it ends at 60"):
-            pull_all(server)
+            pull_all(server, patience_s=0.2)
         gaps = []
-        pieces = pull_all(server, on_gap=lambda *gap: gaps.append(gap))
+        pieces = pull_all(server, patience_s=0.2, on_gap=lambda *gap: gaps.append(gap))
     assert pieces[-1] == (60, 100)
     assert [gap[:3] for gap in gaps] == [(ORDERS, 60, 100)]
 

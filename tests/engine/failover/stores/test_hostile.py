@@ -129,8 +129,18 @@ class Server:
                     return
 
 
-@pytest.mark.parametrize("scheme", ["etcd", "zookeeper"])
-@pytest.mark.parametrize("name", ANSWERS)
+#: To a ZooKeeper client all that begins with HTTP/1.1 is one packet that is too long: of those these by day.
+ZOOKEEPER = ("nothing", "2 GiB sent", "half a header", "a byte at a time", "SSH", "zeros", "HTML")
+
+
+@pytest.mark.parametrize(
+    ("name", "scheme"),
+    [
+        pytest.param(name, scheme, marks=() if scheme == "etcd" or name in ZOOKEEPER else pytest.mark.nightly)
+        for name in ANSWERS
+        for scheme in ("etcd", "zookeeper")
+    ],
+)
 def test_no_answer_harms(name, scheme):
     server = Server(ANSWERS[name])
     store = open_store(f"{scheme}://{server.address}", Access(timeout_s=TIMEOUT_S))
