@@ -244,7 +244,8 @@ class Directory:
                     return read(answer.body)
                 except BadAnswer as error:
                     failures.append(f"{server}: {error}")
-        raise NoNameServer(f"No name server answers: {'; '.join(failures)}. {HOW_TO_SAY_WHERE}")
+        why = "; ".join(failures)
+        raise NoNameServer(f"No name server answers: {why}{'' if why.endswith('?') else '.'} {HOW_TO_SAY_WHERE}")
 
 
 def _why(failed: CallFailed) -> str:
