@@ -34,7 +34,7 @@ _MAX_MS = 253_402_300_799_999  # the end of the year 9999
 #: Numbers below this, except 0, are refused as times: they would be in April 1970 or before, but are seconds or a date.
 _LEAST_MS = 10_000_000_000
 #: Options that only one of the two sources has.
-_OF_STORE = ("timesAscend", "until", "maxBytesPerTrigger")
+_OF_STORE = ("timesAscend", "until")
 _OF_BROKERS = ("accessKey", "secretKey", "useTls", "tlsCaFile", "maxBytesPerSecond")
 #: Options that only streams have, and those that a sink or `columns=latest` has.
 _OF_STREAMS = ("maxRowsPerTrigger", "maxBytesPerTrigger")

@@ -88,10 +88,13 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             position, end = start["position"], view.end
             self._check_places(view, position)
             if end < position:
-                if not view.is_open or position > view.files_end:
-                    # It was another log, or this one lost its end in a power cut.
+                if not view.is_open or position > view.files_end or not view.is_written(end):
                     ledger = self._ledger()
-                    ledger.add(findings.GAP, end, position, f"The log ends at {end}, the stream was at {position}")
+                    why = (
+                        f"The log of {self._options.store} ends at {end}, and the stream had read it to {position}: "
+                        "the log lost its end, as in a power cut, or the checkpoint is of another store"
+                    )
+                    ledger.add(findings.GAP, end, position, why)
                     self._write(f"plan-back-{end:020d}-{position:020d}", ledger)
                     return {**start, "position": end}
                 end = position  # a broker that has just started: its queues are not written yet
@@ -200,8 +203,9 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for place in places:
             if place not in self._sound and view.is_within_message(place):
                 raise OptionError(
-                    f"The stream's checkpoint is at {place}, which is within a message of {self._options.store}: it is "
-                    "the checkpoint of another store."
+                    f"The stream's checkpoint is at {place}, which is now within a message of {self._options.store}: "
+                    "the log lost its end, as in a power cut, and was written anew, or the checkpoint is of another "
+                    "store. With another checkpointLocation the stream begins anew."
                 )
         self._sound = set(places)
 

@@ -20,7 +20,7 @@ from .steps import Call, CallFailed, Clock, Do, Steps, Together
 
 Answer = TypeVar("Answer")
 
-_HOW_TO_SAY_WHERE = (
+HOW_TO_SAY_WHERE = (
     'Say where one is: Client("host:9876"), or the environment variable NAMESRV_ADDR. '
     "`rocketbox serve` starts one on 127.0.0.1:9876."
 )
@@ -222,7 +222,7 @@ class Directory:
     ) -> Steps[Answer | None]:
         if not self._servers:
             why = f"{self._no_list}." if self._no_list else "No name server is configured."
-            raise NoNameServer(f"{why} {_HOW_TO_SAY_WHERE}")
+            raise NoNameServer(f"{why} {HOW_TO_SAY_WHERE}")
         failures = []
         servers, first = self._servers, self._chosen  # there may be another list meanwhile
         for tried in range(len(servers)):
@@ -244,7 +244,8 @@ class Directory:
                     return read(answer.body)
                 except BadAnswer as error:
                     failures.append(f"{server}: {error}")
-        raise NoNameServer(f"No name server answers: {'; '.join(failures)}. {_HOW_TO_SAY_WHERE}")
+        why = "; ".join(failures)
+        raise NoNameServer(f"No name server answers: {why}{'' if why.endswith('?') else '.'} {HOW_TO_SAY_WHERE}")
 
 
 def _why(failed: CallFailed) -> str:

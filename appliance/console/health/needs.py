@@ -57,6 +57,7 @@ _OF_CODES: tuple[tuple[tuple[str, str | Promise, str], str], ...] = (
         "catching_up nobody_consumes nobody_consumes_late consumption_is_off_behind",
     ),
     (("unread", _("Diagnose"), "group_diagnosis"), "deleted_unread_soon"),
+    (("lost", _("Diagnose"), "group_diagnosis"), "deleted_unread"),
     (("client_ids", _("Diagnose"), "group_diagnosis"), "client_id_twice"),
     (("subscriptions", _("Compare"), "group"), "subscriptions_differ"),
     (("dead_letters", _("Open dead letters"), "dead_letters"), "dead_letters dead_letters_expire"),

@@ -408,6 +408,10 @@ TEMPLATES: dict[str, str | Plural] = {
     "deleted_unread_soon": _(
         "At this rate messages of %(topic)s will be deleted in %(left_span)s, before %(group)s has read them."
     ),
+    "deleted_unread": ngettext_lazy(
+        "Retention deleted %(count)d message of %(topic)s before %(group)s had read it, %(for_span)s ago.",
+        "Retention deleted %(count)d messages of %(topic)s before %(group)s had read them, the last %(for_span)s ago.",
+    ),
     "disk_full_soon": _("At the rate of the last ten minutes the disk reaches its limit on %(full_at_ms)s."),
     "transactions_without_producer": ngettext_lazy(
         "%(group)s has %(count)d open transaction, and none of its producers is connected. It is %(minutes)d "

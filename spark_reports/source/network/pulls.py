@@ -156,20 +156,7 @@ class Pulls:
                     yield piece
 
     def _pull(self, connection: Connection, under_way: dict[int, _Chunk], chunk: _Chunk) -> None:
-        queue = self._wanted.queue
-        fields = {
-            "consumerGroup": GROUP,
-            "topic": queue.topic,
-            "queueId": queue.queue_id,
-            "queueOffset": chunk.at,
-            "maxMsgNums": chunk.end - chunk.at,
-            "sysFlag": _SUBSCRIPTION,
-            "commitOffset": 0,
-            "suspendTimeoutMillis": 0,
-            "subscription": "*",
-            "subVersion": 0,
-            "expressionType": "TAG",
-        }
+        fields = pull_of(self._wanted.queue, chunk.at, chunk.end - chunk.at)
         self.pulls += 1
         under_way[connection.send(RequestCode.PULL_MESSAGE, fields)] = chunk
 
@@ -227,6 +214,23 @@ class Pulls:
     def _miss(self, chunk: _Chunk, end: int, why: str) -> None:
         chunk.pieces.append(Piece(chunk.at, end, memoryview(b""), ((chunk.at, end, why),)))
         chunk.at = end
+
+
+def pull_of(queue: Queue, offset: int, most: int) -> dict[str, object]:
+    """Return the header of a pull of at most so many messages."""
+    return {
+        "consumerGroup": GROUP,
+        "topic": queue.topic,
+        "queueId": queue.queue_id,
+        "queueOffset": offset,
+        "maxMsgNums": most,
+        "sysFlag": _SUBSCRIPTION,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subscription": "*",
+        "subVersion": 0,
+        "expressionType": "TAG",
+    }
 
 
 def queue_offset_at(data: bytes, at: int) -> int:

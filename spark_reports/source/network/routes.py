@@ -123,7 +123,8 @@ def _route(connection: Connection, topic: str) -> Route:
     fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
     answer = connection.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
     if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-        raise Refused(f"{address} knows no topic {topic}", answer.code)
+        hint = "With the option failOnMissingTopic=false it is read as one without messages."
+        raise Refused(f"{address} knows no topic {topic}. {hint}", answer.code)
     if answer.code != ResponseCode.SUCCESS:
         raise refused(address, f"the route of {topic}", answer)
     try:

@@ -20,6 +20,7 @@ from ..bare_errors import bare
 from ..options import OptionError, Options
 from .asked import access_of
 from .connection import tls_context
+from .errors import Unreachable
 
 if TYPE_CHECKING:
     from appliance.client import Message, Pending, Producer
@@ -62,7 +63,7 @@ class _Sending:
 
     def wait(self, most: int) -> None:
         """Wait until at most `most` messages are not confirmed, and none is sent again. Raises ClientError if brokers
-        refuse one, or were away for AWAY_S."""
+        refuse one, or were away for AWAY_S, and Unreachable if name servers were."""
         # Rows may come slowly: the time until they are looked at again would count as one without brokers.
         while self._waiting and (
             len(self._waiting) > most or self._bytes > _MOST_BYTES or self._away_since is not None
@@ -83,7 +84,7 @@ class _Sending:
         now = time.monotonic()
         self._away_since = now if self._away_since is None else self._away_since
         if now - self._away_since > AWAY_S:
-            raise error
+            raise _in_options_words(error)
         time.sleep(_PAUSE_S)
         old, self._waiting, self._bytes = self._waiting, deque(), 0
         shards = set[str]()
@@ -97,6 +98,20 @@ class _Sending:
                 if message.shard is None or str(message.shard) not in shards:
                     continue
             self.send(message)
+
+
+def _in_options_words(error: ConnectionError) -> Exception:
+    """Return the error for a job, which names its name servers by the option brokers and not in a call."""
+    from appliance.client import NoNameServer
+    from appliance.client.core.directory import HOW_TO_SAY_WHERE
+
+    if not isinstance(error, NoNameServer):
+        return error
+    why = str(error).removesuffix(HOW_TO_SAY_WHERE).rstrip()
+    return Unreachable(
+        f"{why} They were tried for {AWAY_S:g} s. The option brokers has the host:port of name servers, which is not "
+        "that of brokers."
+    )
 
 
 @dataclass
@@ -123,7 +138,7 @@ class Sender:
         self._topic = options.topics[0] if options.topics else None
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        """Send all rows; return when brokers have confirmed them. Raises ClientError."""
+        """Send all rows; return when brokers have confirmed them. Raises ClientError and Unreachable."""
         from appliance.client import Client, Credentials
 
         access, keys = self._access, self._access.credentials

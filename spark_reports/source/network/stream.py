@@ -10,13 +10,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
 
 from ..bare_errors import bare
 from ..findings import DataLoss
 from ..options import Options, check_stream
 from .asked import access_of, route_of, rows_of
 from .brokers import patiently
+from .log_places import within_bytes
 from .offsets import OffsetReader, Offsets
 from .plan import check_named, share, starts, tasks
 from .routes import NameServers, Queue, Route
@@ -45,8 +52,10 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._is_checked = False
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        most = self._options.max_rows_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxRows(most)
+        rows, size = self._options.max_rows_per_trigger, self._options.max_bytes_per_trigger
+        if size is not None:
+            return ReadMaxBytes(size)
+        return ReadAllAvailable() if rows is None else ReadMaxRows(rows)
 
     def initialOffset(self) -> Place:
         options = self._options
@@ -72,6 +81,9 @@ class NetworkStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         backlog = {queue: ends[queue] - done[queue] for queue in ends if ends[queue] > done[queue]}
         if isinstance(limit, ReadMaxRows):
             backlog = share(backlog, max(1, limit.max_rows))
+        elif isinstance(limit, ReadMaxBytes):
+            bounds = {queue: (done[queue], ends[queue]) for queue in backlog}
+            return place(done | within_bytes(self._access, route.brokers, bounds, limit.max_bytes))
         return place(done | {queue: done[queue] + rows for queue, rows in backlog.items()})
 
     def reportLatestOffset(self) -> Place:

@@ -159,6 +159,10 @@ def test_the_digest_tells_in_its_first_lines_what_was_lost(running, disk, record
     running.put("events", b"the next one")
     for queue in range(4):  # the offset moves on
         running.commit("clicks", "events", queue, EACH + (queue == 0))
+    clicks = sum(end - read for end, read in zip(gone, READ["clicks"], strict=True))
+    audit = sum(gone[:2]) - 10
+    losses = [one for one in running.window.overview.snapshot().needs if one.sentence.code == "deleted_unread"]
+    assert [(one.name, one.sentence.args["count"]) for one in losses] == [("clicks", clicks), ("audit", audit)]
     recorder.step()
     recorder.write(rest=False)
     reports.save_settings(request_of("admin"), ReportSettings(engine="python"))
@@ -167,9 +171,7 @@ def test_the_digest_tells_in_its_first_lines_what_was_lost(running, disk, record
     run = reports.run(record.id)
     assert (run.state, run.error) == ("done", ""), reports.log_tail(run.id)
 
-    clicks = sum(end - read for end, read in zip(gone, READ["clicks"], strict=True))
     lost = clicks + 2 * 10  # what `audit` alone had not read: offsets 5 to 14 of two queues
-    audit = sum(gone[:2]) - 10
     files = running.engine.broker.store.cleaner.status.log_files_forced
     digest = reports.document(run.day, "digest")
     assert notice_of(digest, "en").text.splitlines()[:8] == [

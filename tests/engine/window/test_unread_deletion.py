@@ -180,6 +180,10 @@ def test_a_diagnosis_names_what_was_deleted_unread_in_the_last_day(losing, monke
     (one,) = [one for one in losing.window.diagnosis.of("gone").findings if one.kind == "deleted_unread"]
     assert one.queues == (("Orders", 0), ("Orders", 3))
     assert "deleted 3 messages of Orders before the group had read them" in str(one.sentence)
+    (need,) = [one for one in losing.window.overview.snapshot().needs if one.sentence.code == "deleted_unread"]
+    assert (need.level, need.kind, need.name) == ("act", "group", "gone")
+    assert "deleted 3 messages of Orders before gone had read them" in str(need.sentence)
     assert losing.window.diagnosis.of("another").findings == ()
     later(monkeypatch, 25)
     assert diagnosed(losing, "deleted_unread") == ("clear", [])
+    assert all(one.sentence.code != "deleted_unread" for one in losing.window.overview.snapshot().needs)

@@ -180,7 +180,7 @@ def test_a_pattern_is_of_whole_names_and_of_users_topics(two_topics, pattern, fo
 
 def test_topics_that_are_not_there_are_an_error_unless_they_may_be_missing(two_topics):
     for topics in ("Nowhere", "Orders,Nowhere"):
-        with pytest.raises(Refused, match=f"{two_topics} knows no topic Nowhere"):
+        with pytest.raises(Refused, match=f"{two_topics} knows no topic Nowhere. With the option failOnMissing"):
             read(two_topics, topic=topics)
         rows = read(two_topics, topic=topics, failOnMissingTopic="false")
         assert rows["topic"].to_pylist() == ["Orders"] * ("Orders" in topics)

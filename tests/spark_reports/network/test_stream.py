@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 from pyspark.sql.datasource import EqualTo
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
+from appliance.engine.protocol.codes import RequestCode
 from spark_reports import RocketBoxDataSource
 from spark_reports.source import findings
 from spark_reports.source.findings import DataLoss
@@ -88,6 +89,32 @@ def test_steps_are_no_longer_than_allowed_and_end_at_what_was_there():
         assert rows_of(reader, at, reader.latestOffset(at, ReadAllAvailable())) == [
             ("Orders", 0, offset) for offset in range(100, 150)
         ]
+
+
+@pytest.mark.parametrize("most", [1, 2_999, 45_000, 1 << 40])
+def test_steps_have_as_many_bytes_of_the_log_as_they_may_or_one_message(most):
+    """`stored` puts a message at each thousandth byte; the two queues lie side by side."""
+    with one_queue(first=10, end=110) as (script, server):
+        script.queues = 2
+        reader = stream(server.address, topic="Orders", maxBytesPerTrigger=most)
+        assert reader.getDefaultReadLimit() == ReadMaxBytes(most)
+        at, sizes = reader.initialOffset(), []
+        while (then := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+            before, after = offsets_of(at), offsets_of(then)
+            sizes.append(sum(after.values()) - sum(before.values()))
+            at = then
+        assert at == {"broker-a": {"Orders": {"0": 110, "1": 110}}}
+        assert sum(sizes) == 200
+        assert sizes[0] == (1 if most == 1 else min(200, 2 * max(1, -(-(most - 200) // 1000))))
+        if most == 45_000:
+            pulls = sum(one.code == RequestCode.PULL_MESSAGE for one in server.asked)
+            assert pulls < 100, "for a step of 90 messages there are some 30 pulls"
+        # The first messages have been deleted, or all of them: a task says so.
+        for first in (60, 110):
+            script.first = first
+            start = {"broker-a": {"Orders": {"0": 10, "1": 10}}}
+            then = offsets_of(reader.latestOffset(start, ReadMaxBytes(2_500)))
+            assert set(then.values()) == {min(first + 3, 110)}
 
 
 def test_where_it_begins():
@@ -217,6 +244,15 @@ def test_batches_one_after_the_other_read_each_message_once(engine):
     assert sorted(seen) == sorted(
         b"%d %b" % (number, what) for number in range(3) for what in (b"a", b"b", b"late", b"more")
     )
+    for most, steps in ((1, 12), (1 << 30, 1)):
+        reader, counts, rows = stream(namesrv, maxBytesPerTrigger=most), [], set()
+        at = reader.initialOffset()
+        while (then := reader.latestOffset(at, reader.getDefaultReadLimit())) != at:
+            found = rows_of(reader, at, then)
+            counts.append(len(found))
+            rows |= set(found)
+            at = then
+        assert (len(counts), sum(counts), len(rows)) == (steps, 12, 12)
 
 
 def test_a_queue_that_an_end_by_broker_does_not_name_came_later():

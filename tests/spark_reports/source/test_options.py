@@ -74,7 +74,6 @@ def test_times(text, ms):
         ({"store": "/data", "maxRowsPerTrigger": "9" * 30}, "from 1 on"),
         ({"store": "/data", "maxBytesPerTrigger": "0"}, "a number of bytes from 1 on"),
         ({"store": "/data", "maxRowsPerTrigger": "5", "maxBytesPerTrigger": "5"}, "one can be given"),
-        ({"brokers": "a:1", "maxBytesPerTrigger": "5"}, "is for a store"),
         ({"store": "/data", "from": "yesterday"}, "a time like 2026-01-31T12:00:00Z"),
         ({"store": "/data", "to": "-1"}, "a time like"),
         ({"store": "/data", "to": "9" * 15}, "a time like"),

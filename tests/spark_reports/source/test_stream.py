@@ -21,6 +21,7 @@ from appliance.engine.store_tools.offline_store import OfflineStore
 from spark_reports.source.findings import DataLoss
 from spark_reports.source.options import OptionError, parse
 from spark_reports.source.queue_entries import Queue, Queues
+from spark_reports.source.store_view import StoreView
 from spark_reports.source.stream import FilesStreamReader
 from tests.spark_reports.source.stores import START_MS, STEP_MS, fill, log_paths, read, stopped
 from tests.support.directories import shared_directory
@@ -141,17 +142,27 @@ def test_now_is_when_the_query_started(tmp_path):
     assert [len(batch) for batch in batches] == [50]
 
 
-def test_a_log_that_lost_its_end_is_said(tmp_path):
+def test_a_log_that_lost_its_end_is_said(tmp_path, monkeypatch):
     under = StoreUnderTest(tmp_path / "data").open()
     fill(under, 50)
     under.stop()
     _, offset = drained(stream(tmp_path / "data"))
     shutil.rmtree(tmp_path / "data")
     stopped(tmp_path / "data", 20)
-    with pytest.raises(DataLoss, match="the stream was at"):
+    said = f"The log of {tmp_path}/data ends at .*, and the stream had read it to .*: the log lost its end"
+    with pytest.raises(DataLoss, match=said):
         stream(tmp_path / "data").latestOffset(offset, ReadAllAvailable())
     end = stream(tmp_path / "data", failOnDataLoss="false").latestOffset(offset, ReadAllAvailable())
     assert end["position"] < offset["position"]
+    # A broker has the log that was cut. Until it has written that far again, nothing is where messages were read.
+    under = StoreUnderTest(tmp_path / "data").open()
+    monkeypatch.setattr(OfflineStore, "lock_holder", lambda store: os.getpid())
+    with pytest.raises(DataLoss, match=said):
+        stream(tmp_path / "data").latestOffset(offset, ReadAllAvailable())
+    under.stop()
+    # A broker that has just started writes the entries of what is there later.
+    monkeypatch.setattr(StoreView, "is_written", lambda view, place: place == end["position"])
+    assert stream(tmp_path / "data").latestOffset(offset, ReadAllAvailable()) == offset
 
 
 def test_messages_that_were_deleted_before_they_were_read_are_said(tmp_path, kept):
@@ -258,7 +269,7 @@ def test_offsets_within_a_message_are_refused(kept):
             lambda at: stream(kept).partitions(at, end),
         ):
             with pytest.raises(
-                OptionError, match=f"checkpoint is at {inside}, which is within a message of {kept}: it"
+                OptionError, match=f"at {inside}, which is now within a message of {kept}: the log lost its end, .* or"
             ):
                 plan(there)
     with pytest.raises(OptionError, match=f"checkpoint is at {inside}"):

@@ -299,7 +299,7 @@ class _Patient:
 
     def deleted_unread(self) -> Iterator[d.Finding]:
         """Retention has deleted messages that the group had not consumed; its offsets have moved on since."""
-        for topic, rows in self._unread.lost(self._group).items():
+        for topic, rows in self._unread.lost().get(self._group, {}).items():
             count, ago_ms = sum(one.messages for one in rows), max(0, self._now_ms - max(one.at_ms for one in rows))
             queues = tuple(sorted({(topic, one.queue_id) for one in rows if one.queue_id >= 0}))
             evidence = (

@@ -52,7 +52,7 @@ EXPIRES_MS = _DAY_MS
 #: Time left until unread messages are deleted; and the time from which that is urgent.
 UNREAD_MS = _DAY_MS
 UNREAD_URGENT_MS = 3 * _HOUR_MS
-#: For how long a group's diagnosis names what was deleted unread.
+#: For how long a group's need and its diagnosis name what was deleted unread.
 UNREAD_LOST_MS = _DAY_MS
 
 # --- transactions

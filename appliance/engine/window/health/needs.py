@@ -42,6 +42,7 @@ _ORDER = (
     "disk_deletes",
     "disk_full_soon",
     "disk_filling",
+    "deleted_unread",
     "deleted_unread_soon",
     "certificate_expired",
     "slave_gone",
@@ -126,6 +127,7 @@ class Needs:
             for group in progress.entries.keys() | progress.online.keys():
                 if not is_system_group(group):
                     found += look.group(group)
+                    found += look.deleted_unread(group)
         ranked = sorted((one for one in found if one.level), key=_place)
         needs = [s.Need(one.level, one.kind, one.name, one.sentence) for one in ranked]
         if len(needs) > MOST_NEEDS:
@@ -174,6 +176,7 @@ class _Look:
         self._expiry: Callable[[], Expiry] = lambda: Expiry(needs._store, needs._options)
         self._budget = Budget(LOOK_BUDGET_MS)
         self._unread = needs._unread.look(progress, reader, needs._measures)
+        self._lost = needs._unread.lost()
         self._now_ms = int(time.time() * 1000)
 
     def dead_letters(self) -> Iterator[Finding]:
@@ -229,6 +232,13 @@ class _Look:
             yield _need("watch", "group", group, text, backlog.lag * (late_ms or 1))
         else:
             yield from self._late(group, backlog)
+
+    def deleted_unread(self, group: str) -> Iterator[Finding]:
+        """Yield the needs of a group that has lost messages, also once it has read all that is left."""
+        for topic, rows in self._lost.get(group, {}).items():
+            count, ago_ms = sum(one.messages for one in rows), max(0, self._now_ms - max(one.at_ms for one in rows))
+            text = say("deleted_unread", count=count, topic=topic, group=group, for_span=ago_ms)
+            yield _need("act", "group", group, text, count)
 
     def _deleted_soon(self, group: str, backlog: Backlog) -> Iterator[Finding]:
         """Yield the need of a group that will lose messages."""

@@ -72,13 +72,14 @@ class UnreadDeletion:
         #: group -> (monotonic time of the last judgement, its result). Each step on it is one C call.
         self.known: dict[str, tuple[float, Ahead | None]] = {}
 
-    def lost(self, group: str) -> dict[str, list[DeletedUnread]]:
-        """Return by topic what retention deleted before the group had consumed it, of the last UNREAD_LOST_MS."""
+    def lost(self) -> dict[str, dict[str, list[DeletedUnread]]]:
+        """Return by group and topic what retention deleted before the group had consumed it, of the last
+        UNREAD_LOST_MS."""
         since = int(time.time() * 1000) - limits.UNREAD_LOST_MS
-        found: dict[str, list[DeletedUnread]] = {}
+        found: dict[str, dict[str, list[DeletedUnread]]] = {}
         for one in self._deleted():
-            if one.group == group and one.at_ms >= since:
-                found.setdefault(one.topic, []).append(one)
+            if one.at_ms >= since:
+                found.setdefault(one.group, {}).setdefault(one.topic, []).append(one)
         return found
 
     def look(self, progress: LagSnapshot, reader: QueueReader, measures: Measures) -> UnreadLook:
