@@ -5,6 +5,7 @@ part of it is handled or stored:
 
     its user        AccessKey, and the signature of one of the user's secrets; if it names no user, the one whose name
                     is in the certificate of the connection (`tlsClientAuth`)
+    its connection  over TLS, if its user has to come so
     its resources   those that `asked.py` lists for its code; Super users may do everything
 
 The topic of some requests is known only when their record is read (33, 36, 37): then the handler checks it by
@@ -46,7 +47,8 @@ from .asked import IN_PARTS, SUPER, Asked, asks_of, of_group, of_topic
 from .book import Account, Book, User, may_less
 from .policies import CLUSTER, GET, PUB, SUB, TOPIC, Address, Network, Verdict
 from .pure_guard import GUARDED, PureGuard
-from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
+from .refusals import DENIED, NO_ENTRY, NO_TLS, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
+from .supers_in_clear import SupersInClear
 
 if TYPE_CHECKING:
     from ..remoting.connection import Connection
@@ -67,6 +69,7 @@ _WHY = {NO_ENTRY: "no matched policies.", DENIED: "the decision is deny."}
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
 _NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
+_IN_CLEAR = "this user has to come over TLS, and this connection is in clear: switch TLS on in the client"
 _NOT_CERTIFIED = "the user whose name is in the client's certificate is unknown or disabled"
 #: Field of the requests by which this process looks if an address leads to it.
 _OWN_CHECK = "rocketboxCheck"
@@ -170,12 +173,14 @@ class Caller:
 
 class GateRules(NamedTuple):
     """cluster: name in Cluster: resources. anonymous_routes: name servers also answer requests that are not signed.
-    brokers: networks from which brokers register without a signature. slaves: those of Apache's slaves."""
+    brokers: networks from which brokers register without a signature. slaves: those of Apache's slaves. own: this
+    machine's, besides its loopback."""
 
     cluster: str
     anonymous_routes: bool
     brokers: tuple[Network, ...]
     slaves: tuple[Network, ...]
+    own: tuple[Network, ...]
 
 
 class AccessGate:
@@ -194,9 +199,10 @@ class AccessGate:
         """brake: None if quotas do not count. last: None where it is not asked for. enforces: False for report mode."""
         # Constant after construction.
         self._book = book
-        self._cluster, self._anonymous_routes, self._brokers, self._slaves = rules
+        self._cluster, self._anonymous_routes, self._brokers, self._slaves, self._own = rules
         self._brake = brake
         self._last = last
+        self.in_clear = SupersInClear(book, clock)
         self.guard: Any = PureGuard(book) if Guard is None else Guard(book)
         if brake is not None:
             brake.on_limit = self.guard.forget
@@ -287,6 +293,8 @@ class AccessGate:
         if user is None:
             self._let_through.add(conn)
             return
+        if user.account.is_super and not conn.channel and not self._is_near(address, conn):
+            self.in_clear.note(user.account.name, address)
         brake = self._brake
         if user.account.name not in conn.principals:
             if brake is None:
@@ -332,6 +340,10 @@ class AccessGate:
     def _is_broker(self, address: Address, conn: Connection) -> bool:
         """True if brokers register from this address without a signature. A balancer's loopback is not this machine."""
         return not (conn.relayed and address.is_loopback) and any(address in network for network in self._brokers)
+
+    def _is_near(self, address: Address, conn: Connection) -> bool:
+        """True if the connection comes from this machine."""
+        return not conn.relayed and (address.is_loopback or any(address in network for network in self._own))
 
     def _admit_member(self, request: RemotingCommand, conn: Connection, address: Address) -> None:
         """Admit a request of another broker of this name: what it reads and copies, and what it passes on for a user,
@@ -405,6 +417,9 @@ class AccessGate:
             return None
         user = self._proved(name, request, conn, self._failures)
         if user is not None:
+            if user.account.requires_tls and not conn.channel:
+                self._refuse(name, _address_of(born_host), request.code, _IN_CLEAR, NO_TLS)
+                return None
             return user
         is_known = self._book.get(name) is not None
         if not is_known and not self._enforces and not always:

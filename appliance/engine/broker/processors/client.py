@@ -210,7 +210,8 @@ class ClientProcessor:
     def _with_subscriptions(self, data: HeartbeatData) -> HeartbeatData:
         """Return a V2 heartbeat without subscriptions with those that it stands for: what the group reads. A client
         that may not read this would only take queues, also if its fingerprint is another one than the group's: what it
-        reads itself is not known before its full heartbeat. Refuses with 1 one that stands for more than a heartbeat can name, as by naming a group twice."""
+        reads itself is not known before its full heartbeat. Refuses with 1 one that stands for more than a heartbeat
+        can name, as by naming a group twice."""
         room = MOST_OBJECTS
         consumers = []
         for consumer in data.consumer_data_set:
