@@ -43,7 +43,7 @@ from ..protocol.request_kinds import ADMIN, BROKER, ROUTE_CODES, kind_of
 from ..protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 from ..shares import address_of
 from ..wire_gate import plain
-from .asked import IN_PARTS, SUPER, Asked, asks_of, of_group, of_topic
+from .asked import BY_RECORD, IN_PARTS, SUPER, Asked, asks_of, of_group, of_topic
 from .book import Account, Book, User, may_less
 from .policies import CLUSTER, GET, PUB, SUB, TOPIC, Address, Network, Verdict
 from .pure_guard import GUARDED, PureGuard
@@ -115,10 +115,11 @@ class Failures:
 class Caller:
     """The user of an admitted request: quotas, and checks that only its handler can make.
 
-    allowance: of a pull, None for a user without quotas.
+    allowance: of a pull, None for a user without quotas. on_allowed: called once `check_topic` has passed, on its
+    thread.
     """
 
-    __slots__ = ("_address", "_code", "_gate", "_user", "allowance")
+    __slots__ = ("_address", "_code", "_gate", "_user", "allowance", "on_allowed")
 
     def __init__(self, gate: AccessGate, user: User, address: Address, code: int, meter: Meter | None) -> None:
         self._gate = gate
@@ -126,6 +127,7 @@ class Caller:
         self._address = address
         self._code = code
         self.allowance = meter
+        self.on_allowed: Callable[[], None] | None = None
 
     def passes(self, request: RemotingCommand, conn: Connection, size: int, proceed: Callable[[], None]) -> bool:
         """True if the request is within the user's quotas; else `proceed` is called when it is, or it is refused. On
@@ -169,6 +171,8 @@ class Caller:
         user = self._gate.as_now(self._user)  # its record may have been read for long
         if not user.account.is_super:
             self._gate.check(user, of_topic(topic, *actions), self._address, self._code)
+        if self.on_allowed is not None:
+            self.on_allowed()
 
 
 class GateRules(NamedTuple):
@@ -304,11 +308,19 @@ class AccessGate:
         meter = None if brake is None else brake.meter_of(user)
         is_allowed = self._admit_user(request, user, address, meter)
         if self._last is not None:
-            self._last.note(user.account.name, code, conn)
+            if code in BY_RECORD:
+                request.caller.on_allowed = lambda: conn.post(lambda: self._note_last(user.account.name, code, conn), 0)
+            else:
+                self._last.note(user.account.name, code, conn)
         if not is_allowed:
             self._let_through.add(conn)
         elif meter is None and code in GUARDED:
             self._tell_guard(request, conn, user, generation, is_certified)
+
+    def _note_last(self, name: str, code: int, conn: Connection) -> None:
+        """Note a request that was allowed later. On remoting-io."""
+        if self._last is not None and self._book.get(name) is not None:
+            self._last.note(name, code, conn)
 
     def _admit_signed_route(self, request: RemotingCommand, conn: Connection) -> None:
         """Answer a user who has no right on a topic as if there were no such topic. Where routes are told to all, a
