@@ -309,6 +309,7 @@ class AccessGate:
         is_allowed = self._admit_user(request, user, address, meter)
         if self._last is not None:
             if code in BY_RECORD:
+                assert isinstance(request.caller, Caller)
                 request.caller.on_allowed = lambda: conn.post(lambda: self._note_last(user.account.name, code, conn), 0)
             else:
                 self._last.note(user.account.name, code, conn)
