@@ -151,6 +151,7 @@ class Engine:
                     access.gate.own_check,
                     access.gate.claims,
                     access.last,
+                    access.gate.in_clear.names,
                 )
             )
         if self._started_at is not None:

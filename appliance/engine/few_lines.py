@@ -9,13 +9,13 @@ from collections.abc import Callable, Hashable
 class FewLines:
     """`most` lines in `seconds`. Belongs to one thread.
 
-    log: writes a line, as `Logger.info` does. monotonic: seconds that never go back. left_out: told behind a line, with
-    the number of those left out before it.
+    log: writes a line, as `Logger.info` does; False if it left the line out and counts it. monotonic: seconds that
+    never go back. left_out: told behind a line, with the number of those left out before it.
     """
 
     def __init__(
         self,
-        log: Callable[..., None],
+        log: Callable[..., object],
         most: int,
         seconds: float,
         monotonic: Callable[[], float],
@@ -27,26 +27,30 @@ class FewLines:
         self._monotonic = monotonic
         self._told_left_out = left_out
         self._written: list[float] = []
-        self._left_out = 0
+        #: Lines that were left out since the last one that was written.
+        self.left_out = 0
 
-    def log(self, text: str, *arguments: object) -> None:
-        """Write a line, or count it as left out."""
+    def log(self, text: str, *arguments: object) -> bool:
+        """Write a line, or count it as left out. False if it is left out."""
         now = self._monotonic()
         self._written = [at for at in self._written if now - at < self._seconds]
         if len(self._written) >= self._most:
-            self._left_out += 1
-            return
-        self._written.append(now)
-        if self._left_out:
+            self.left_out += 1
+            return False
+        if self.left_out:
             text += self._told_left_out
-            arguments += (self._left_out,)
-            self._left_out = 0
-        self._log(text, *arguments)
+            arguments += (self.left_out,)
+        if self._log(text, *arguments) is False:
+            return False
+        self._written.append(now)
+        self.left_out = 0
+        return True
 
 
 class SharedLines:
     """`most` lines in `seconds` of all, `most_each` of one, so that one who causes many does not hide the others.
-    Belongs to one thread, or to the lock of its owner."""
+    Each line that is left out is counted behind a later one: of the same, or of all. Belongs to one thread, or to the
+    lock of its owner."""
 
     def __init__(
         self, log: Callable[..., None], most: int, most_each: int, seconds: float, monotonic: Callable[[], float]
@@ -62,5 +66,5 @@ class SharedLines:
         lines = self._each.pop(whose, None) or FewLines(self._all.log, *self._terms)
         self._each[whose] = lines
         if len(self._each) > self._most:
-            self._each.popitem(last=False)
+            self._all.left_out += self._each.popitem(last=False)[1].left_out
         lines.log(text, *arguments)

@@ -50,12 +50,15 @@ def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
     ]
     assert shown == {
         "name": "shop", "user_type": "Normal", "enabled": True, "secrets": 1, "entries": [], "last": None,
-        "limited": None,
+        "limited": None, "requires_tls": False, "in_clear": False,
     }  # fmt: skip
     rotated = answer_of(root.ask("POST", "/wire-users/shop/acts/rotate"))
     assert rotated["secret"] not in (None, first)
     assert [(one["field"], one["before"], one["after"]) for one in rotated["differences"]] == [("secrets", "1", "2")]
     assert answer_of(root.ask("POST", "/wire-users/shop/acts/end-old-secret"))["secret"] is None
+    for act, requires_tls in (("require-tls", True), ("allow-clear", False)):
+        answer_of(root.ask("POST", f"/wire-users/shop/acts/{act}"))
+        assert answer_of(root.get("/wire-users/shop"))["requires_tls"] == requires_tls
     assert book.get("shop").account.secrets == (rotated["secret"],)
     entry = {"resource": "Topic:orders/eu*", "actions": ["pub", "Sub"], "sources": ["10.0.0.0/8"]}
     answer_of(root.post("/wire-users/shop/entries", entry))
@@ -73,8 +76,8 @@ def test_a_user_from_the_first_secret_to_the_end(root, book: Book):
     answer_of(root.delete("/wire-users/shop"))
     problem_of(root.get("/wire-users/shop"), 404, "wire_user_not_found")
     assert [one.action for one in AuditEntry.objects.order_by("id")] == [
-        "wire-user.set", "wire-user.set", "wire-user.set", "wire-user.set", "wire-acl.set", "wire-acl.delete",
-        "wire-user.delete",
+        "wire-user.set", "wire-user.set", "wire-user.set", "wire-user.set", "wire-user.set", "wire-user.set",
+        "wire-acl.set", "wire-acl.delete", "wire-user.delete",
     ]  # fmt: skip
 
 

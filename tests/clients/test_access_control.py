@@ -1,4 +1,4 @@
-"""Official Java clients and mqadmin of both versions against a broker that requires signed requests."""
+"""Official clients, and mqadmin of both versions, against a broker that requires signed requests."""
 
 from __future__ import annotations
 
@@ -82,14 +82,17 @@ def test_who_may_not_is_told_so(agent: Agent, server: Server, topic: str, creden
     assert caught.value.code == 16, caught.value
 
 
-@pytest.mark.usefixtures("administrator")
-@pytest.mark.parametrize("agent", [f"java-{version}" for version in JAVA_VERSIONS], indirect=True)
-def test_a_client_with_one_forbidden_group_consumes_for_its_other_ones(agent: Agent, server: Server):
+@pytest.mark.parametrize("agent", [*(f"java-{version}" for version in JAVA_VERSIONS), "go", "cpp"], indirect=True)
+def test_a_client_with_one_forbidden_group_consumes_for_its_other_ones(
+    agent: Agent, server: Server, administrator: Agent
+):
     version = agent.name.replace(".", "_")
     # One client of the broker, with one heartbeat for all of its groups.
     shared = ANN | {"instance": f"shared-{version}"}
+    # Go signs its questions for routes: a topic on which it may do nothing is not there, and it does not start.
+    topic = "Orders" if agent.name == "go" else "Secret"
     with (
-        agent.push(server.namesrv, "Secret", f"others-{version}", **shared) as forbidden,
+        agent.push(server.namesrv, topic, f"others-{version}", **shared) as forbidden,
         agent.push(server.namesrv, "Orders", f"orders-beside-{version}", **shared) as consumer,
         agent.producer(server.namesrv, f"beside-{version}", **ANN) as producer,
     ):
@@ -97,6 +100,9 @@ def test_a_client_with_one_forbidden_group_consumes_for_its_other_ones(agent: Ag
         producer.send("Orders", messages)
         consumer.wait_for_each(messages)
         assert forbidden.received == []
+        for group, told in ((f"others-{version}", "not online"), (f"orders-beside-{version}", "ConsumeType:")):
+            line = f"consumerConnection -g {group} -b {server.broker}"
+            assert told in mqadmin.run(administrator, server.namesrv, line, **ROOT)
 
 
 def test_a_client_over_its_quotas_is_slowed_down_and_loses_nothing(administrator: Agent, server: Server):

@@ -124,9 +124,10 @@ def act_on_wire_user(
     body: SecretIn | None = None,
     act: str = Path(..., description=f"One of {', '.join(BUTTONS)}."),
 ) -> Any:
-    """Enable or disable a user of the wire, change its type, or its secrets. `rotate` makes a second secret, which is
-    in this answer and nowhere else, or takes yours; the first one stays good until `end-old-secret`. 409 if it cannot
-    be done now."""
+    """Enable or disable a user of the wire, change its type, its secrets, or whether it has to come over TLS.
+
+    `rotate` makes a second secret, which is in this answer and nowhere else, or takes yours; the first one stays good
+    until `end-old-secret`. 409 if it cannot be done now."""
     terms = _terms(request, if_match, dry_run, gives=act in BUTTONS and BUTTONS[act].gives)
     terms["secret"] = None if body is None else body.secret
     return make_change(request, response, SET, name, lambda: runtime.window().users.act(name, act, **terms))

@@ -70,7 +70,7 @@ ROWS: tuple[Act | Also, ...] = (
     Act("users.wire_user_views.wire_users", "system/wire-users/", ADMIN, curl="q sort", calls=[
         Call("GET wire-users", "wire-user list", "Users of the wire, who sign requests to the broker.",
              query=f"q sort {PAGE}", lists=True,
-             columns="name user_type enabled secrets last.request last.at_ms last.address last.tls")]),
+             columns="name user_type enabled requires_tls secrets last.request last.at_ms last.address last.tls")]),
     Act("users.wire_user_views.wire_user", "system/wire-users/<name:name>/", ADMIN, calls=[
         Call("GET wire-users/<name>", "wire-user show NAME", "One user of the wire, with its entries.")]),
     Act("users.wire_user_views.wire_user_create", "create/wire-user/", ADMIN, takes=FORM, calls=[
@@ -90,6 +90,10 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST wire-users/<name>/acts/<act>", "wire-user make-super NAME", "Let it do everything.", takes=SETTINGS,
              dry_run=True, ask_first=True),
         Call("POST wire-users/<name>/acts/<act>", "wire-user make-normal NAME", "Let it do what its entries allow.",
+             takes=SETTINGS, dry_run=True, ask_first=True),
+        Call("POST wire-users/<name>/acts/<act>", "wire-user require-tls NAME", "Refuse what it asks in clear.",
+             takes=SETTINGS, dry_run=True, ask_first=True),
+        Call("POST wire-users/<name>/acts/<act>", "wire-user allow-clear NAME", "Take what it asks in clear, too.",
              takes=SETTINGS, dry_run=True, ask_first=True),
         Call("POST wire-users/<name>/acts/<act>", "wire-user rotate NAME",
              "Make a new secret, shown once, or take that in --secret-file; the present one stays good.",

@@ -77,6 +77,7 @@ _OF_CODES: tuple[tuple[tuple[str, str | Promise, str], str], ...] = (
     ),
     (("quarantine", _OPEN_REPLICATION, "replication"), "set_quarantined"),
     (("quotas", _("Open wire users"), "wire_users"), "users_at_quota"),
+    (("in_clear", _("Open wire users"), "wire_users"), "supers_in_clear"),
     (("reports", _("Open reports"), "reports"), "reports_failed reports_late"),
 )
 _ACTS = {code: act for act, codes in _OF_CODES for code in codes.split()}

@@ -89,6 +89,18 @@ BUTTONS = {
         gettext_lazy("A Normal user may do what the entries allow."),
         lambda user: user.user_type == "Super",
     ),
+    "require-tls": Button(
+        gettext_lazy("Take it over TLS only"),
+        gettext_lazy("What it asks in clear is refused, from this machine, too, and its clients are disconnected."),
+        lambda user: not user.requires_tls,
+    ),
+    "allow-clear": Button(
+        gettext_lazy("Take it in clear, too"),
+        gettext_lazy("Whoever reads one of its requests on the network can send it again."),
+        lambda user: user.requires_tls,
+        is_danger=True,
+        gives=True,
+    ),
     "enable": Button(
         gettext_lazy("Enable"),
         gettext_lazy("Its secrets and entries are as they were."),
@@ -254,6 +266,7 @@ def wire_users(request: HttpRequest) -> HttpResponse:
             "name",
             "type",
             "enabled",
+            "requires_tls",
             "secrets",
             "entries",
             "last_request",
@@ -270,7 +283,7 @@ def wire_users(request: HttpRequest) -> HttpResponse:
 def _csv_row(one: WireUser) -> tuple[object, ...]:
     last = one.last
     came = (None,) * 4 if last is None else (last.request, last.at_ms, last.address, last.tls)
-    return (one.name, one.user_type, one.enabled, one.secrets, len(one.entries), *came)
+    return (one.name, one.user_type, one.enabled, one.requires_tls, one.secrets, len(one.entries), *came)
 
 
 @require_safe

@@ -58,6 +58,8 @@ USER_ACTS = {
     "disable": UserAct(lambda account: replace(account, is_enabled=False)),
     "make-super": UserAct(lambda account: replace(account, is_super=True)),
     "make-normal": UserAct(lambda account: replace(account, is_super=False)),
+    "require-tls": UserAct(lambda account: replace(account, requires_tls=True)),
+    "allow-clear": UserAct(lambda account: replace(account, requires_tls=False)),
     "rotate": UserAct(_rotated, makes_secret=True),
     "end-old-secret": UserAct(_without_old_secret),
 }
@@ -93,11 +95,14 @@ def with_quotas(account: Account, changes: Mapping[str, int | None]) -> Account:
 
 def user_states(account: Account) -> dict[str, str]:
     """Return what an account is, field -> text."""
-    return {
+    states = {
         "userType": "Super" if account.is_super else "Normal",
         "userStatus": "enable" if account.is_enabled else "disable",
         "secrets": str(len(account.secrets)),
-    } | {f"quota {name}": str(number) for name, number in account.quotas.items() if number is not None}
+    }
+    if account.requires_tls:
+        states["requireTls"] = "true"
+    return states | {f"quota {name}": str(number) for name, number in account.quotas.items() if number is not None}
 
 
 def secrets_mark(account: Account) -> str:

@@ -171,6 +171,8 @@ _READS_TOPIC = _topic("topic", SUB, GET)
 
 #: Codes whose handlers do what is allowed of a request, and refuse the rest (`RemotingCommand.caller`).
 IN_PARTS = frozenset((C.HEART_BEAT,))
+#: Codes whose handlers check the topic of the record that a request names, once it is read.
+BY_RECORD = frozenset((C.VIEW_MESSAGE_BY_ID, C.CONSUMER_SEND_MSG_BACK, C.END_TRANSACTION, C.CONSUME_MESSAGE_DIRECTLY))
 
 ASKS: dict[int, Asks] = {
     C.SEND_MESSAGE: _SENDS,

@@ -46,7 +46,8 @@ _ANEW_BYTES = 256 << 10
 
 
 class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
-    """A user, and its entries. secrets: one, or two while one is replaced by the other."""
+    """A user, and its entries. secrets: one, or two while one is replaced by the other. requires_tls: its requests in
+    clear are refused."""
 
     name: str
     secrets: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_
     default: tuple[Entry, ...] = ()
     gone: bool = False
     quotas: Quotas = Quotas()
+    requires_tls: bool = msgspec.field(name="requireTls", default=False)
 
 
 class _Line(Account, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -477,6 +479,7 @@ def may_less(before: Account, after: Account) -> bool:
         or not set(before.secrets) <= set(after.secrets)
         or before.is_super > after.is_super
         or before.is_enabled > after.is_enabled
+        or before.requires_tls < after.requires_tls
         or _takes(before.custom, after.custom)
         or _takes(before.default, after.default)
     )

@@ -5,6 +5,7 @@ part of it is handled or stored:
 
     its user        AccessKey, and the signature of one of the user's secrets; if it names no user, the one whose name
                     is in the certificate of the connection (`tlsClientAuth`)
+    its connection  over TLS, if its user has to come so
     its resources   those that `asked.py` lists for its code; Super users may do everything
 
 The topic of some requests is known only when their record is read (33, 36, 37): then the handler checks it by
@@ -42,11 +43,12 @@ from ..protocol.request_kinds import ADMIN, BROKER, ROUTE_CODES, kind_of
 from ..protocol.signature import ACCESS_KEY, SIGNATURE, SigningKey, is_signed_by
 from ..shares import address_of
 from ..wire_gate import plain
-from .asked import IN_PARTS, SUPER, Asked, asks_of, of_group, of_topic
+from .asked import BY_RECORD, IN_PARTS, SUPER, Asked, asks_of, of_group, of_topic
 from .book import Account, Book, User, may_less
 from .policies import CLUSTER, GET, PUB, SUB, TOPIC, Address, Network, Verdict
 from .pure_guard import GUARDED, PureGuard
-from .refusals import DENIED, NO_ENTRY, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
+from .refusals import DENIED, NO_ENTRY, NO_TLS, NO_USER, NOT_PROVED, NOT_SUPER, Refusal, Refusals
+from .supers_in_clear import SupersInClear
 
 if TYPE_CHECKING:
     from ..remoting.connection import Connection
@@ -67,6 +69,7 @@ _WHY = {NO_ENTRY: "no matched policies.", DENIED: "the decision is deny."}
 _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
 _NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
+_IN_CLEAR = "this user has to come over TLS, and this connection is in clear: switch TLS on in the client"
 _NOT_CERTIFIED = "the user whose name is in the client's certificate is unknown or disabled"
 #: Field of the requests by which this process looks if an address leads to it.
 _OWN_CHECK = "rocketboxCheck"
@@ -112,10 +115,11 @@ class Failures:
 class Caller:
     """The user of an admitted request: quotas, and checks that only its handler can make.
 
-    allowance: of a pull, None for a user without quotas.
+    allowance: of a pull, None for a user without quotas. on_allowed: called once `check_topic` has passed, on its
+    thread.
     """
 
-    __slots__ = ("_address", "_code", "_gate", "_user", "allowance")
+    __slots__ = ("_address", "_code", "_gate", "_user", "allowance", "on_allowed")
 
     def __init__(self, gate: AccessGate, user: User, address: Address, code: int, meter: Meter | None) -> None:
         self._gate = gate
@@ -123,6 +127,7 @@ class Caller:
         self._address = address
         self._code = code
         self.allowance = meter
+        self.on_allowed: Callable[[], None] | None = None
 
     def passes(self, request: RemotingCommand, conn: Connection, size: int, proceed: Callable[[], None]) -> bool:
         """True if the request is within the user's quotas; else `proceed` is called when it is, or it is refused. On
@@ -166,16 +171,20 @@ class Caller:
         user = self._gate.as_now(self._user)  # its record may have been read for long
         if not user.account.is_super:
             self._gate.check(user, of_topic(topic, *actions), self._address, self._code)
+        if self.on_allowed is not None:
+            self.on_allowed()
 
 
 class GateRules(NamedTuple):
     """cluster: name in Cluster: resources. anonymous_routes: name servers also answer requests that are not signed.
-    brokers: networks from which brokers register without a signature. slaves: those of Apache's slaves."""
+    brokers: networks from which brokers register without a signature. slaves: those of Apache's slaves. own: this
+    machine's, besides its loopback."""
 
     cluster: str
     anonymous_routes: bool
     brokers: tuple[Network, ...]
     slaves: tuple[Network, ...]
+    own: tuple[Network, ...]
 
 
 class AccessGate:
@@ -194,9 +203,10 @@ class AccessGate:
         """brake: None if quotas do not count. last: None where it is not asked for. enforces: False for report mode."""
         # Constant after construction.
         self._book = book
-        self._cluster, self._anonymous_routes, self._brokers, self._slaves = rules
+        self._cluster, self._anonymous_routes, self._brokers, self._slaves, self._own = rules
         self._brake = brake
         self._last = last
+        self.in_clear = SupersInClear(book, clock)
         self.guard: Any = PureGuard(book) if Guard is None else Guard(book)
         if brake is not None:
             brake.on_limit = self.guard.forget
@@ -287,6 +297,8 @@ class AccessGate:
         if user is None:
             self._let_through.add(conn)
             return
+        if user.account.is_super and not conn.channel and not self._is_near(address, conn):
+            self.in_clear.note(user.account.name, address)
         brake = self._brake
         if user.account.name not in conn.principals:
             if brake is None:
@@ -296,11 +308,20 @@ class AccessGate:
         meter = None if brake is None else brake.meter_of(user)
         is_allowed = self._admit_user(request, user, address, meter)
         if self._last is not None:
-            self._last.note(user.account.name, code, conn)
+            if code in BY_RECORD:
+                assert isinstance(request.caller, Caller)
+                request.caller.on_allowed = lambda: conn.post(lambda: self._note_last(user.account.name, code, conn), 0)
+            else:
+                self._last.note(user.account.name, code, conn)
         if not is_allowed:
             self._let_through.add(conn)
         elif meter is None and code in GUARDED:
             self._tell_guard(request, conn, user, generation, is_certified)
+
+    def _note_last(self, name: str, code: int, conn: Connection) -> None:
+        """Note a request that was allowed later. On remoting-io."""
+        if self._last is not None and self._book.get(name) is not None:
+            self._last.note(name, code, conn)
 
     def _admit_signed_route(self, request: RemotingCommand, conn: Connection) -> None:
         """Answer a user who has no right on a topic as if there were no such topic. Where routes are told to all, a
@@ -332,6 +353,10 @@ class AccessGate:
     def _is_broker(self, address: Address, conn: Connection) -> bool:
         """True if brokers register from this address without a signature. A balancer's loopback is not this machine."""
         return not (conn.relayed and address.is_loopback) and any(address in network for network in self._brokers)
+
+    def _is_near(self, address: Address, conn: Connection) -> bool:
+        """True if the connection comes from this machine."""
+        return not conn.relayed and (address.is_loopback or any(address in network for network in self._own))
 
     def _admit_member(self, request: RemotingCommand, conn: Connection, address: Address) -> None:
         """Admit a request of another broker of this name: what it reads and copies, and what it passes on for a user,
@@ -405,6 +430,9 @@ class AccessGate:
             return None
         user = self._proved(name, request, conn, self._failures)
         if user is not None:
+            if user.account.requires_tls and not conn.channel:
+                self._refuse(name, _address_of(born_host), request.code, _IN_CLEAR, NO_TLS)
+                return None
             return user
         is_known = self._book.get(name) is not None
         if not is_known and not self._enforces and not always:

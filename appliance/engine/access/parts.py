@@ -86,11 +86,13 @@ class Access:
         server.on_close(lambda conn: self.gate.leave(conn))
         server.on_close(self.last.leave)
         brokers = parse_networks(config.broker.namesrv_broker_addresses)
+        own = (*_own_networks(config.bind), *_own_networks(advertised))
         rules = GateRules(
             config.broker.cluster_name,
             config.broker.namesrv_anonymous_routes,
-            (*brokers, *_own_networks(config.bind), *_own_networks(advertised)),
+            (*brokers, *own),
             parse_networks(config.store.ha_slave_addresses),
+            own,
         )
         self.gate = AccessGate(self.book, clock, rules, self.brake, self.last, enforces=enforces)
         gives = config.broker.auth_give_secrets

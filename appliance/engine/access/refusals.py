@@ -12,8 +12,10 @@ import msgspec
 
 MOST_USERS, MOST_EACH = 100, 50
 
-#: Reasons: no AccessKey; unknown or disabled user, or another secret; for Super users only; no entry fits; one denies.
-NO_USER, NOT_PROVED, NOT_SUPER, NO_ENTRY, DENIED = "no_user", "not_proved", "not_super", "no_entry", "denied"
+#: Reasons: no AccessKey; unknown or disabled user, or another secret; a user who has to come over TLS came in clear;
+#: for Super users only; no entry fits; one denies.
+NO_USER, NOT_PROVED, NO_TLS, NOT_SUPER = "no_user", "not_proved", "no_tls", "not_super"
+NO_ENTRY, DENIED = "no_entry", "denied"
 
 
 class Refusal(msgspec.Struct, gc=False):

@@ -22,7 +22,7 @@ from ..remoting.dispatcher import Dispatcher
 from ..wire_gate import Act, Names, State, is_loopback
 from .acts import entry_put, entry_removed, entry_states, secrets_mark, user_states
 from .book import Account, Book, of_known
-from .policies import CUSTOM, DEFAULT, POLICY_TYPES, Entry, checked_entry, spelled_resource
+from .policies import CUSTOM, DEFAULT, MOST_ENTRIES, POLICY_TYPES, Entry, checked_entry, spelled_resource
 
 POOL = "admin"
 #: The remark of a new response, which Apache leaves as it is.
@@ -181,6 +181,8 @@ class AccessProcessor:
         self._known(name)
         if not body.policies:
             raise _refused("The policies is empty.")
+        if sum(len(policy.entries) for policy in body.policies) > MOST_ENTRIES:
+            raise _refused(f"a user has at most {MOST_ENTRIES} entries")  # each is compared with all before it
         given = []
         for policy in body.policies:
             if not policy.entries:

@@ -30,7 +30,7 @@ from .health.broker_checks import BrokerChecks
 from .health.checks import Checks
 from .health.disk_room import DiskRoom
 from .health.lateness import Lateness
-from .health.needs import Needs, at_quota
+from .health.needs import Needs, of_users
 from .health.overview import OverviewView, Standing
 from .health.unread_deletion import UnreadDeletion
 from .options import Options
@@ -114,10 +114,11 @@ class BrokerParts:
         replica_set: ReplicaSet | None = None,
         quota_count: Callable[[str], int] = lambda what: 0,
         users_at_quota: Callable[[], list[str]] = list,
+        supers_in_clear: Callable[[], list[str]] = list,
     ) -> None:
         """process_checks: those that `checks` adds the broker's to. leader: as `Window.leader_address`. frames_before:
         number of live frames that earlier brokers of this process made. incidents: of all its brokers. quota_count,
-        users_at_quota: of `WireUsers`."""
+        users_at_quota, supers_in_clear: of `WireUsers`."""
         store, topics, groups = broker.store, broker.topics, broker.groups
         sampler = broker.sampler
         measures = Measures()
@@ -185,7 +186,7 @@ class BrokerParts:
         self._lateness = lateness = Lateness(sampler, broker.clients.attendance, measures, lag_times)
         unread = UnreadDeletion(sources, lateness, disk, options, lambda: broker.deleted_unread.rows)
         self._unread = unread
-        others = (replication.of_set, stuck.findings, lambda: at_quota(users_at_quota()))
+        others = (replication.of_set, stuck.findings, lambda: of_users(users_at_quota(), supers_in_clear()))
         needs = Needs(sources, lateness, disk, options, unread, others)
         standing = Standing(lag, group_views, clients, checks, needs)
         self.live = live = LiveFrames(BrokerSource(figures, standing, disk, lambda: system.uptime_ms), frames_before)

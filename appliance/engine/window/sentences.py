@@ -363,6 +363,12 @@ TEMPLATES: dict[str, str | Plural] = {
         "%(group)s has %(count)d dead letter. It may be deleted in %(left_span)s.",
         "%(group)s has %(count)d dead letters. The first may be deleted in %(left_span)s.",
     ),
+    "supers_in_clear": ngettext_lazy(
+        "%(count)d Super user, %(names)s, signs requests in clear from another machine. Whoever reads one on the "
+        "network can send it again.",
+        "%(count)d Super users, among them %(names)s, sign requests in clear from other machines. Whoever reads one on "
+        "the network can send it again.",
+    ),
     "users_at_quota": ngettext_lazy(
         "%(count)d wire user, %(names)s, reached a quota in the last minute.",
         "%(count)d wire users, among them %(names)s, reached a quota in the last minute.",

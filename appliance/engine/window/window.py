@@ -150,6 +150,7 @@ class Window:
             self._set,
             lambda what: 0 if self._users is None else self._users.quota_count(what),
             lambda: [] if self._users is None else self._users.at_quota(),
+            lambda: [] if self._users is None else self._users.in_clear(),
         )
         self._checks = self._parts.checks
 

@@ -85,9 +85,16 @@ def result_of(result):
     return {"status": status, "msg_id": result.msg_id, "queue_offset": result.offset}
 
 
-def start_producer(name, group, namesrv, **_):
+def sign_as(client, arguments):
+    """Have a client sign with `access_key` and `secret_key`, if it is given any."""
+    if "access_key" in arguments:
+        client.set_session_credentials(arguments["access_key"], arguments["secret_key"], "")
+
+
+def start_producer(name, group, namesrv, **arguments):
     producer = Producer(group, timeout=30_000)  # its own 3 s are short for a machine with other work
     producer.set_namesrv_addr(namesrv)
+    sign_as(producer, arguments)
     producer.start()
     CLIENTS[name] = producer
 
@@ -152,6 +159,7 @@ def start_push(name, group, namesrv, topic, expression="*", orderly=False, model
     consumer = PushConsumer(group, orderly=orderly, message_model=MessageModel[model])
     consumer.set_namesrv_addr(namesrv)
     consumer.set_instance_name(arguments.get("instance", name))
+    sign_as(consumer, arguments)
     ffi_check(dll.Subscribe(consumer._handle, topic.encode(), expression.encode()))
     # Not the package's `subscribe`: what raises there is given to the library as a success.
     consumer._register_callback(listener(name, arguments.get("fail", 0), arguments.get("hold_ms", 0)))

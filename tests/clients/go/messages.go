@@ -48,6 +48,11 @@ func (a arguments) namesrv() primitive.NamesrvAddr {
 	return strings.Split(a.text("namesrv", ""), ";")
 }
 
+// credentials that a client signs with; empty without any.
+func (a arguments) credentials() primitive.Credentials {
+	return primitive.Credentials{AccessKey: a.text("access_key", ""), SecretKey: a.text("secret_key", "")}
+}
+
 func (a arguments) trace() *primitive.TraceConfig {
 	return &primitive.TraceConfig{GroupName: "trace", Access: primitive.Local, NamesrvAddrs: a.namesrv()}
 }

@@ -44,6 +44,9 @@ func producerOptions(args arguments) []producer.Option {
 	if namespace := args.text("namespace", ""); namespace != "" {
 		options = append(options, producer.WithNamespace(namespace))
 	}
+	if signs := args.credentials(); !signs.IsEmpty() {
+		options = append(options, producer.WithCredentials(signs))
+	}
 	if args.flag("trace") {
 		options = append(options, producer.WithTrace(args.trace()))
 	}

@@ -45,6 +45,9 @@ func startPush(args arguments) (interface{}, error) {
 	if namespace := args.text("namespace", ""); namespace != "" {
 		options = append(options, consumer.WithNamespace(namespace))
 	}
+	if signs := args.credentials(); !signs.IsEmpty() {
+		options = append(options, consumer.WithCredentials(signs))
+	}
 	if most := args.number("max_reconsume", -1); most >= 0 {
 		options = append(options, consumer.WithMaxReconsumeTimes(int32(most)))
 	}

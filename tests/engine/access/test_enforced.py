@@ -114,6 +114,12 @@ def has_route(peer: Peer, topic: str) -> bool:
     return peer.ask(CODE.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code == 0
 
 
+def last_of(site: Site, name: str) -> str | None:
+    """Return the last request of a user that was allowed."""
+    last = site.running.window.users.one(name).last
+    return None if last is None else last.request
+
+
 def send(peer: Peer, topic: str, body: bytes = b"x", **fields: Any) -> RemotingCommand:
     return peer.ask(CODE.SEND_MESSAGE_V2, send_fields(topic, **fields), body)
 
@@ -203,7 +209,17 @@ def test_a_message_named_by_its_place_is_read_only_by_who_may_read_its_topic(sit
         assert (topic.encode() in answer.body) == (code == 0)
     for topic, code in (("Mine", 0), ("Secret", 16)):
         back = {"offset": offset[topic], "group": "readers", "delayLevel": 1, "maxReconsumeTimes": 3}
+        last_before = last_of(site, "ann")
         assert ann.ask(CODE.CONSUMER_SEND_MSG_BACK, back).code == code
+        # One that is refused by its record is not what the user did last.
+        if code == 0:
+            assert last_before == "VIEW_MESSAGE_BY_ID"
+            wait_for(lambda: last_of(site, "ann") == "CONSUMER_SEND_MSG_BACK", "what was allowed is the last request")
+            assert ann.ask(CODE.VIEW_MESSAGE_BY_ID, {"offset": offset[topic]}).code == 0
+            wait_for(lambda: last_of(site, "ann") == "VIEW_MESSAGE_BY_ID", "the next one is")
+        assert ann.ask(CODE.VIEW_MESSAGE_BY_ID, {"offset": 1 << 40}).code == 1
+        assert last_of(site, "ann") == "VIEW_MESSAGE_BY_ID"
+    assert last_of(site, "bob") == "VIEW_MESSAGE_BY_ID"
 
 
 def test_only_who_may_send_to_the_topic_ends_its_transaction(site):
@@ -217,7 +233,9 @@ def test_only_who_may_send_to_the_topic_ends_its_transaction(site):
         "transactionId": "K1",
     }  # fmt: skip
     assert bob.ask(CODE.END_TRANSACTION, fields).code == 16
+    assert (last_of(site, "bob"), last_of(site, "ann")) == (None, "SEND_MESSAGE_V2")
     assert ann.ask(CODE.END_TRANSACTION, fields).code == 0
+    wait_for(lambda: last_of(site, "ann") == "END_TRANSACTION", "what was allowed is the last request")
     wait_for(lambda: b"half" in pull(ann, "readers", "Paid").body, "the message that ann committed")
 
 

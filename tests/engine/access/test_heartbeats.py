@@ -161,6 +161,23 @@ def test_a_heartbeat_without_subscriptions_stands_for_what_its_group_reads(site)
     assert registered(site) == {"mine": {"Open", "Secret"}, "own": {"Open"}}
 
 
+def test_a_heartbeat_with_another_fingerprint_joins_no_group_of_which_it_may_not_read_all(site):
+    """What it reads is known with its full heartbeat, for which it is asked."""
+    ann = site.make(ANN, "Group:mine Sub", "Topic:Open Sub")
+    bob = site.make(BOB, "Group:mine Sub", "Topic:* Sub")
+    assert beat(bob, {"mine": ["Open", "Secret"]}, heartbeatFingerprint=7, clientID="b").code == 0
+    for codec in (0, 1):
+        answer = beat(ann, {"mine": []}, codec=codec, heartbeatFingerprint=8, withoutSub=True, clientID="a")
+        assert (answer.code, answer.ext_fields["IS_SUB_CHANGE"]) == (0, "true")
+    members = site.running.engine.broker.clients.consumer_group("mine")
+    assert (members.client_ids(), members.fingerprint) == (["b"], 7)
+    assert beat(ann, {"mine": ["Open", "Secret"]}, heartbeatFingerprint=8, clientID="a").code == 16
+    assert site.allow("ann", "Topic:Secret Sub").code == 0
+    answer = beat(ann, {"mine": []}, heartbeatFingerprint=8, withoutSub=True, clientID="a")
+    assert (answer.code, answer.ext_fields["IS_SUB_CHANGE"]) == (0, "true")
+    assert members.client_ids() == ["b", "a"]
+
+
 def test_a_heartbeat_without_subscriptions_hides_no_group_behind_one_that_it_names_often(site):
     ann = site.make(ANN, "Group:mine Sub", "Group:own Sub", "Topic:T* Sub")
     bob = site.make(BOB, "Group:mine Sub", "Topic:* Sub")

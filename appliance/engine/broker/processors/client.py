@@ -89,6 +89,7 @@ class _Heartbeat:
         who: Client,
         mark: int | None,
         refusal: str,
+        full_wanted: bool,
     ) -> None:
         self.request = request
         self.conn = conn
@@ -99,7 +100,7 @@ class _Heartbeat:
         self.size = len(request.body)
         self.at = 0
         self.compiled: dict[str, MessageFilter | RefusedRequest] = {}
-        self.full_wanted = data.heartbeat_fingerprint == 0  # as recorded: always True for a client without V2
+        self.full_wanted = full_wanted
 
 
 class ClientProcessor:
@@ -167,20 +168,21 @@ class ClientProcessor:
         if self._waiting_for and conn in self._waiting_for:
             raise RefusedRequest(ResponseCode.SYSTEM_BUSY, "the last heartbeat of this client is still being taken")
         refusal = ""
+        full_wanted = data.heartbeat_fingerprint == 0  # as recorded: always True for a client without V2
         if caller is not None:
             meant = self._with_subscriptions(data) if data.without_sub else data
             kept_from, refusal = caller.kept_from_consuming(named_in(meant), conn)
             if kept_from:
+                full_wanted |= data.without_sub and self._reads_others(data)
                 data, mark = without(meant, kept_from, self._is_read), None
         who = Client(data.client_id, request.language, request.version)
         if conn.client_id != who.client_id:
             conn.told.clear()  # it had another client id before
         conn.client_id, conn.language, conn.version = who
         if new := _to_be_compiled(data):
-            self._compile_first(_Heartbeat(request, conn, data, who, mark, refusal), new)
+            self._compile_first(_Heartbeat(request, conn, data, who, mark, refusal, full_wanted), new)
             return None
         if len(data.consumer_data_set) + len(data.producer_data_set) <= _FEW:
-            full_wanted = data.heartbeat_fingerprint == 0
             generation = self._generation()
             for consumer in data.consumer_data_set:
                 if self._make_group(consumer, conn):
@@ -198,7 +200,7 @@ class ClientProcessor:
                 )
             self._clients.heard(conn, mark, again, generation)
             return _answer(data, refusal, full_wanted)
-        beat = _Heartbeat(request, conn, data, who, mark, refusal)
+        beat = _Heartbeat(request, conn, data, who, mark, refusal, full_wanted)
         if not self._take_slice(beat):
             self._let_wait(beat)
             self._resume(beat)
@@ -206,14 +208,15 @@ class ClientProcessor:
         return self._done(beat)
 
     def _with_subscriptions(self, data: HeartbeatData) -> HeartbeatData:
-        """Return a V2 heartbeat without subscriptions with those that it stands for: what the group reads, if the last
-        heartbeat of the group had the same fingerprint. A client that may not read this would only take queues. Refuses
-        with 1 one that stands for more than a heartbeat can name, as by naming a group twice."""
+        """Return a V2 heartbeat without subscriptions with those that it stands for: what the group reads. A client
+        that may not read this would only take queues, also if its fingerprint is another one than the group's: what it
+        reads itself is not known before its full heartbeat. Refuses with 1 one that stands for more than a heartbeat
+        can name, as by naming a group twice."""
         room = MOST_OBJECTS
         consumers = []
         for consumer in data.consumer_data_set:
             info = self._clients.consumer_group(consumer.group_name)
-            if info is not None and info.fingerprint == data.heartbeat_fingerprint != 0:
+            if info is not None and data.heartbeat_fingerprint:
                 room -= len(info.subscriptions)
                 if room < 0:
                     raise RefusedRequest(
@@ -223,6 +226,11 @@ class ClientProcessor:
                 consumer = msgspec.structs.replace(consumer, subscription_data_set=read)
             consumers.append(consumer)
         return msgspec.structs.replace(data, consumer_data_set=consumers)
+
+    def _reads_others(self, data: HeartbeatData) -> bool:
+        """True if the last heartbeat of one of its groups had another fingerprint."""
+        groups = (self._clients.consumer_group(consumer.group_name) for consumer in data.consumer_data_set)
+        return any(info is not None and info.fingerprint != data.heartbeat_fingerprint for info in groups)
 
     def _is_read(self, group: str, topic: str) -> bool:
         info = self._clients.consumer_group(group)

@@ -69,13 +69,16 @@ class RequestRow:
 @dataclass(frozen=True, slots=True)
 class WireUser:
     """user_type: "Super", who may everything, or "Normal". secrets: how many are good, 1 or 2; none is ever told
-    again. last: the last request since the start that was not refused; what clients send by themselves, as heartbeats,
-    counts only where there is nothing else. null for none."""
+    again. requires_tls: its requests in clear are refused. in_clear: a Super user who signed in clear from another
+    machine in the last day. last: the last request since the start that was not refused; what clients send by
+    themselves, as heartbeats, counts only where there is nothing else. null for none."""
 
     # entries: in the order in which they were made, own ones first. revision: changes with the user.
     name: str
     user_type: str
     enabled: bool
+    requires_tls: bool
+    in_clear: bool
     secrets: int
     entries: tuple[EntryRow, ...]
     quotas: tuple[QuotaRow, ...]
@@ -171,8 +174,8 @@ class AccessRow:
 @dataclass(frozen=True, slots=True)
 class RefusalRow:
     """user: "" for none and for unknown names. resource: "" unless an entry is missing or denies. actions: any one of
-    them would do, the least first. reason: "no_user", "not_proved", "not_super", "no_entry" or "denied". request,
-    address: of the last one."""
+    them would do, the least first. reason: "no_user", "not_proved", "no_tls", "not_super", "no_entry" or "denied".
+    request, address: of the last one."""
 
     # Requests that were refused, or in report mode would be, and still are. resource: as "Topic:orders".
     user: str

@@ -55,7 +55,7 @@ from ...access.policies import (
     spelled_resource,
 )
 from ...access.quotas import NAMES, Quotas
-from ...access.refusals import NOT_PROVED, NOT_SUPER, Refusal
+from ...access.refusals import NO_TLS, NOT_PROVED, NOT_SUPER, Refusal
 from ...config import REPORT
 from ...errors import AdminError, Conflict, InvalidInput, NotFound, Unavailable
 from ...protocol.codes import RequestCode
@@ -132,12 +132,13 @@ class WireUsers:
         own_check: Callable[[], AbstractContextManager[dict[str, str]]] = lambda: nullcontext({}),
         claims: Callable[[], list[Refusal]] = list,
         last: LastRequests | None = None,
+        in_clear: Callable[[], list[str]] = list,
     ) -> None:
         """mode: returns "report" or "enforce". refusals: returns what was refused, or would have been. brake: None
         without quotas; in report mode its counts are of what would be held back. defaults: returns the quotas of users
         who have none of their own. own_check: gives the fields of requests of this process, which are no refusals of
         users. claims: returns what was asked lately in the names of users that do not exist. last: None where nobody
-        asks what users did last."""
+        asks what users did last. in_clear: returns the Super users who signed in clear from another machine lately."""
         # Constant after construction.
         self._book = book
         self._mode = mode
@@ -147,6 +148,7 @@ class WireUsers:
         self.own_check = own_check
         self._claims = claims
         self._last = last
+        self.in_clear = in_clear
 
     # --- looking
 
@@ -196,6 +198,8 @@ class WireUsers:
             return False
         if row.reason == NOT_PROVED:
             return True
+        if row.reason == NO_TLS:
+            return user.account.requires_tls
         if row.reason == NOT_SUPER or user.account.is_super:
             return not user.account.is_super
         kind, _, name = row.resource.partition(":")
@@ -226,6 +230,8 @@ class WireUsers:
             name=account.name,
             user_type=_type_of(account),
             enabled=account.is_enabled,
+            requires_tls=account.requires_tls,
+            in_clear=account.is_super and account.name in self.in_clear(),
             secrets=len(account.secrets),
             entries=_entries(account),
             quotas=tuple(QuotaRow(name, now[name], number or 0, NAMES[name]) for name, number in quotas.items()),

@@ -67,6 +67,7 @@ _ORDER = (
     "slave_lags",
     "slave_behind",
     "queues_unreadable",
+    "supers_in_clear",
     "users_at_quota",
     "consumption_is_off_behind",
     "nobody_consumes_late",
@@ -86,12 +87,13 @@ def _need(level: str, kind: str, name: str, sentence: Sentence, size: float = 0)
     return Finding(sentence, level=level, kind=kind, name=name, size=size)
 
 
-def at_quota(names: list[str]) -> Iterator[Finding]:
-    """Yield a finding if there are users of the wire who reached a quota in the last minute. names: theirs."""
-    if names:
-        shown = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
-        text = say("users_at_quota", count=len(names), names=shown)
-        yield _need("watch", "system", "users_at_quota", text, len(names))
+def of_users(at_quota: list[str], in_clear: list[str]) -> Iterator[Finding]:
+    """Yield findings about users of the wire. at_quota: the names of those who reached a quota in the last minute.
+    in_clear: of the Super users who signed in clear from another machine lately."""
+    for code, names in (("supers_in_clear", in_clear), ("users_at_quota", at_quota)):
+        if names:
+            shown = ", ".join(names[:MOST_NAMED]) + (", ..." if len(names) > MOST_NAMED else "")
+            yield _need("watch", "system", code, say(code, count=len(names), names=shown), len(names))
 
 
 class Needs:
