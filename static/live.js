@@ -92,6 +92,8 @@
   const place = document.getElementById("rates");
   const data = JSON.parse(place.dataset.history);
   let chart = null;
+  const zone = document.body.dataset.zone || "Etc/UTC";
+  const clocks = [{}, { second: "2-digit" }].map((more) => new Intl.DateTimeFormat("en-GB", { timeZone: zone, hour: "2-digit", minute: "2-digit", ...more }));
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const draw = () => {
     if (!window.uPlot) return;
@@ -99,9 +101,9 @@
     const axis = { stroke: colour("--soft"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
     chart = new uPlot({
       width: place.clientWidth, height: 220, cursor: { drag: { x: false, y: false } }, legend: { live: true }, padding: [8, 12, 0, 0],
-      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), document.body.dataset.zone || "Etc/UTC"),
+      tzDate: (seconds) => uPlot.tzDate(new Date(seconds * 1000), zone),
       scales: { x: { time: true }, y: { range: (_, low, high) => [0, Math.max(1, (high || 0) * 1.1)] } },
-      axes: [{ ...axis, size: 32, space: 76, values: (_, ticks) => ticks.map((tick) => new Date(tick * 1000).toISOString().slice(11, tick % 60 ? 19 : 16)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => thousands(tick)) }],
+      axes: [{ ...axis, size: 32, space: 76, values: (_, ticks) => ticks.map((tick) => clocks[tick % 60 ? 1 : 0].format(tick * 1000)) }, { ...axis, size: 56, values: (_, ticks) => ticks.map((tick) => thousands(tick)) }],
       series: [{ label: place.dataset.time }, { label: place.dataset.in, stroke: colour("--accent"), width: 1.8, points: { show: false } }, { label: place.dataset.out, stroke: colour("--info"), width: 1.8, points: { show: false } }],
     }, data, place);
   };

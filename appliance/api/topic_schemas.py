@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
+from django.utils.translation import override
 from ninja import Query
-from pydantic import Field, create_model
+from pydantic import Field, computed_field, create_model
 
+from ..console.pages.words import ADVICE
 from ..engine.admin_settings import GROUP_SETTINGS, NEW_TOPIC_SETTINGS, TOPIC_SETTINGS, Setting
 from ..engine.window.groups.diagnosis_snapshots import Evidence, HeldUpBy, Look
 from ..engine.window.snapshots import (
@@ -120,7 +122,7 @@ class PlaceOut(OfTuple):
 
 class FindingOut(Out):
     """Something that is wrong. level: act (messages are not consumed) or watch. queues, clients: 100 at most of those
-    it is about; the evidence counts all. message: what holds up a queue that stands."""
+    it is about; the evidence counts all. message: what holds up a queue that stands. advice: what to do."""
 
     kind: str
     level: Literal["act", "watch"]
@@ -129,6 +131,11 @@ class FindingOut(Out):
     queues: list[PlaceOut]
     clients: list[Text]
     message: HeldUpBy | None
+
+    @computed_field
+    def advice(self) -> str:
+        with override("en"):
+            return str(ADVICE.get(self.kind, ""))
 
 
 class DiagnosisOut(Out):

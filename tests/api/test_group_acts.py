@@ -66,6 +66,7 @@ def test_its_pace_and_diagnosis(by_token, group):
     found = answer_of(viewer.get(f"/groups/{group}/diagnosis"))
     [one] = [finding for finding in found["findings"] if finding["kind"] == "no_consumer"]
     assert one["level"] == "act"
+    assert one["advice"] == "Start a consumer of the group; it goes on from the committed offsets."
     assert {"name": "lag", "value": 4.0, "unit": "messages"} in one["evidence"]
     assert {look["state"] for look in found["looked"]} == {"found", "clear", "unknown"}
     assert all(look["why"] for look in found["looked"] if look["state"] == "unknown")

@@ -180,7 +180,11 @@ def test_a_group_and_its_offsets(server):
     both = refused(server, 6, "group", "reset", "readers", "--to", "latest", "--at", "yesterday 18:00", "--dry-run")
     assert "at_ms is not used when offsets move to latest." in both
     told(server, "message", "send", "offsets", "--text", "nobody is there")
-    assert told(server, "group", "diagnosis", "readers").startswith("act: No consumer is connected, and")
+    diagnosis = told(server, "group", "diagnosis", "readers")
+    assert diagnosis.startswith("act: No consumer is connected, and")
+    assert "\n  what to do: Start a consumer of the group; it goes on from the committed offsets.\n" in diagnosis
+    [unknown] = [line for line in diagnosis.splitlines() if line.endswith(". No consumer of the group is connected.")]
+    assert unknown.startswith("not known: nobody pulls, "), "what is not known for one reason is one line"
     told(server, "group", "create", "well")
     assert "Nothing wrong was found." in told(server, "group", "diagnosis", "well")
 

@@ -2,6 +2,7 @@
 
 import html
 import re
+from datetime import timedelta, timezone
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import pytest
 from django.http import QueryDict
 from django.template import Context, Template
 from django.template.loader import render_to_string
+from django.utils.timezone import override
 
 from appliance.engine.window.sentences import say
 
@@ -31,6 +33,27 @@ def test_no_line_is_too_long_to_edit(name):
 def test_no_script_or_style_stands_in_the_page_itself(name):
     text = (ROOT / name).read_text(encoding="utf-8")
     assert not re.findall(r"<style|<script(?![^>]* src=)|\sstyle=|\son[a-z]+=\"", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("{{ at|clock }}", "05:30:00"),
+        ("{{ at|clock:'7d' }}", "01-01 05:30"),
+        ("{{ at|as_hour }}", '<time datetime="1970-01-01T00:00Z">01-01<br>05:30</time>'),
+        ("{{ at|since }}", 'title="1970-01-01 05:30:00 IST"'),
+        ("{{ at|as_time }}", "1970-01-01 05:30:00"),
+    ],
+)
+def test_times_are_in_the_readers_zone_on_axes_columns_and_tooltips_too(text, shown):
+    with override(timezone(timedelta(hours=5, minutes=30), "IST")):
+        assert shown in Template("{% load pages %}" + text).render(Context({"at": 0}))
+
+
+def test_no_script_formats_times_in_a_zone_of_its_own():
+    own_zone = re.compile(r"toISOString\(\)\.slice|toLocale\w*String|\.get\w*Hours")
+    scripts = (ROOT.parent / "static").glob("*.js")
+    assert not [one.name for one in scripts if own_zone.search(one.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize(

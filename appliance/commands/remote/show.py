@@ -135,10 +135,13 @@ def _given_out(held: dict[str, Any]) -> str:
 
 
 def diagnosis(answer: dict[str, Any]) -> list[str]:
-    """Return lines with the problems of a group, and the commands for the next step."""
+    """Return lines with the problems of a group, what to do about each, and the commands for the next step."""
     lines = []
     for one in answer["findings"]:
         lines.append(f"{one['level']}: {plain(one['sentence']['text'])}")
+        # An older server has none.
+        if one.get("advice"):
+            lines.append(f"  what to do: {plain(one['advice'])}")
         held = one["message"]
         if held is not None:
             lines += [
@@ -148,11 +151,11 @@ def diagnosis(answer: dict[str, Any]) -> list[str]:
                 f"  look at it: rocketbox message show {held['offset_id']}",
                 f"  skip it: rocketbox group reset {_word(answer['group'])} {_reset_options(held['skip'])}",
             ]
-    lines += [
-        f"not known: {one['kind']}: {plain(one['why']['text'])}"
-        for one in answer["looked"]
-        if one["state"] == "unknown"
-    ]
+    unknown: dict[str, list[str]] = {}
+    for one in answer["looked"]:
+        if one["state"] == "unknown":
+            unknown.setdefault(plain(one["why"]["text"]), []).append(one["kind"].replace("_", " "))
+    lines += [f"not known: {', '.join(kinds)}. {why}" for why, kinds in unknown.items()]
     return lines if answer["findings"] else ["Nothing wrong was found.", *lines]
 
 

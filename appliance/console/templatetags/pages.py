@@ -309,10 +309,10 @@ def since(at_ms: int | None) -> SafeString | str:
 def _at(at_ms: int, text: str) -> SafeString:
     try:
         moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+        title = plain_time(at_ms)
     except (OverflowError, ValueError, OSError):
         return format_html("{}", text)
-    iso = f"{moment:%Y-%m-%dT%H:%M:%SZ}"
-    return format_html('<time datetime="{}" title="{}">{}</time>', iso, iso, text)
+    return format_html('<time datetime="{}" title="{}">{}</time>', f"{moment:%Y-%m-%dT%H:%M:%SZ}", title, text)
 
 
 @register.filter
@@ -327,10 +327,12 @@ def coming(at_ms: int | None) -> SafeString | str:
 
 @register.filter
 def as_hour(at_ms: int) -> SafeString:
-    """Format the day and hour of a column, in UTC."""
+    """Format the day and time at which a column of one hour begins, in the reader's zone: an hour of UTC may begin at
+    half past."""
     moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+    shown = moment.astimezone(timezone.get_current_timezone())
     return format_html(
-        '<time datetime="{}">{}<br>{}</time>', f"{moment:%Y-%m-%dT%HZ}", f"{moment:%m-%d}", f"{moment:%H}:00"
+        '<time datetime="{}">{}<br>{}</time>', f"{moment:%Y-%m-%dT%H:%MZ}", f"{shown:%m-%d}", f"{shown:%H:%M}"
     )
 
 
@@ -348,9 +350,9 @@ def of(table: Any, key: object) -> Any:
 
 @register.filter
 def clock(at_ms: int, span: str = "") -> str:
-    """Format a moment in UTC, as short as a chart of this span needs it."""
+    """Format a moment in the reader's zone, as short as a chart of this span needs it."""
     try:
-        moment = datetime.fromtimestamp(at_ms / 1000, UTC)
+        moment = datetime.fromtimestamp(at_ms / 1000, timezone.get_current_timezone())
     except (OverflowError, ValueError, OSError):
         return str(at_ms)
     return moment.strftime("%m-%d %H:%M" if span.endswith("d") else "%H:%M:%S")

@@ -358,7 +358,9 @@ class Broker:
         self.group_service = SubscriptionGroupService(self.groups, self.offsets, self.topic_service)
         self.cleaning = RequestedCleaning(store, self.topics)
         self._replays = LateReplays(store.paths.own / "replay", store.disk, self._make_replays)
-        self.offset_resets = OffsetResets(store, tables, self.clients, self.pull.long_polling, loop)
+        self.offset_resets = OffsetResets(
+            store, tables, self.clients, self.pull.long_polling, loop, self._config.broker.broker_name
+        )
         self.offset_resets.tell_members = self.topic_service.tell_members
         self.offset_resets.restore()
         # After `restore`: a moved offset may lie behind the end of its queue as well.

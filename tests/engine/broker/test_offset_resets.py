@@ -116,6 +116,27 @@ def test_members_are_asked_in_their_language(running):
     assert committed(running) == 5, "they say so themselves"
 
 
+@pytest.mark.parametrize("pulls", [False, True])
+def test_a_member_that_pulls_nothing_more_is_asked_to_move_itself(running, monkeypatch, pulls):
+    """Its cache is full of what waits behind the message that it stands on."""
+    monkeypatch.setattr(services, "_ASKS_S", (0.05, 0.1))
+    member = running.join("c1", "CG", "T")
+    assert member.receive().code == NOTICE
+    assert table(reset(running, 0, queueId=0, offset=1)) == {0: 1}
+    if pulls:
+        fields = pull_fields("T", 0, 5, consumerGroup="CG", sysFlag=4)
+        assert member.ask(PULL, fields).code == 21, "who pulls gets the offset with it"
+        assert member.is_silent()
+        return
+    asked = asked_to_move(member)
+    assert asked.is_oneway
+    assert asked.body == b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:1}}'
+    assert asked_to_move(member).body == asked.body, "once more, should it have been busy"
+    assert member.ask(ASK, {"consumerGroup": "CG", "topic": "T", "queueId": 0}).ext_fields["offset"] == "1"
+    assert member.ask(PULL, pull_fields("T", 0, 1, consumerGroup="CG", sysFlag=4)).code == 0
+    assert not running.engine.broker.offsets.pending.table, "it has taken the offset over"
+
+
 def test_many_members_are_asked_in_several_ticks(running, monkeypatch):
     monkeypatch.setattr(admin_offsets, "MEMBERS_A_TICK", 3)
     option(running, False)

@@ -14,21 +14,27 @@ does 3.
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
+import msgspec
+
 from ...errors import Conflict, RefusedRequest, StartError
 from ...loop_calls import in_steps, run_on_loop
-from ...protocol.codes import ResponseCode
+from ...protocol.askers import KNOWS_RESETS, wants_offsets_listed
+from ...protocol.codes import RequestCode, ResponseCode
+from ...protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
 from ...remoting.event_loop import EventLoop
 from ...store.message_store import MessageStore
 from ...store.queues.consume_queue import ConsumeQueue
 from ...store.time_search import Boundary, TimeSearch
-from ..clients import ClientManager
+from ..clients import ClientChannel, ClientManager
 from ..heartbeat import BROADCASTING
 from ..long_polling import LongPolling
 from ..offsets import check_movable, is_brokers_own
+from ..queue_json import queue_key, queue_table
 from ..tables import Tables
 from .journal import ResetJournal
 from .pending import MOST_PENDING, GroupMove, Key, Pending
@@ -44,8 +50,49 @@ _STEP = 50
 #: 4.9 and Go clients let go of a queue 10 s after they got its new offset, and take it again at their next rebalance.
 #: Requests to rebalance at these times save them a wait of 20 s.
 _NUDGES_S = (10.2, 11.5, 15.0)
+#: Times after a move at which members are asked to move themselves, in queues that none has pulled since. A client that
+#: stands on a message has a full cache, and then pulls no more, so it never gets the offset with a pull.
+_ASKS_S = (5.0, 30.0)
 #: Queues whose members get an offset within this time share their nudges.
 _TOGETHER_S = 0.5
+#: Members that are asked to move in one tick.
+MEMBERS_A_TICK = 50
+
+_opaques = itertools.count()
+
+
+class Asking:
+    """The request to members to move themselves (220), one frame for all that read the same encoding: they stop reading
+    the queues for 10 s, commit the offsets and begin there."""
+
+    def __init__(
+        self, broker_name: str, group: str, topic: str, targets: Sequence[tuple[int, int]], time_ms: int, force: bool
+    ) -> None:
+        """targets: (queue id, offset). time_ms, force: as the administrator asked."""
+        table = queue_table([(queue_key(broker_name, topic, queue_id), b"%d" % offset) for queue_id, offset in targets])
+        rows = [
+            {"brokerName": broker_name, "offset": offset, "queueId": queue_id, "topic": topic}
+            for queue_id, offset in targets
+        ]
+        fields = {"topic": topic, "group": group, "timestamp": str(time_ms), "isForce": str(force).lower()}
+        self._for_cpp = _frame(fields, msgspec.json.encode({"offsetTable": rows}))
+        self._for_others = _frame(fields, b'{"offsetTable":%b}' % table)
+
+    def send(self, member: ClientChannel) -> None:
+        """On remoting-io."""
+        member.conn.send(self._for_cpp if wants_offsets_listed(member.language) else self._for_others)
+
+
+def _frame(fields: dict[str, str], body: bytes) -> bytes:
+    return encode_command(
+        RemotingCommand(
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+            opaque=next(_opaques) & 0x7FFFFFFF,
+            flag=FLAG_ONEWAY,
+            ext_fields=fields,
+            body=body,
+        )
+    )
 
 
 class OffsetResets:
@@ -58,6 +105,7 @@ class OffsetResets:
         clients: ClientManager,
         long_polling: LongPolling,
         loop: EventLoop,
+        broker_name: str,
     ) -> None:
         """Raises StartError."""
         path = store.paths.own / "offset-resets.journal"
@@ -70,6 +118,7 @@ class OffsetResets:
         self._long_polling = long_polling
         self._loop = loop
         self._clock = loop.clock
+        self._broker_name = broker_name
         try:
             self.journal = ResetJournal(path, loop.clock, store.disk)
         except OSError as error:
@@ -283,6 +332,8 @@ class OffsetResets:
         def do_it() -> None:
             self._offsets.reset_all(ready)
             in_steps(self._loop.call_soon, iter(queues), _STEP, tell)
+            for seconds in _ASKS_S:
+                self._loop.call_later(seconds, partial(self._ask_who_does_not_pull, record))
 
         self.on_loop(do_it)
 
@@ -307,6 +358,21 @@ class OffsetResets:
             self._told_at.pop(group, None)
         if self._offsets.pending.waits(group):
             self._clients.have_rebalance(group)
+
+    def _ask_who_does_not_pull(self, record: ResetRecord) -> None:
+        """Ask members to move themselves in queues of topics that they subscribe and that none has pulled since."""
+        group, info = self._groups.get(record.group), self._clients.consumer_group(record.group)
+        if group is None or not group.consume_enable or info is None:
+            return
+        topics: dict[str, list[tuple[int, int]]] = {}
+        for move in record.moves:
+            found = self._offsets.pending.table.get((record.group, move.topic, move.queue_id))
+            if found is not None and (found.reset_id, found.tellings) == (record.id, 0):
+                topics.setdefault(move.topic, []).append((move.queue_id, found.target))
+        members = [member for member in info.channels.values() if member.version >= KNOWS_RESETS]
+        for topic in topics.keys() & info.subscriptions.keys():
+            asking = Asking(self._broker_name, record.group, topic, topics[topic], record.at_ms, True)
+            in_steps(self._loop.call_soon, iter(members), MEMBERS_A_TICK, asking.send)
 
     # --- the thread that saves offsets
 

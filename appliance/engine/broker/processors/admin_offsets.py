@@ -7,7 +7,6 @@ Source: RocketMQ 5.3.3 `AdminBrokerProcessor.resetOffsetInner`, `Broker2Client.r
 
 from __future__ import annotations
 
-import itertools
 import logging
 from collections.abc import Callable
 from functools import partial
@@ -16,16 +15,16 @@ import msgspec
 
 from ...errors import RefusedRequest
 from ...loop_calls import in_steps
-from ...protocol.askers import KNOWS_RESETS, wants_offsets_listed
+from ...protocol.askers import KNOWS_RESETS
 from ...protocol.codes import RequestCode, ResponseCode
-from ...protocol.command import FLAG_ONEWAY, RemotingCommand, encode_command
+from ...protocol.command import RemotingCommand
 from ...protocol.fields import optional_bool, optional_int, optional_long, require_long, require_str
 from ...protocol.names import is_legal_group
 from ...remoting.connection import Connection
 from ...remoting.dispatcher import Dispatcher
 from ...remoting.event_loop import EventLoop
-from ..clients import ClientChannel, ClientManager
-from ..offset_resets.service import OffsetResets
+from ..clients import ClientManager
+from ..offset_resets.service import MEMBERS_A_TICK, Asking, OffsetResets
 from ..offset_resets.targets import AtTime, Exactly, Latest, PlannedMove, Target, text_of
 from ..offsets import LATELY_MOVED
 from ..queue_json import queue_key, queue_table
@@ -38,10 +37,6 @@ logger = logging.getLogger(__name__)
 POOL = "admin"
 #: Encodes the table for 43, so that the pool "admin" does not wait for it.
 TABLE_POOL = "query"
-#: Members that are asked to move in one tick.
-MEMBERS_A_TICK = 50
-
-_opaques = itertools.count()
 
 
 class AdminOffsetsProcessor:
@@ -134,35 +129,12 @@ class AdminOffsetsProcessor:
                     f"the client does not support this feature. version={member.version}",
                 )
         table = b'{"offsetTable":%b}' % queue_table(self._entries(planned))
-        rows = [
-            {"brokerName": self._broker_name, "offset": move.target, "queueId": move.queue_id, "topic": topic}
-            for move in planned
-        ]
-        listed = msgspec.json.encode({"offsetTable": rows})
-        fields = {"topic": topic, "group": group, "timestamp": str(time_ms), "isForce": str(force).lower()}
-
-        # One frame for all members that read the same encoding, so that they share its bytes.
-        for_cpp, for_others = self._asking(fields, listed), self._asking(fields, table)
-
-        def ask(member: ClientChannel) -> None:
-            member.conn.send(for_cpp if wants_offsets_listed(member.language) else for_others)
-
+        targets = [(move.queue_id, move.target) for move in planned]
+        asking = Asking(self._broker_name, group, topic, targets, time_ms, force)
         soon = self._loop.call_soon
-        soon(partial(in_steps, soon, iter(members), MEMBERS_A_TICK, ask))
+        soon(partial(in_steps, soon, iter(members), MEMBERS_A_TICK, asking.send))
         logger.info("admin: %d members of %s are asked to move in %s to %s", len(members), group, topic, text_of(to))
         return RemotingCommand.response(ResponseCode.SUCCESS, body=table)
-
-    @staticmethod
-    def _asking(fields: dict[str, str], body: bytes) -> bytes:
-        return encode_command(
-            RemotingCommand(
-                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-                opaque=next(_opaques) & 0x7FFFFFFF,
-                flag=FLAG_ONEWAY,
-                ext_fields=fields,
-                body=body,
-            )
-        )
 
     def handle_clone(self, request: RemotingCommand, conn: Connection) -> RemotingCommand:
         """314: give `destGroup` the offsets of `srcGroup`, in one topic or in all.
