@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from appliance.engine import engine
 from tests.support import ports
 
 ROOT = Path(__file__).parents[1]
@@ -103,3 +104,7 @@ def test_a_child_does_not_let_go_of_what_its_parent_has(alone):
 def test_nobody_takes_ports_of_the_kernels_range():
     begin = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert begin >= ports.END
+
+
+def test_an_engine_picks_no_port_that_a_test_may_reserve():
+    assert engine._PICKED_PORTS.start > ports.END + engine.VIP_DISTANCE

@@ -65,7 +65,7 @@ _READY = {
     "delayed": "delays",
 }
 _PORT_TRIES = 200
-_PICKED_PORTS = range(12_000, 32_000)
+_PICKED_PORTS = range(26_000, 32_000)
 
 
 class Engine:

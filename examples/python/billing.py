@@ -19,7 +19,8 @@ def bill(message: ReceivedMessage) -> None:
         raise Reject("an order without a number cannot be billed")
     if message.properties.get("paid") == "later" and message.attempt == 1:
         raise Retry(after=1)
-    print(f"billed {message.keys[0]}, attempt {message.attempt}", flush=True)
+    # In one piece: other threads print, too.
+    print(f"billed {message.keys[0]}, attempt {message.attempt}\n", end="", flush=True)
 
 
 def main(nameserver: str) -> int:

@@ -5,6 +5,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from contextlib import closing
 from pathlib import Path
 
@@ -52,6 +53,8 @@ def test_orders_are_billed_until_the_service_is_told_to_stop(rocketbox):
         stderr=subprocess.PIPE,
         text=True,
     ) as service:
+        patience = threading.Timer(120, service.kill)  # then nothing comes any more
+        patience.start()
         try:
             lines = set()
             while not {"billed order-1, attempt 1\n", "billed order-2, attempt 2\n"} <= lines:
@@ -61,6 +64,7 @@ def test_orders_are_billed_until_the_service_is_told_to_stop(rocketbox):
             service.send_signal(signal.SIGTERM)
             assert service.wait(60) == 0
         finally:
+            patience.cancel()
             service.kill()
 
 

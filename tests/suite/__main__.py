@@ -34,8 +34,8 @@ _MOST_FOREIGN = 10
 _MOST_WHY, _WIDEST = 12, 300
 #: After this many seconds in one test the stacks of all threads are printed; it goes on.
 STACKS_AFTER_S = 600
-#: Longest time of a part, and of what it still does when it is stopped.
-MOST_S = 4 * 3600.0
+#: Longest time of a part by day and by night, and of what it still does when it is stopped.
+MOST_S, MOST_OF_A_NIGHT_S = 40 * 60.0, 4 * 3600.0
 MOST_LAST_S = 300.0
 
 
@@ -96,8 +96,8 @@ class Run:
         )
         self._processes.add(process)
         try:
-            return process.wait(MOST_S)
-        except subprocess.TimeoutExpired:  # nobody watches a night: the other parts go on, and this one is named
+            return process.wait(MOST_OF_A_NIGHT_S if self._nightly else MOST_S)
+        except subprocess.TimeoutExpired:  # nobody watches: the other parts go on, and this one is named
             process.send_signal(signal.SIGINT)  # pytest still says how far it came
             try:
                 process.wait(MOST_LAST_S)

@@ -3,7 +3,8 @@
 A port that was free at one look may be taken when it is used. A server that starts twice, or that has to be away,
 needs a number that no other process takes meanwhile. So there is one file with a byte for each block of five ports: a
 process that holds a POSIX record lock on a byte has the block. The kernel releases the locks when a process ends,
-however it ends. The blocks are below the range from which the kernel takes ports of outgoing connections.
+however it ends. The blocks are below the range from which the kernel takes ports of outgoing connections, and below
+the one from which an engine picks for port 0: it knows nothing of reservations.
 
     port = reserve_port()       # N - 2, N - 1, N + 1 and N + 2 are reserved with it
 """
@@ -17,7 +18,7 @@ import socket
 import threading
 from pathlib import Path
 
-FIRST, END = 12_000, 32_000
+FIRST, END = 12_000, 25_995
 BLOCK = 5
 
 #: Blocks of this process: a record lock does not exclude the process that holds it.
