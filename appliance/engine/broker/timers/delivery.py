@@ -274,7 +274,7 @@ class DeliverTimers(ServiceThread):
         ended = super().stop(deadline)
         if ended:
             self._time.look_last()
-            self.index.jumps_ms = self._time.jumps_ms  # the shifts that are saved last are those of the clock as it is now
+            self.index.jumps_ms = self._time.jumps_ms  # the shifts that are saved last are those of the clock now
             self._collect()
         return ended
 
