@@ -116,10 +116,10 @@ def test_members_are_asked_in_their_language(running):
     assert committed(running) == 5, "they say so themselves"
 
 
-def ask_soon(monkeypatch: pytest.MonkeyPatch, apart_s: float = 0.05) -> None:
+def ask_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ask members to move themselves a moment after a move, where the broker waits for 5 s and more."""
-    for name, seconds in (("_ASK_S", 0.05), ("_ASK_AGAIN_S", 0.01), ("_ASK_AFTER_START_S", 0.1), ("_APART_S", apart_s)):
-        monkeypatch.setattr(services, name, seconds)
+    for name in ("_ASK_S", "_ASK_AGAIN_S", "_APART_S"):
+        monkeypatch.setattr(services, name, 0.05)
 
 
 @pytest.mark.parametrize("pulls", [False, True])
@@ -171,9 +171,14 @@ def test_members_are_asked_for_one_topic_at_a_time(running, monkeypatch):
 
 def test_members_are_asked_after_a_restart(running, monkeypatch):
     assert table(reset(running, 0, queueId=0, offset=1)) == {0: 1}
-    ask_soon(monkeypatch)
+    asks: list[Any] = []
+    monkeypatch.setattr(services.OffsetResets, "_ask_in", lambda resets, *what: asks.append(what))
     running.restart()
-    assert asked_to_move(joined(running, "T")).body.endswith(b":1}}")
+    [(seconds, record, again)] = asks
+    assert (seconds, again) == (services._ASK_AFTER_START_S, True), "when they have sent a heartbeat"
+    member, resets = joined(running, "T"), running.engine.broker.offset_resets
+    resets.on_loop(lambda: resets._ask_who_does_not_pull(record, again, frozenset()))
+    assert asked_to_move(member).body.endswith(b":1}}")
 
 
 def test_a_broker_that_has_left_the_loop_asks_nobody(running):
