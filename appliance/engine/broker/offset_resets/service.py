@@ -372,8 +372,8 @@ class OffsetResets:
 
     def begin(self) -> None:
         """Ask members again that were to move before the start. On remoting-io, or before it runs."""
-        for record in self._restored.values():
-            self._ask_in(_ASK_AFTER_START_S, record, True)
+        for number, record in enumerate(self._restored.values()):
+            self._ask_in(_ASK_AFTER_START_S + number / 100, record, True)  # there may be thousands, and not in one tick
         self._restored.clear()
 
     def leave_loop(self) -> None:
