@@ -175,6 +175,7 @@ class Broker:
         ]
         if self.role.appends:  # a slave knows of no open half, and would pass all of them over
             self._timers += self.transactions.check.begin()
+            self.offset_resets.begin()
         self._options.on_change(self._take_options)
 
     def leave_loop(self) -> None:
@@ -185,6 +186,7 @@ class Broker:
             timer.cancel()
         self._loop.drop_hooks(self.transactions.decisions.end_tick, self.store.end_tick)
         self._server.forget_listener(self._connection_closed)
+        self.offset_resets.leave_loop()
         self._peers.end()
         self.pull.end(_ENDED)
         self.store.on_pressure = lambda high: None

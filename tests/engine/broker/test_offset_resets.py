@@ -116,10 +116,16 @@ def test_members_are_asked_in_their_language(running):
     assert committed(running) == 5, "they say so themselves"
 
 
+def ask_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ask members to move themselves a moment after a move, where the broker waits for 5 s and more."""
+    for name in ("_ASK_S", "_ASK_AGAIN_S", "_APART_S"):
+        monkeypatch.setattr(services, name, 0.05)
+
+
 @pytest.mark.parametrize("pulls", [False, True])
 def test_a_member_that_pulls_nothing_more_is_asked_to_move_itself(running, monkeypatch, pulls):
     """Its cache is full of what waits behind the message that it stands on."""
-    monkeypatch.setattr(services, "_ASKS_S", (0.05, 0.1))
+    ask_soon(monkeypatch)
     member = running.join("c1", "CG", "T")
     assert member.receive().code == NOTICE
     assert table(reset(running, 0, queueId=0, offset=1)) == {0: 1}
@@ -135,6 +141,57 @@ def test_a_member_that_pulls_nothing_more_is_asked_to_move_itself(running, monke
     assert member.ask(ASK, {"consumerGroup": "CG", "topic": "T", "queueId": 0}).ext_fields["offset"] == "1"
     assert member.ask(PULL, pull_fields("T", 0, 1, consumerGroup="CG", sysFlag=4)).code == 0
     assert not running.engine.broker.offsets.pending.table, "it has taken the offset over"
+
+
+def joined(running: RunningEngine, *topics: str) -> Peer:
+    subscriptions = [{"topic": topic, "subString": "*"} for topic in topics]
+    consumer = {"groupName": "CG", "messageModel": "CLUSTERING", "subscriptionDataSet": subscriptions}
+    return running._beat("c1", {"consumerDataSet": [consumer], "producerDataSet": []})
+
+
+def test_members_are_asked_for_one_topic_at_a_time(running, monkeypatch):
+    """A Java client takes 10 s for each, one after the other: with the last it would begin at an offset that is old."""
+    running.put("U", b"u")
+    running.commit("CG", "U", 0, 1)
+    member = joined(running, "T", "U")
+    resets, later = running.engine.broker.offset_resets, []
+    monkeypatch.setattr(resets, "_ask_in", lambda *again: later.append(again))
+    for topic in ("U", "T"):
+        assert table(reset(running, 0, topic=topic, queueId=0)) == {0: 0}
+    of_t, of_u = resets.journal.of_group("CG")
+    resets.on_loop(lambda: resets._ask_who_does_not_pull(of_t, True, frozenset()))
+    assert later[2:] == [(services._APART_S, of_t, True, {"T"})]
+    resets.on_loop(lambda: resets._ask_who_does_not_pull(of_u, True, frozenset()))
+    [(left_s, *what)] = later[3:]
+    assert (what, 0 < left_s <= services._APART_S) == ([of_u, True, frozenset()], True), "it waits for its turn"
+    resets._asked_at["CG"] -= services._APART_S
+    resets.on_loop(lambda: resets._ask_who_does_not_pull(of_u, True, frozenset()))
+    assert [asked_to_move(member).ext_fields["topic"] for _ in range(2)] == ["T", "U"]
+
+
+def test_members_are_asked_after_a_restart(running, monkeypatch):
+    assert table(reset(running, 0, queueId=0, offset=1)) == {0: 1}
+    asks: list[Any] = []
+    monkeypatch.setattr(services.OffsetResets, "_ask_in", lambda resets, *what: asks.append(what))
+    running.restart()
+    [(seconds, record, again)] = asks
+    assert (seconds, again) == (services._ASK_AFTER_START_S, True), "when they have sent a heartbeat"
+    member, resets = joined(running, "T"), running.engine.broker.offset_resets
+    resets.on_loop(lambda: resets._ask_who_does_not_pull(record, again, frozenset()))
+    assert asked_to_move(member).body.endswith(b":1}}")
+
+
+def test_a_broker_that_has_left_the_loop_asks_nobody(running):
+    """In a set the clients stay, and another broker has the group's offsets by then."""
+    joined(running, "T")
+    assert table(reset(running, 0, queueId=0, offset=1)) == {0: 1}
+    resets = running.engine.broker.offset_resets
+    [record] = resets.journal.of_group("CG")
+    for is_asked in (True, False):
+        resets.on_loop(lambda: resets._ask_who_does_not_pull(record, False, frozenset()))
+        assert bool(resets._asked_at) == is_asked
+        resets._asked_at.clear()
+        resets.leave_loop()
 
 
 def test_many_members_are_asked_in_several_ticks(running, monkeypatch):

@@ -111,3 +111,21 @@ def test_a_leader_that_does_not_tell_its_clock_is_followed_as_before(members, mo
     two.lead(2)
     assert max(left_ms(two)) <= DELAY_MS + ROUND_TRIP_MS
     assert two.store.clock_steps.spans == ()
+
+
+def test_a_step_that_a_follower_noted_is_not_counted_again_when_it_leads(members):
+    """Its delivery never ran, so the clock that it read at its start says nothing about the log."""
+    one, two, _, second = members
+    one.lead(1)
+    send_waiting(one)
+    two.follow(one, 1)
+    one.await_only(two)
+    wait_for_same_log(one, two)
+    wait_for(lambda: two.brokers._tables.failure is None and two.engine.broker.topics.get("Orders"), "its tables")
+    second.ahead_ms = HOUR_MS
+    wait_for(lambda: two.store.clock_steps.ahead_ms(0), "the step to be noted")
+    one.brokers.fence("a test")
+    two.lead(2)
+    assert abs(two.store.clock_steps.ahead_ms(0) - HOUR_MS) < ROUND_TRIP_MS
+    for left in left_ms(two):
+        assert DELAY_MS - ROUND_TRIP_MS < left <= DELAY_MS + ROUND_TRIP_MS

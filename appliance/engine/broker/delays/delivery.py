@@ -242,7 +242,7 @@ class DeliverDelayed(ServiceThread):
         outcomes become progress, too."""
         ended = super().stop(deadline)
         if ended:
-            self._time.look(self._store.log.written)  # the next life cannot see that the clock was set in this one
+            self._time.look_last()
             for level in list(self._levels.values()):
                 if level.under_way is not None and level.under_way.future.done():
                     self._collect(level, level.under_way)

@@ -115,6 +115,12 @@ class WaitingTime:
         """Ms by which the wall clock had jumped at the last look."""
         return self._jumps
 
+    def look_last(self) -> None:
+        """Look once more at the end of a life: the next one cannot see that the clock was set in this one. Does nothing
+        where nobody looked before: a follower delivers nothing, and `LeaderClock` notes the steps of its clock."""
+        if self._looked > -math.inf:
+            self.look(self._written())
+
     def look(self, physical: int = -1) -> None:
         """Look at both clocks; called at least once a second while anything waits. physical: of a record whose times
         are needed now: if it is newer than the last look, the clocks are read again, however soon that is."""

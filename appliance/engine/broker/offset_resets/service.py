@@ -50,9 +50,15 @@ _STEP = 50
 #: 4.9 and Go clients let go of a queue 10 s after they got its new offset, and take it again at their next rebalance.
 #: Requests to rebalance at these times save them a wait of 20 s.
 _NUDGES_S = (10.2, 11.5, 15.0)
-#: Times after a move at which members are asked to move themselves, in queues that none has pulled since. A client that
-#: stands on a message has a full cache, and then pulls no more, so it never gets the offset with a pull.
-_ASKS_S = (5.0, 30.0)
+#: Time after a move at which members are asked to move themselves, in queues that none has pulled since, and time
+#: until they are asked once more. A client that stands on a message has a full cache, and then pulls no more, so it
+#: never gets the offset with a pull.
+_ASK_S, _ASK_AGAIN_S = 5.0, 13.0
+#: After a start they are asked once their heartbeats have come again.
+_ASK_AFTER_START_S = 35.0
+#: A group is asked for one topic at a time: a Java client pauses the whole group for 10 s for each, one after the
+#: other, and begins with the last at an offset that may be old by then.
+_APART_S = 12.0
 #: Queues whose members get an offset within this time share their nudges.
 _TOGETHER_S = 0.5
 #: Members that are asked to move in one tick.
@@ -125,8 +131,13 @@ class OffsetResets:
             raise StartError(f"{path} cannot be opened: {error.strerror}.") from None
         #: As that of `TopicService`. Set by the broker.
         self.tell_members: Callable[[str], None] = lambda what: None
+        #: Moves of earlier lives that no member has taken over.
+        self._restored: dict[int, ResetRecord] = {}
         # Owned by remoting-io: group -> monotonic s of when it last got an offset, and nudges were arranged for.
         self._told_at: dict[str, float] = {}
+        # Owned by remoting-io: group -> monotonic s of when its members were last asked to move themselves.
+        self._asked_at: dict[str, float] = {}
+        self._has_left = False
         self._offsets.pending.on_told = self._nudge_later
         self._offsets.after_save = self._offsets_saved
 
@@ -149,6 +160,7 @@ class OffsetResets:
             self._offsets.reset_all(_ready(record, [move]))
             if move.target == NONE:
                 self._offsets.pending.over.append((record.id, move.topic, move.queue_id))
+            self._restored[record.id] = record
             count += 1
         if count:
             logger.info("offsets: %d queues were moved before the last stop and are not taken over yet", count)
@@ -332,8 +344,7 @@ class OffsetResets:
         def do_it() -> None:
             self._offsets.reset_all(ready)
             in_steps(self._loop.call_soon, iter(queues), _STEP, tell)
-            for seconds in _ASKS_S:
-                self._loop.call_later(seconds, partial(self._ask_who_does_not_pull, record))
+            self._ask_in(_ASK_S, record, True)
 
         self.on_loop(do_it)
 
@@ -359,20 +370,56 @@ class OffsetResets:
         if self._offsets.pending.waits(group):
             self._clients.have_rebalance(group)
 
-    def _ask_who_does_not_pull(self, record: ResetRecord) -> None:
-        """Ask members to move themselves in queues of topics that they subscribe and that none has pulled since."""
-        group, info = self._groups.get(record.group), self._clients.consumer_group(record.group)
-        if group is None or not group.consume_enable or info is None:
+    def begin(self) -> None:
+        """Ask members again that were to move before the start. On remoting-io, or before it runs."""
+        for number, record in enumerate(self._restored.values()):
+            self._ask_in(_ASK_AFTER_START_S + number / 100, record, True)  # there may be thousands, and not in one tick
+        self._restored.clear()
+
+    def leave_loop(self) -> None:
+        """Ask nobody from now on: another broker has the clients, and the offsets."""
+        self._has_left = True
+
+    def _ask_in(self, seconds: float, record: ResetRecord, again: bool, asked: frozenset[str] = frozenset()) -> None:
+        self._loop.call_later(seconds, partial(self._ask_who_does_not_pull, record, again, asked))
+
+    def _ask_who_does_not_pull(self, record: ResetRecord, again: bool, asked: frozenset[str]) -> None:
+        """Ask members to move themselves in queues of a topic that none has pulled since, then for the next topic.
+        asked: topics that they were asked for. again: ask once more for all of them."""
+        if self._has_left:
             return
-        topics: dict[str, list[tuple[int, int]]] = {}
+        untold = self._untold(record)
+        left = sorted(untold.keys() - asked)
+        if not left:
+            if again:
+                self._ask_in(_ASK_AGAIN_S, record, False)
+            return
+        now, topic = self._clock.monotonic(), left[0]
+        self._asked_at = {group: at for group, at in self._asked_at.items() if now < at + _APART_S}
+        if record.group in self._asked_at:
+            self._ask_in(self._asked_at[record.group] + _APART_S - now, record, again, asked)
+            return
+        self._asked_at[record.group] = now
+        info = self._clients.consumer_group(record.group)
+        members = [] if info is None else [one for one in info.channels.values() if one.version >= KNOWS_RESETS]
+        asking = Asking(self._broker_name, record.group, topic, untold[topic], record.at_ms, True)
+        in_steps(self._loop.call_soon, iter(members), MEMBERS_A_TICK, asking.send)
+        self._ask_in(_APART_S, record, again, asked | {topic})
+
+    def _untold(self, record: ResetRecord) -> dict[str, list[tuple[int, int]]]:
+        """Return topic -> (queue id, offset) of queues that no member has pulled since, of topics that members
+        subscribe to."""
+        group, info = self._groups.get(record.group), self._clients.consumer_group(record.group)
+        if group is None or not group.consume_enable or info is None or info.message_model == BROADCASTING:
+            return {}
+        found: dict[str, list[tuple[int, int]]] = {}
         for move in record.moves:
-            found = self._offsets.pending.table.get((record.group, move.topic, move.queue_id))
-            if found is not None and (found.reset_id, found.tellings) == (record.id, 0):
-                topics.setdefault(move.topic, []).append((move.queue_id, found.target))
-        members = [member for member in info.channels.values() if member.version >= KNOWS_RESETS]
-        for topic in topics.keys() & info.subscriptions.keys():
-            asking = Asking(self._broker_name, record.group, topic, topics[topic], record.at_ms, True)
-            in_steps(self._loop.call_soon, iter(members), MEMBERS_A_TICK, asking.send)
+            pending = self._offsets.pending.table.get((record.group, move.topic, move.queue_id))
+            if pending is None or (pending.reset_id, pending.tellings) != (record.id, 0):
+                continue
+            if move.topic in info.subscriptions:
+                found.setdefault(move.topic, []).append((move.queue_id, pending.target))
+        return found
 
     # --- the thread that saves offsets
 

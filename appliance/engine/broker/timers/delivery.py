@@ -273,7 +273,8 @@ class DeliverTimers(ServiceThread):
         """End the thread. Called again after remoting-io has ended, to take in the outcomes of batches under way."""
         ended = super().stop(deadline)
         if ended:
-            self._look(self._store.log.written)  # the shifts that are saved last are those of the clock as it is now
+            self._time.look_last()
+            self.index.jumps_ms = self._time.jumps_ms  # the shifts that are saved last are those of the clock now
             self._collect()
         return ended
 
