@@ -31,6 +31,7 @@ from appliance.client.core import connection
 from appliance.client.core.connection import Connection
 from appliance.client.core.steps import Call
 from appliance.client.shells import link
+from appliance.client.shells.shell import Shell
 from appliance.client.shells.threads import links_of
 from appliance.engine.protocol.codes import RequestCode
 from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
@@ -355,6 +356,29 @@ def test_what_waits_in_a_loop_whose_reading_a_signal_interrupts_fails_at_once(sc
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(asking)
     loop.run_until_complete(asking)
+    loop.close()
+
+
+def test_a_procedure_that_a_signal_interrupts_in_a_loop_as_it_asks_again_ends_at_once(scripted, monkeypatch):
+    broker = scripted(lambda question: frame(question, answer(**STORED)))
+    do, loop = Shell._do, asyncio.new_event_loop()
+
+    def interrupted(self, effect, resume):
+        if isinstance(effect, Call) and effect.address == broker.address:
+            monkeypatch.setattr(Shell, "_do", do)
+            raise KeyboardInterrupt
+        return do(self, effect, resume)
+
+    async def ask():
+        async with aio.Client(name_server(scripted, broker.address).address, timeout=60.0) as client:
+            with pytest.raises(KeyboardInterrupt):
+                await client.producer(retries=0).send("T", "x")
+
+    monkeypatch.setattr(Shell, "_do", interrupted)
+    asking = loop.create_task(ask())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asking)
+    loop.run_until_complete(asyncio.wait_for(asking, 30.0))
     loop.close()
 
 

@@ -151,12 +151,8 @@ class Shell:
         """Begin a procedure; `done` is called once, perhaps before this returns, in this thread or the I/O thread."""
         try:
             self._advance(procedure, done, None)
-        except BaseException as error:  # a signal's handler raised: perhaps nobody would resume it
-            with self.lock:
-                has_ended = procedure.gi_frame is None  # type: ignore[attr-defined]
-                procedure.close()
-            if not has_ended:
-                done(None, error)
+        except BaseException as error:
+            self._interrupted(procedure, done, error)
             raise
 
     def start(self, procedure: Generator[Any, Any, Any]) -> None:
@@ -188,10 +184,21 @@ class Shell:
                 if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
                     raise  # a signal's handler did, and the thread has to be told
                 return
-            resume = partial(self._advance, procedure, done)
-            again, outcome = self._do(effect, resume)
+            try:
+                again, outcome = self._do(effect, partial(self._advance, procedure, done))
+            except BaseException as error:
+                self._interrupted(procedure, done, error)
+                raise
             if not again:
                 return
+
+    def _interrupted(self, procedure: Generator[Any, Any, Any], done: Done, error: BaseException) -> None:
+        """End a procedure, unless it has ended: a signal's handler raised, and perhaps nobody would resume it."""
+        with self.lock:
+            has_ended = procedure.gi_frame is None  # type: ignore[attr-defined]
+            procedure.close()
+        if not has_ended:
+            done(None, error)
 
     def _do(self, effect: Effect, resume: Callable[[Any], None]) -> tuple[bool, Any]:
         """Perform an effect: return (True, the outcome) if it is done at once, or (False, None) if `resume` will be
