@@ -13,6 +13,7 @@ import time
 import pytest
 
 from appliance.client import (
+    BrokerAway,
     Client,
     ClientError,
     ForkedError,
@@ -26,11 +27,14 @@ from appliance.client import (
     SendTimeout,
     aio,
 )
+from appliance.client.core import connection
 from appliance.client.core.connection import Connection
+from appliance.client.core.steps import Call
 from appliance.client.shells import link
+from appliance.client.shells.shell import Shell
 from appliance.client.shells.threads import links_of
 from appliance.engine.protocol.codes import RequestCode
-from appliance.engine.protocol.command import decode_frame, encode_command
+from appliance.engine.protocol.command import RemotingCommand, decode_frame, encode_command
 from tests.support.client_steps import answer, route
 from tests.support.effort import effort
 from tests.support.waiting import wait_for
@@ -245,6 +249,80 @@ def test_a_broker_that_stops_is_left_by_asyncio_too(scripted):
     assert broker.server.connections == 2
 
 
+def test_a_call_of_a_thread_that_found_a_connection_before_it_was_left_goes_over_the_next(scripted, monkeypatch):
+    broker, queue = Stopping(scripted), MessageQueue("T", "b", 1)
+    with Client(name_server(scripted, broker.server.address).address, timeout=30.0) as client:
+        producer, call = client.producer(retries=0), link.Link.call
+        producer.send("T", "first")
+        broker.refusing = broker.server.connections
+
+        def late(self, *arguments):
+            monkeypatch.setattr(link.Link, "call", call)
+            assert client.reader().max_offset(queue) == 9
+            wait_for(lambda: self.is_dead, "the end of the connection")
+            return self.call(*arguments)
+
+        monkeypatch.setattr(link.Link, "call", late)
+        assert producer.send("T", "long way", queue=queue).queue_offset == 7
+    assert broker.stored == [b"first", b"", b"long way"]
+
+
+def test_a_connection_that_was_left_does_not_end_under_a_call_that_a_thread_makes_meanwhile(scripted, monkeypatch):
+    broker, queue, outcomes = Stopping(scripted), MessageQueue("T", "b", 1), []
+    with Client(name_server(scripted, broker.server.address).address, timeout=30.0) as client:
+        fail = link.Link.fail
+        client.producer(retries=0).send("T", "first")
+        broker.refusing = broker.server.connections
+
+        def late(self, *arguments, **options):
+            monkeypatch.setattr(link.Link, "fail", fail)
+            call = Call(self.address, RemotingCommand(RequestCode.GET_MAX_OFFSET), time.monotonic() + 30.0)
+            assert self.call(call, outcomes.append) == (False, None)
+            self.fail(*arguments, **options)
+
+        monkeypatch.setattr(link.Link, "fail", late)
+        assert client.reader().max_offset(queue) == 9
+        wait_for(lambda: outcomes, "its outcome")
+    assert outcomes[0].ext_fields["offset"] == "9"
+
+
+@pytest.mark.parametrize("code", [0, 1500])
+def test_no_answer_is_lost_whose_next_one_a_signal_interrupts(scripted, monkeypatch, code):
+    """All of them came with one read."""
+    asked, decode, loop = [], connection.decode_frame, asyncio.new_event_loop()
+
+    def reply(question):
+        if question.code != RequestCode.GET_MAX_OFFSET:
+            return frame(question, answer())
+        if len(asked) == 3:
+            return frame(question, answer(offset="9"))
+        asked.append(question)
+        codes = [0, code, 0]
+        if len(asked) < len(codes):
+            return b""
+        return b"".join(frame(one, answer(code, offset="9")) for one, code in zip(asked, codes, strict=True))
+
+    def interrupted(data):
+        command = decode(data)
+        if command.ext_fields.get("offset") == "9" and command.opaque == asked[2].opaque:
+            monkeypatch.setattr(connection, "decode_frame", decode)
+            raise KeyboardInterrupt
+        return command
+
+    async def ask():
+        async with aio.Client(name_server(scripted, scripted(reply).address).address, timeout=60.0) as client:
+            offsets = [client.reader().max_offset(MessageQueue("T", "b", 1)) for _ in range(3)]
+            return await asyncio.gather(*offsets, return_exceptions=True)
+
+    monkeypatch.setattr(connection, "decode_frame", interrupted)
+    asking = loop.create_task(ask())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asking)
+    found = loop.run_until_complete(asyncio.wait_for(asking, 30.0))
+    assert [isinstance(one, BrokerAway) and "a signal interrupted" in str(one) for one in found] == [True] * 3
+    loop.close()
+
+
 def test_a_connection_that_is_cancelled_before_it_is_begun_fails_what_waits():
     """As when a signal ends the loop: its end cancels all tasks."""
 
@@ -264,7 +342,7 @@ def test_what_waits_in_a_loop_whose_reading_a_signal_interrupts_fails_at_once(sc
     server = scripted(lambda question: frame(question, answer(body=route("b"))))
     feed, loop = Connection.feed, asyncio.new_event_loop()
 
-    def interrupted(self, data):
+    def interrupted(self, data, answers):
         monkeypatch.setattr(Connection, "feed", feed)
         raise KeyboardInterrupt
 
@@ -278,6 +356,29 @@ def test_what_waits_in_a_loop_whose_reading_a_signal_interrupts_fails_at_once(sc
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(asking)
     loop.run_until_complete(asking)
+    loop.close()
+
+
+def test_a_procedure_that_a_signal_interrupts_in_a_loop_as_it_asks_again_ends_at_once(scripted, monkeypatch):
+    broker = scripted(lambda question: frame(question, answer(**STORED)))
+    do, loop = Shell._do, asyncio.new_event_loop()
+
+    def interrupted(self, effect, resume):
+        if isinstance(effect, Call) and effect.address == broker.address:
+            monkeypatch.setattr(Shell, "_do", do)
+            raise KeyboardInterrupt
+        return do(self, effect, resume)
+
+    async def ask():
+        async with aio.Client(name_server(scripted, broker.address).address, timeout=60.0) as client:
+            with pytest.raises(KeyboardInterrupt):
+                await client.producer(retries=0).send("T", "x")
+
+    monkeypatch.setattr(Shell, "_do", interrupted)
+    asking = loop.create_task(ask())
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asking)
+    loop.run_until_complete(asyncio.wait_for(asking, 30.0))
     loop.close()
 
 

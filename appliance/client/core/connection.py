@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, MutableSequence
 from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import BadAnswer
@@ -130,16 +130,19 @@ class Connection(Generic[Waiting]):
         self._output_bytes = 0
         return output
 
-    def feed(self, data: bytes) -> tuple[list[tuple[Waiting, RemotingCommand]], list[RemotingCommand]]:
+    def feed(
+        self, data: bytes, answers: MutableSequence[tuple[Waiting, RemotingCommand]] | None = None
+    ) -> tuple[MutableSequence[tuple[Waiting, RemotingCommand]], list[RemotingCommand]]:
         """Take received bytes; return (answers with their waiters, requests of the server). Those of flights that have
-        landed are for `take_landed`.
+        landed are for `take_landed`. answers: gets the answers, and has those so far if a signal's handler raises.
 
         Answers without a waiter, for instance after the deadline, are dropped. Bytes that are no frame set `broken`;
         the frames before them are still returned, since their waiters are no longer kept here.
         """
         received = self._received
         received += data
-        answers, requests = [], []
+        answers = [] if answers is None else answers
+        requests = []
         at, end = 0, len(received)
         while end - at >= 4:
             if self._flights:
@@ -163,8 +166,10 @@ class Connection(Generic[Waiting]):
             self.has_spoken = True
             if not command.is_response:
                 requests.append(command)
-            elif (found := self._waiting.pop(command.opaque, None)) is not None:
-                if self._is_told_to_go(command) and not found.is_repeated:
+            elif (found := self._waiting.get(command.opaque)) is not None:
+                is_turned_away = self._is_told_to_go(command) and not found.is_repeated
+                del self._waiting[command.opaque]
+                if is_turned_away:
                     self._turned_away.append(found)
                 else:
                     answers.append((found.waiting, command))

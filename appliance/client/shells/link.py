@@ -53,6 +53,11 @@ class Link:
     def is_dead(self) -> bool:
         return self._why_dead is not None
 
+    @property
+    def is_replaced(self) -> bool:
+        """True if it is dead, and the next call to its address makes another, as if there had been none."""
+        return self.is_dead and self._is_left
+
     # --- what links differ in
 
     def _write(self) -> bool:
@@ -166,37 +171,39 @@ class Link:
 
     def _received(self, data: bytes) -> bool:
         """Hand out what bytes bring; False if the link is dead now."""
-        answers: deque[tuple[Resume, RemotingCommand]] = deque()
+        answers: deque[tuple[Resume, Any]] = deque()
         try:
             self._hand_out(data, answers)
         except BaseException:  # a signal's handler raised in a loop: what waits would do so until its time-out
             interrupted = CallFailed("lost", "a signal interrupted this process as its answer came")
+            with self._lock:
+                self._take_answers(answers)
             self.fail(interrupted)
             for resume, _ in answers:
                 safely(partial(resume, interrupted))
             raise
         return not self.is_dead
 
-    def _hand_out(self, data: bytes, answers: deque[tuple[Resume, RemotingCommand]]) -> None:
+    def _take_answers(self, answers: deque[tuple[Resume, Any]]) -> None:
+        """Add those that the connection keeps apart: of quick sends, and of calls to make again."""
+        if landed := self._connection.take_landed():
+            answers.appendleft((partial(_land, landed), None))
+        answers += [(partial(self._repeat, asked), None) for asked in self._connection.take_turned_away()]
+
+    def _hand_out(self, data: bytes, answers: deque[tuple[Resume, Any]]) -> None:
         """Do so. answers: gets those of the bytes, and keeps what is not handed out yet."""
         self._heard_at = time.monotonic()
         with self._lock:
-            arrived, questions = self._connection.feed(data)
-            answers += arrived
-            landed = self._connection.take_landed()
-            turned_away = self._connection.take_turned_away()
+            _, questions = self._connection.feed(data, answers)
+            self._take_answers(answers)
             goes_away, broken = self._connection.goes_away, self._connection.broken
         if goes_away and not self._is_left:  # before what waits goes on: that needs another link
             logger.debug("client: %s stops, and another connection is made", self.address)
             self._is_left = True
             self._owner.leave(self)
-        if landed:
-            safely(partial(_land, landed))
         while answers:
             resume, answer = answers.popleft()
             safely(partial(resume, answer))
-        for asked in turned_away:
-            safely(partial(self._repeat, asked))
         for question in questions:
             safely(partial(self._owner.was_asked, self, question))
         if broken is not None:
@@ -205,9 +212,10 @@ class Link:
         elif self._is_left:
             self._end_if_idle(_REPLACED)
 
-    def _repeat(self, asked: Asked[Resume]) -> None:
-        """Make a call again, which the server refused as it stops, over the link in the place of this one."""
-        outcome = self._owner.repeat(Call(self.address, asked.request, asked.deadline), asked.waiting)
+    def _repeat(self, asked: Asked[Resume], outcome: CallFailed | None) -> None:
+        """Make a call again, which the server refused as it stops, over the link in the place of this one. outcome: of
+        one that is not made again."""
+        outcome = outcome or self._owner.repeat(Call(self.address, asked.request, asked.deadline), asked.waiting)
         if outcome is not None:
             asked.waiting(outcome)
 
@@ -250,12 +258,13 @@ class Link:
 
     def _end_if_idle(self, why: CallFailed) -> None:
         if self._connection.is_idle:
-            self.fail(why)
+            self.fail(why, if_idle=True)
 
-    def fail(self, why: CallFailed) -> None:
-        """Close the connection; all waiters are resumed with the reason."""
+    def fail(self, why: CallFailed, if_idle: bool = False) -> None:
+        """Close the connection; all waiters are resumed with the reason. if_idle: not if there are any, as of threads
+        that found this link before it was left."""
         with self._lock:
-            if self._why_dead is not None:
+            if self._why_dead is not None or (if_idle and not self._connection.is_idle):
                 return
             was_open = self._is_open
             self._why_dead = why
@@ -270,7 +279,7 @@ class Link:
             safely(partial(resume, failed))
 
 
-def _land(landed: list[tuple[Flight, Answered]]) -> None:
+def _land(landed: list[tuple[Flight, Answered]], _: object) -> None:
     """Give answers to the producers that wait for them, each its own together."""
     now = time.monotonic()
     first = 0

@@ -151,12 +151,8 @@ class Shell:
         """Begin a procedure; `done` is called once, perhaps before this returns, in this thread or the I/O thread."""
         try:
             self._advance(procedure, done, None)
-        except BaseException as error:  # a signal's handler raised: perhaps nobody would resume it
-            with self.lock:
-                has_ended = procedure.gi_frame is None  # type: ignore[attr-defined]
-                procedure.close()
-            if not has_ended:
-                done(None, error)
+        except BaseException as error:
+            self._interrupted(procedure, done, error)
             raise
 
     def start(self, procedure: Generator[Any, Any, Any]) -> None:
@@ -188,19 +184,27 @@ class Shell:
                 if not isinstance(error, Exception) and threading.current_thread() is threading.main_thread():
                     raise  # a signal's handler did, and the thread has to be told
                 return
-            resume = partial(self._advance, procedure, done)
-            again, outcome = self._do(effect, resume)
+            try:
+                again, outcome = self._do(effect, partial(self._advance, procedure, done))
+            except BaseException as error:
+                self._interrupted(procedure, done, error)
+                raise
             if not again:
                 return
+
+    def _interrupted(self, procedure: Generator[Any, Any, Any], done: Done, error: BaseException) -> None:
+        """End a procedure, unless it has ended: a signal's handler raised, and perhaps nobody would resume it."""
+        with self.lock:
+            has_ended = procedure.gi_frame is None  # type: ignore[attr-defined]
+            procedure.close()
+        if not has_ended:
+            done(None, error)
 
     def _do(self, effect: Effect, resume: Callable[[Any], None]) -> tuple[bool, Any]:
         """Perform an effect: return (True, the outcome) if it is done at once, or (False, None) if `resume` will be
         called with it."""
         if isinstance(effect, Call | Tell):
-            link = self._link(effect.address)
-            if link is None:
-                return True, CallFailed("closed", CLOSED, sent=False)
-            return link.call(effect, resume) if isinstance(effect, Call) else link.tell(effect, resume)
+            return self._ask(effect, resume)
         if isinstance(effect, Start):
             self.start(effect.procedure)
             return True, None
@@ -209,6 +213,20 @@ class Shell:
         if isinstance(effect, Do):
             return self._act(effect, resume)
         return self._together(effect, resume)
+
+    def _ask(
+        self, effect: Call | Tell, resume: Callable[[Any], None], is_repeated: bool = False
+    ) -> tuple[bool, CallFailed | None]:
+        """Send a request; return as `_do`. is_repeated: as of `Link.call`."""
+        while True:
+            link = self._link(effect.address)
+            if link is None:
+                return True, CallFailed("closed", CLOSED, sent=False)
+            is_done, failed = (
+                link.call(effect, resume, is_repeated) if isinstance(effect, Call) else link.tell(effect, resume)
+            )
+            if failed is None or not link.is_replaced:  # it may end between being found and being used
+                return is_done, failed
 
     def _together(self, effect: Together, resume: Callable[[Any], None]) -> tuple[bool, Any]:
         outcomes: list[Any] = [None] * len(effect.procedures)
@@ -223,10 +241,7 @@ class Shell:
 
     def repeat(self, call: Call, resume: Resume) -> CallFailed | None:
         """Make a call again that another link had. Returns why nothing was sent; None: `resume` will be called."""
-        link = self._link(call.address)
-        return (
-            CallFailed("closed", CLOSED, sent=False) if link is None else link.call(call, resume, is_repeated=True)[1]
-        )
+        return self._ask(call, resume, is_repeated=True)[1]
 
     def has_opened(self, address: str) -> None:
         with self.lock:

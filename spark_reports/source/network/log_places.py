@@ -9,6 +9,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from functools import partial
+from typing import NamedTuple
 
 from appliance.engine.protocol.codes import RequestCode, ResponseCode
 from appliance.engine.protocol.record import FIXED_BYTES, PHYSICAL_OFFSET_AT
@@ -24,6 +25,14 @@ from .routes import Addresses, Queue
 #: A record's size, and its place in the log.
 _SIZE_PLACE = struct.Struct(f">i{PHYSICAL_OFFSET_AT - 4}xq")
 _NOTHING = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED, ResponseCode.PULL_NOT_FOUND)
+
+
+class _Place(NamedTuple):
+    """offset: of a message in its queue, or one behind messages that are gone. begin, behind: in the log."""
+
+    offset: int
+    begin: int
+    behind: int
 
 
 def within_bytes(
@@ -51,12 +60,12 @@ def _of_broker(connection: Connection, queues: Mapping[Queue, tuple[int, int]], 
     there = {queue: first for queue, first in firsts.items() if first is not None}
     if not there:
         return found
-    oldest = min(there, key=lambda queue: there[queue])
-    limit = there[oldest][0] + most
-    for queue, (_, behind) in there.items():
-        if behind <= limit:
-            found[queue] = _end(connection, queue, *queues[queue], limit)
-    return found or {oldest: queues[oldest][0] + 1}
+    oldest = min(there, key=lambda queue: there[queue].begin)
+    limit = there[oldest].begin + most
+    for queue, first in there.items():
+        if first.behind <= limit:
+            found[queue] = _end(connection, queue, first.offset, queues[queue][1], limit)
+    return found or {oldest: there[oldest].offset + 1}
 
 
 def _end(connection: Connection, queue: Queue, low: int, end: int, limit: int) -> int:
@@ -64,7 +73,7 @@ def _end(connection: Connection, queue: Queue, low: int, end: int, limit: int) -
 
     def fits(offset: int) -> bool:
         place = _place(connection, queue, offset, end)
-        return place is not None and place[1] <= limit
+        return place is not None and place.behind <= limit
 
     if fits(end - 1):
         return end
@@ -80,15 +89,15 @@ def _end(connection: Connection, queue: Queue, low: int, end: int, limit: int) -
     return high
 
 
-def _place(connection: Connection, queue: Queue, offset: int, end: int) -> tuple[int, int] | None:
-    """Return begin and end in the log of the first message in [offset, end), None without one."""
+def _place(connection: Connection, queue: Queue, offset: int, end: int) -> _Place | None:
+    """Return the place of the first message in [offset, end), None without one."""
     while offset < end:
         answer = connection.ask(RequestCode.PULL_MESSAGE, pull_of(queue, offset, 1))
         if answer.code == ResponseCode.SUCCESS:
             if len(answer.body) < FIXED_BYTES:
                 raise Garbled(f"{connection.address} answered the pull at offset {offset} of {queue} with none")
             size, place = _SIZE_PLACE.unpack_from(answer.body)
-            return place, place + size
+            return _Place(offset, place, place + size)
         if answer.code not in _NOTHING:
             raise refused(connection.address, f"messages of {queue}", answer)
         after = number(connection.address, answer, "nextBeginOffset")
