@@ -362,7 +362,7 @@ class Broker:
             store, tables, self.clients, self.pull.long_polling, loop, self._config.broker.broker_name
         )
         self.offset_resets.tell_members = self.topic_service.tell_members
-        self.offset_resets.restore()
+        self.offset_resets.restore(asks=self.role.kind is Kind.MASTER)
         # After `restore`: a moved offset may lie behind the end of its queue as well.
         if self.role.kind is Kind.MASTER:
             if store.disk.exists(store.paths.own / FOLLOWED):

@@ -137,6 +137,20 @@ def test_a_member_that_pulls_nothing_more_is_asked_to_move_itself(running, monke
     assert not running.engine.broker.offsets.pending.table, "it has taken the offset over"
 
 
+def test_it_is_asked_after_a_restart_too(running, monkeypatch):
+    """It comes back with its heartbeat, and its cache is still full."""
+    assert table(reset(running, 0, queueId=0, offset=1)) == {0: 1}
+    again = []
+    ask_later = services.OffsetResets._ask_later
+    monkeypatch.setattr(services.OffsetResets, "_ask_later", lambda *args: again.append(args))
+    running.restart()
+    member = running.join("c1", "CG", "T")
+    ((resets, records, after_s),) = again
+    assert after_s == services._ASKS_AGAIN_S
+    running.engine.loop.call_soon(lambda: ask_later(resets, records, (0.0,)))
+    assert asked_to_move(member).body == b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"T"}:1}}'
+
+
 def test_many_members_are_asked_in_several_ticks(running, monkeypatch):
     monkeypatch.setattr(admin_offsets, "MEMBERS_A_TICK", 3)
     option(running, False)

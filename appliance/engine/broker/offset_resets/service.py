@@ -53,6 +53,8 @@ _NUDGES_S = (10.2, 11.5, 15.0)
 #: Times after a move at which members are asked to move themselves, in queues that none has pulled since. A client that
 #: stands on a message has a full cache, and then pulls no more, so it never gets the offset with a pull.
 _ASKS_S = (5.0, 30.0)
+#: The same times after a start: members come back with their heartbeats, which clients send every 30 s.
+_ASKS_AGAIN_S = (35.0, 65.0)
 #: Queues whose members get an offset within this time share their nudges.
 _TOGETHER_S = 0.5
 #: Members that are asked to move in one tick.
@@ -134,10 +136,11 @@ class OffsetResets:
         """Close the journal. Called when offsets are no longer saved."""
         self.journal.close()
 
-    def restore(self) -> None:
+    def restore(self, asks: bool) -> None:
         """Repeat the moves in the journal that no member took over. Called before serving, with topics and groups
-        known."""
+        known. asks: members are asked to move themselves; False for a slave, whose master moves them."""
         count = 0
+        records: dict[int, ResetRecord] = {}
         for record, move in self.journal.unfinished():
             if self._topics.get(move.topic) is None or self._groups.get(record.group) is None:
                 continue
@@ -149,9 +152,13 @@ class OffsetResets:
             self._offsets.reset_all(_ready(record, [move]))
             if move.target == NONE:
                 self._offsets.pending.over.append((record.id, move.topic, move.queue_id))
+            else:
+                records[record.id] = record
             count += 1
         if count:
             logger.info("offsets: %d queues were moved before the last stop and are not taken over yet", count)
+        if records and asks:
+            self._loop.call_soon(partial(self._ask_later, tuple(records.values()), _ASKS_AGAIN_S))
 
     # --- planning, any thread that may wait for the disk
 
@@ -332,8 +339,7 @@ class OffsetResets:
         def do_it() -> None:
             self._offsets.reset_all(ready)
             in_steps(self._loop.call_soon, iter(queues), _STEP, tell)
-            for seconds in _ASKS_S:
-                self._loop.call_later(seconds, partial(self._ask_who_does_not_pull, record))
+            self._ask_later((record,), _ASKS_S)
 
         self.on_loop(do_it)
 
@@ -358,6 +364,13 @@ class OffsetResets:
             self._told_at.pop(group, None)
         if self._offsets.pending.waits(group):
             self._clients.have_rebalance(group)
+
+    def _ask_later(self, records: Sequence[ResetRecord], after_s: Sequence[float]) -> None:
+        def ask() -> None:
+            in_steps(self._loop.call_soon, iter(records), 1, self._ask_who_does_not_pull)
+
+        for seconds in after_s:
+            self._loop.call_later(seconds, ask)
 
     def _ask_who_does_not_pull(self, record: ResetRecord) -> None:
         """Ask members to move themselves in queues of topics that they subscribe and that none has pulled since."""
