@@ -125,7 +125,6 @@
     each("count", (target, name) => write(target, known(frame[name], thousands)));
     each("span", (target, name) => write(target, known(frame[name], duration)));
     each("bytes", (target, name) => write(target, known(frame[name], bytes)));
-    each("percent", (target, name) => write(target, known(frame[name], (value) => value.toFixed(1))));
     showNeeds(frame.needs);
     showBehind(frame.behind);
     addPoint(frame, last);

@@ -26,7 +26,7 @@ from .notes import logger
 from .session import Session
 from .shells.shell import Joining
 from .stacks import of_thread
-from .subscribing import subscription_of
+from .subscribing import require_tags, subscription_of
 from .wire import RETRY_PREFIX
 
 if TYPE_CHECKING:
@@ -140,6 +140,7 @@ class PushActs:
         'EU' AND price > 10", if brokers have `enablePropertyFilter`. All members of the group have to subscribe alike.
         Raises InvalidOption.
         """
+        require_tags(tags)
         if handler is None:
             return lambda given: self._subscribe(topic, tags, sql, given)
         return self._subscribe(topic, tags, sql, handler)

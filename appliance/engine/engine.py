@@ -152,6 +152,7 @@ class Engine:
                     access.gate.claims,
                     access.last,
                     access.gate.in_clear.names,
+                    serves_tls=self._door is not None,
                 )
             )
         if self._started_at is not None:

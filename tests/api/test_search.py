@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from appliance.console.models import AuditEntry
+
 from .conftest import answer_of, problem_of
 
 pytestmark = pytest.mark.django_db
@@ -46,6 +48,29 @@ def test_copies_are_told_with_their_message_unless_they_are_asked_for(viewer, by
     own = by_token("viewer", pattern=topic)
     [hit] = answer_of(own.get("/search?q=api-copied"))["items"]
     assert (hit["state"], hit["dead_letter_of"], hit["copies"]) == ("stored", [], 0)
+
+
+def test_bodies_are_shown_to_those_who_may_read_them(viewer, by_token, running, topic):
+    for body in (b'{"city": "Gent"}', b"\xff" * 100):
+        running.put(topic, body, properties="KEYS\x01api-seen\x02")
+    reader = by_token("viewer", "may_read_bodies")
+    problem_of(viewer.get("/search?q=api-seen&body_chars=20"), 403, "forbidden")
+    problem_of(reader.get("/search?q=api-seen&body_chars=1001"), 422, "invalid_input")
+    plain = answer_of(reader.get("/search?q=api-seen"))["items"]
+    assert "glance" not in plain[0]["message"]
+    assert not AuditEntry.objects.filter(action="message.read").exists()
+    found = answer_of(reader.get("/search?q=api-seen&body_chars=10"))["items"]
+    assert [tuple(hit["message"].pop(name) for name in ("glance", "binary", "cut")) for hit in found] == [
+        ("ff ff ff", True, True),
+        ('{"city": "', False, True),
+    ]
+    assert found == plain
+    noted = AuditEntry.objects.get(action="message.read")
+    assert (noted.target, noted.after) == ("api-seen", {"messages": 2, "topics": [topic]})
+    [named] = answer_of(reader.get(f"/search?q={topic}/0/0&body_chars=4"))["items"]
+    assert (named["matched"], named["message"]["glance"]) == ("place", '{"ci')
+    elsewhere = by_token("viewer", "may_read_bodies", pattern="no-such*")
+    assert answer_of(elsewhere.get("/search?q=api-seen&body_chars=10"))["items"] == []
 
 
 def test_pages_follow_each_other(viewer, running, topic):

@@ -21,7 +21,7 @@ PHONE, LAPTOP, DESK = ({"width": width, "height": 900} for width in (390, 1280, 
 PAGES = (
     "/", "/clients/", "/groups/", "/groups/billing/?tab=clients", "/groups/shipping/retries/", "/topics/",
     "/topics/orders/", "/messages/?topic=orders", "/messages/?topic=orders&bodies=on",
-    "/search/?q=order-7", "/delayed/", "/transactions/",
+    "/search/?q=order-7", "/search/?q=order-7&bodies=on", "/delayed/", "/transactions/",
     "/dead-letters/", "/dead-letters/shipping/", "/dead-letters/shipping/?bodies=on",
     f"/reports/{report_days.DAY}/failures/", "/alerts/", "/system/config/", "/system/checks/", "/system/users/",
     "/account/", "/needs/", "/reports/settings/",
@@ -30,6 +30,7 @@ PAGES = (
 
 #: Pages that scroll on a laptop: messages with bodies, and a chart with long names.
 WIDE = {
+    "/search/?q=order-7&bodies=on",
     "/messages/?topic=orders&bodies=on",
     "/dead-letters/shipping/?bodies=on",
     f"/reports/{report_days.DAY}/failures/",

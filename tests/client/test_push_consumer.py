@@ -603,6 +603,21 @@ def test_a_wrong_subscription_is_refused(client, rocketmq_group, arguments, text
     client.pull_consumer(rocketmq_group).close()
 
 
+@pytest.mark.parametrize(
+    ("tags", "text"),
+    [
+        (print, r"write subscribe\(topic, handler=print\)"),
+        (lambda message: None, r"write subscribe\(topic, handler=\.\.\.\)"),
+        (["paid"], "Tags are one text"),
+    ],
+)
+def test_what_is_no_tags_is_refused_at_once(client, rocketmq_group, tags, text):
+    consumer = client.push_consumer(rocketmq_group)
+    with pytest.raises(InvalidOption, match=text):
+        consumer.subscribe("T", tags)
+    consumer.close()
+
+
 def test_a_consumer_starts_beside_a_heartbeat_that_is_longer_than_brokers_read(client, send, rocketmq_topic):
     """It is taken in parts, which the broker registers in slices: until then it takes no other of the connection."""
     send("x")

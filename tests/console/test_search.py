@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from appliance.console.models import AuditEntry
 from tests.support.peer import Peer, send_fields
 
 
@@ -46,6 +47,28 @@ def test_a_key_is_found_in_every_topic_and_in_one(broker, topic, found):
     assert f"/messages/{ids[1]}/" in page
     assert f"/messages/{ids[0]}/" not in page
     assert "Nothing found" in found("the-ke").content.decode()
+
+
+def test_bodies_are_shown_to_those_who_may_read_them(broker, topic, found, client_as):
+    key = f"{topic}-seen"
+    for body in (b'{"city": "Gent"}', b"<b>bold</b> " + b"x" * 300):
+        broker.sender.send(topic, body, keys=(key,))
+    page = found(key, bodies="on").content.decode()
+    assert "Gent" not in page, "they may not"
+    assert "with bodies" not in page
+    reader = client_as("operator", "may_read_bodies")
+    assert "Gent" not in reader.get("/search/", {"q": key}).content.decode()
+    assert not AuditEntry.objects.filter(action="message.read").exists()
+    page = reader.get("/search/", {"q": key, "bodies": "on"}).content.decode()
+    assert "{&quot;city&quot;: &quot;Gent&quot;}" in page
+    assert "&lt;b&gt;bold" in page
+    assert "<b>bold" not in page
+    assert "x…" in page
+    assert page.count("x") < 300, "and no more"
+    noted = AuditEntry.objects.get(action="message.read")
+    assert (noted.target, noted.after) == (key, {"messages": 2, "topics": [topic]})
+    assert "Nothing found" in reader.get("/search/", {"q": "nothing-has-it", "bodies": "on"}).content.decode()
+    assert AuditEntry.objects.filter(action="message.read").count() == 1
 
 
 def test_pages_of_a_key_go_on_in_their_snapshot(broker, topic, found):

@@ -3,6 +3,7 @@
 import html
 import logging
 import re
+from dataclasses import replace
 
 import pytest
 from django.urls import reverse
@@ -70,6 +71,15 @@ def test_about_names_what_retention_deleted_unread_to_those_who_may_see_it(clien
     ]  # fmt: skip
     assert 'href="/groups/clicks/"' in found.content.decode()
     assert views._lost(rows, Names((), ("clic*",))) == [("clicks", "events", 1234, 9)]
+
+
+@pytest.mark.parametrize(("option", "shown"), [("04", "04:00"), ("4; 16", "04:00, 16:00")])
+def test_about_says_when_expired_messages_go_as_people_say_times(client_as, broker, monkeypatch, option, shown):
+    snapshot = replace(broker.retention.snapshot(), delete_when=option)
+    monkeypatch.setattr(broker.retention, "snapshot", lambda: snapshot)
+    for language, title in ((None, "Deleted daily at"), ("zh-hans", "每天删除时间")):
+        page = client_as("viewer").get("/system/", headers={"Accept-Language": language or "en"}).content.decode()
+        assert re.search(rf"<dt>{title}</dt>\s*<dd>\s*{shown}\s*<span", page), page
 
 
 def test_every_option_is_listed_and_the_filter_filters(client_as, broker):

@@ -116,6 +116,21 @@ def test_a_user_from_the_first_secret_to_the_end(admin, window):
     ]  # fmt: skip
 
 
+def test_the_page_says_that_over_tls_only_is_not_at_all_where_no_tls_is_served(admin, window, monkeypatch):
+    made(admin, "shop")
+    page, asked = reverse("wire_user", args=["shop"]), {"action": "Pub", "resource": "Topic:a", "address": "10.0.0.1"}
+    entry(admin, "shop", "Topic:a")
+    text = "This server serves no TLS (tlsMode is disabled)"
+    assert text_of(admin.get(page)).count(text) == 1, "beside the button"
+    act(admin, "shop", "require-tls")
+    assert text_of(admin.get(page, asked)).count(text) == 2, "as its state, and as the answer"
+    monkeypatch.setattr(window.users, "_serves_tls", True)
+    shown = text_of(admin.get(page, asked))
+    assert text not in shown
+    assert "shop has to come over TLS: what it asks in clear is refused." in shown
+    assert text not in text_of(admin.get(page))
+
+
 def test_quotas_are_set_and_a_user_at_a_limit_is_shown_everywhere(admin, window, site, client_as):
     secret = made(admin, "shop")
     entry(admin, "shop", "Topic:orders")

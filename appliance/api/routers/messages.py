@@ -10,6 +10,7 @@ from ninja import Header, Query, Router
 
 from ... import runtime
 from ...console.audit.log import audit
+from ...console.messages.search_views import audit_bodies
 from ...engine.cursors import encode_cursor
 from ...engine.errors import NotFound
 from ...engine.window.clients.asking_snapshots import DirectConsumption
@@ -118,15 +119,19 @@ def send_message(request: HttpRequest, topic: str, body: MessageIn, idempotency_
 
 
 @router.get("/search", response=SearchOut)
-def search(request: HttpRequest, asked: Query[SearchQuestion]) -> Any:
-    """Find messages by id, key or place in all topics you may access, without bodies; and topics and groups by name.
-    A message is one item, the newest first, and says what became of it. A page ends after 250 ms, 500 records or
-    64 MiB."""
+def search(request: HttpRequest, asked: Query[SearchQuestion], body_chars: BodyChars = None) -> Any:
+    """Find messages by id, key or place in all topics you may access, without bodies unless `body_chars` is given; and
+    topics and groups by name. A message is one item, the newest first, and says what became of it. A page ends after
+    250 ms, 500 records or 64 MiB."""
     if asked.topic is not None:
         auth.require_topics(request, asked.topic)
+    if body_chars is not None:
+        auth.require_bodies(request, "Bodies in a list need the right to read message bodies.")
     names = auth.names(request)
     window = runtime.window()
-    found = window.search.page(**dict(asked), may_see=names.has_topic)
+    found = window.search.page(**dict(asked), may_see=names.has_topic, body_chars=body_chars or 0)
+    if body_chars is not None:
+        audit_bodies(request, found)
     text = asked.text.strip()
     topics: list[str] = []
     groups: list[str] = []

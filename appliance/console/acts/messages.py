@@ -21,9 +21,9 @@ ROWS: tuple[Act | Also, ...] = (
              columns="stored_at_ms queue_id queue_offset tags keys body_bytes unique_id glance", follows=True)]),
     Act("messages.search_views.search", "search/", VIEWER, curl="q!", calls=[
         Call("GET search", "message search TEXT", "Find messages by id, key or topic/queue/offset.",
-             query=f"topic {TIMES} copies:bool {PAGE}", fixed="q={text}",
+             query=f"topic {TIMES} copies:bool body_chars:int {PAGE}", fixed="q={text}",
              columns="message.stored_at_ms for_topic state failed_tries dead_letter_of message.tags message.keys "
-                     "message.unique_id message", lists=True)]),
+                     "message.unique_id message message.glance?", lists=True)]),
     Act("messages.message_views.message", "messages/<str:ref>/", VIEWER, curl=None, calls=[
         Call("GET messages/<path:ref>", "message show REF", "What happened to a message, and who has it.")]),
     Act("messages.message_views.message_content", "messages/<str:ref>/content/", _READER, curl=None, calls=[

@@ -3,7 +3,7 @@ or key."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
@@ -13,9 +13,18 @@ from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound
+from ..audit.log import audit
 from ..pages.engine_pages import asks_the_engine, refusal_text, time_asked, time_shown, topic_names
+from ..users.access import allows
+
+if TYPE_CHECKING:
+    from ...engine.window.messages.snapshots import SearchPage
 
 LIMIT = 50
+#: Characters of a body in a row.
+_BODY_CHARS = 160
+#: Topics that the audit log names of a page with bodies.
+_MOST_TOPICS = 20
 #: Most topics, and most groups, that are shown.
 NAMES = 8
 
@@ -24,7 +33,7 @@ NAMES = 8
 @asks_the_engine
 def search(request: HttpRequest) -> HttpResponse:
     """Search for ?q=; topic, from and to narrow keys down; ?copies=yes shows each record, also those of system topics;
-    ?cursor= continues the snapshot.
+    ?cursor= continues the snapshot. ?bodies=on shows the beginning of each body to users who may read bodies.
 
     If the text identifies one message, redirect to it. With a topic but without q, redirect to the topic's messages by
     time.
@@ -35,6 +44,7 @@ def search(request: HttpRequest) -> HttpResponse:
         return HttpResponseRedirect(f"{reverse('messages')}?{urlencode({'topic': topic} | asked)}")
     copies = request.GET.get("copies") == "yes"
     context: dict[str, object] = {"q": text, "topic": topic, "asked": asked, "copies": copies}
+    bodies = "bodies" in request.GET and allows(request.user, "message_content")
     status = 200
     try:
         begin, end = time_asked(request, "from"), time_asked(request, "to")
@@ -42,13 +52,16 @@ def search(request: HttpRequest) -> HttpResponse:
         if text:
             cursor = request.GET.get("cursor") or None
             found = runtime.window().search.page(
-                text, topic=topic or None, from_ms=begin, to_ms=end, cursor=cursor, limit=LIMIT, copies=copies
-            )
+                text, topic=topic or None, from_ms=begin, to_ms=end, cursor=cursor, limit=LIMIT, copies=copies,
+                body_chars=_BODY_CHARS if bodies else 0,
+            )  # fmt: skip
             # Many messages may share a key, so a single hit by key is not opened at once.
             one = found.hits[0] if len(found.hits) == 1 and cursor is None and found.next_cursor is None else None
             if one is not None and one.matched != "key":
                 return HttpResponseRedirect(reverse("message", args=[one.message.offset_id]))
-            context["page"] = found
+            if bodies:
+                audit_bodies(request, found)
+            context["page"], context["bodies"] = found, bodies
             if cursor is None:
                 context["names"] = named(text)
     except NotFound as error:
@@ -57,6 +70,13 @@ def search(request: HttpRequest) -> HttpResponse:
         context["error"], status = refusal_text(error), 400
     context["topics"] = topic_names()
     return render(request, "search.html", context, status=status)
+
+
+def audit_bodies(request: HttpRequest, found: SearchPage) -> None:
+    """Note a page with bodies in the audit log: what was searched, and from which topics messages came."""
+    if found.hits:
+        topics = sorted({hit.message.topic for hit in found.hits})[:_MOST_TOPICS]
+        audit(request, "message.read", found.text, after={"messages": len(found.hits), "topics": topics})
 
 
 def named(text: str) -> dict[str, Any]:

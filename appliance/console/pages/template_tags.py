@@ -33,6 +33,12 @@ def thousands(value: object) -> str:
 
 
 @register.filter
+def as_hours(text: str) -> str:
+    """Format the hours of `deleteWhen` as times of the day: "4;16" is `04:00, 16:00`."""
+    return ", ".join(f"{int(hour):02}:00" for hour in text.split(";"))
+
+
+@register.filter
 def as_bytes(value: int | None) -> str:
     """Format a size with a unit that leaves few digits before the point; None is "not known"."""
     return _("not known") if value is None else size_text(value)

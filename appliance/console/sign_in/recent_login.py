@@ -1,4 +1,4 @@
-"""Destructive actions require the password again if it was last entered more than ten minutes ago."""
+"""Acts that need proof of who asks require the password again if it was last entered more than ten minutes ago."""
 
 from __future__ import annotations
 

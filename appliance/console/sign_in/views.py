@@ -85,7 +85,7 @@ def entered(request: HttpRequest, user: User, way: str, next_page: str) -> HttpR
 
 @require_http_methods(["GET", "HEAD", "POST"])
 def confirm_password(request: HttpRequest) -> HttpResponse:
-    """Ask for the password again before a destructive act; see `recent_login`. Users who signed in through a provider
+    """Ask for the password again before some acts; see `recent_login`. Users who signed in through a provider
     are sent there again. For users of a proxy, which vouches for each request, a click is enough."""
     next_page = safe_next(request)
     user: Any = request.user

@@ -565,7 +565,7 @@ def _page(request: HttpRequest, name: str, form: EntryForm, quotas: QuotaForm | 
             quotas.fields[row.quota].widget.attrs["placeholder"] = text
     buttons = [(act, button) for act, button in BUTTONS.items() if button.fits(user)]
     context: dict[str, Any] = {"wire_user": user, "buttons": buttons, "form": form, "decision": None}
-    context["quotas"] = quotas
+    context["quotas"], context["shut_out"] = quotas, runtime.window().users.shut_out(name)
     context["mode"] = runtime.window().access_mode()
     question = QuestionForm(request.GET if "action" in request.GET else None, auto_id="ask_%s")
     if question.is_bound and question.is_valid():

@@ -189,7 +189,7 @@ class BrokerParts:
         others = (replication.of_set, stuck.findings, lambda: of_users(users_at_quota(), supers_in_clear()))
         needs = Needs(sources, lateness, disk, options, unread, others)
         standing = Standing(lag, group_views, clients, checks, needs)
-        self.live = live = LiveFrames(BrokerSource(figures, standing, disk, lambda: system.uptime_ms), frames_before)
+        self.live = live = LiveFrames(BrokerSource(figures, standing, lambda: system.uptime_ms), frames_before)
         sampler.after_sample.append(live.refresh)
 
         self.is_slave = not broker.role.appends

@@ -214,6 +214,10 @@ TEMPLATES: dict[str, str | Plural] = {
     "secret_unneeded": _("This act needs no secret."),
     "entry_refused": _("The entry is refused: %(reason)s."),
     "wire_user_hung_up": _("Connections on which %(name)s signed are closed; what they asked for is judged anew."),
+    "wire_user_shut_out": _(
+        "This server serves no TLS (tlsMode is disabled): nothing that %(name)s asks is allowed while it has to come "
+        "over TLS."
+    ),
     "resource_literal": _("Name one topic, group or cluster: Topic:orders, Group:billing, Cluster:DefaultCluster."),
     "bad_address": _("This is no address like 10.0.0.5 or 2001:db8::5."),
     # a connection that is tried as a client would make it
@@ -321,6 +325,7 @@ TEMPLATES: dict[str, str | Plural] = {
     "try_may": _("%(user)s may send to %(topic)s, and consume it as %(group)s."),
     "decided_super": _("%(name)s is a Super user, who may do everything."),
     "decided_disabled": _("%(name)s is disabled: every request is refused."),
+    "decided_over_tls": _("%(name)s has to come over TLS: what it asks in clear is refused."),
     "decided_allow": _("The entry for %(resource)s decides: it allows."),
     "decided_deny": _("The entry for %(resource)s decides: it denies."),
     "decided_nothing": _("No entry fits, so it is refused."),
@@ -356,6 +361,7 @@ TEMPLATES: dict[str, str | Plural] = {
     "apache_allow": _("RocketMQ 5.3.3 would allow it, by the entry for %(resource)s."),
     "apache_deny": _("RocketMQ 5.3.3 would refuse it, by the entry for %(resource)s."),
     "apache_nothing": _("RocketMQ 5.3.3 would refuse it: no entry fits there."),
+    "apache_no_tls": _("RocketMQ 5.3.3 holds no user to TLS: it would go by the entries."),
     "apache_untold": _("What RocketMQ 5.3.3 would say is not known: too many entries fit."),
     # needs you
     "dead_letters": ngettext_lazy("%(group)s has %(count)d dead letter.", "%(group)s has %(count)d dead letters."),

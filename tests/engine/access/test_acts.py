@@ -231,6 +231,29 @@ def test_a_question_is_answered_with_the_entry_that_decides_and_those_that_lost(
         assert caught.value.field == field
 
 
+@pytest.mark.parametrize("serves_tls", [True, False])
+def test_who_has_to_come_over_tls_is_told_what_that_means_here(book, users, serves_tls):
+    put(users, "shop", "Topic:orders")
+    users = WireUsers(book, lambda: "enforce", list, serves_tls=serves_tls)
+    asked = ("Pub", "Topic:orders", "10.0.0.1")
+    shut_out = [] if serves_tls else ["wire_user_shut_out"]
+    for dry_run in (True, False):
+        change = act(users, "shop", "require-tls", dry_run=dry_run)
+        assert [one.code for one in change.warnings] == ["wire_user_hung_up", *shut_out]
+        assert users.decide("shop", *asked).over_tls is None or not dry_run
+    assert act(users, "shop", "rotate").warnings == ()
+    found = users.decide("shop", *asked)
+    assert (found.allowed, found.passes) == (serves_tls, serves_tls)
+    if serves_tls:
+        assert (found.sentence.code, found.over_tls.code) == ("decided_allow", "decided_over_tls")
+        assert users.decide("shop", "Sub", *asked[1:]).over_tls is None, "it is refused anyway"
+    else:
+        assert [found.sentence.code] == shut_out
+        assert (found.over_tls, found.apache_allowed, found.apache.code) == (None, None, "apache_no_tls")
+    act(users, "root", "require-tls")
+    assert users.decide("root", *asked).allowed == serves_tls
+
+
 def test_new_secrets_are_long_and_never_the_same():
     made = {new_secret() for _ in range(100)}
     assert len(made) == 100

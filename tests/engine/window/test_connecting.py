@@ -190,13 +190,14 @@ def guarded(request: pytest.FixtureRequest) -> Iterator[Engine]:
     engine = start_engine(shared_directory(request, "guarded"), broker=options)
     engine.window.topic_commands.create("orders")
     users = engine.window.users
-    for name in ("ann", "bob", "cid"):
+    for name in ("ann", "bob", "cid", "dan"):
         users.create(name)
     users.put_entry("ann", "Topic:orders", ["Pub", "Sub"], ["10.0.0.0/8"])
     users.put_entry("ann", "Group:billing", ["Sub"])
     users.put_entry("bob", "Topic:*", ["Pub", "Sub"])
     users.put_entry("bob", "Topic:orders", ["Pub"], decision="Deny")
     users.act("cid", "disable")
+    users.act("dan", "require-tls")
     yield engine
     engine.stop()
 
@@ -213,6 +214,7 @@ def test_routes_that_are_told_to_users_only_are_looked_up(guarded: Engine):
         ("cid", ["try_disabled"]),
         ("ann", ["try_no_entry", "try_no_entry"]),
         ("bob", ["try_denied", "try_no_entry"]),
+        ("dan", ["wire_user_shut_out"]),
     ],
 )
 def test_what_a_user_may_not(guarded: Engine, user: str, found: list[str]):

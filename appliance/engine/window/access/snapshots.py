@@ -105,15 +105,18 @@ class JudgedRow:
 @dataclass(frozen=True, slots=True)
 class Decision:
     """passes: the request goes through, as all do in report mode. entries: all that hold the resource, in the order in
-    which they are asked. apache: what RocketMQ 5.3.3 would say by the same entries."""
+    which they are asked. apache: what RocketMQ 5.3.3 would say by the same entries. over_tls: that it is refused in
+    clear; None if it is refused anyway, or may come in clear."""
 
-    # entries: empty for a Super user and for one that is disabled. apache_allowed: None if it is not known.
+    # entries: empty for a Super user, and for one that is disabled or cannot come over TLS. apache_allowed: None if it
+    # is not known.
     allowed: bool
     passes: bool
     sentence: Sentence
     entries: tuple[JudgedRow, ...]
     apache_allowed: bool | None
     apache: Sentence
+    over_tls: Sentence | None = None
 
 
 @dataclass(frozen=True, slots=True)

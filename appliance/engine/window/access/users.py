@@ -10,6 +10,7 @@ import ipaddress
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import TypedDict, TypeVar, Unpack
 
 from ...access.acts import (
@@ -133,12 +134,14 @@ class WireUsers:
         claims: Callable[[], list[Refusal]] = list,
         last: LastRequests | None = None,
         in_clear: Callable[[], list[str]] = list,
+        serves_tls: bool = True,
     ) -> None:
         """mode: returns "report" or "enforce". refusals: returns what was refused, or would have been. brake: None
         without quotas; in report mode its counts are of what would be held back. defaults: returns the quotas of users
         who have none of their own. own_check: gives the fields of requests of this process, which are no refusals of
         users. claims: returns what was asked lately in the names of users that do not exist. last: None where nobody
-        asks what users did last. in_clear: returns the Super users who signed in clear from another machine lately."""
+        asks what users did last. in_clear: returns the Super users who signed in clear from another machine lately.
+        serves_tls: the ports take TLS."""
         # Constant after construction.
         self._book = book
         self._mode = mode
@@ -149,6 +152,7 @@ class WireUsers:
         self._claims = claims
         self._last = last
         self.in_clear = in_clear
+        self._serves_tls = serves_tls
 
     # --- looking
 
@@ -209,6 +213,10 @@ class WireUsers:
     def one(self, name: str) -> WireUser:
         """Return one user. NotFound."""
         return self._shown(self._known(name), self._last_requests())
+
+    def shut_out(self, name: str) -> Sentence | None:
+        """Return why a user who has to come over TLS cannot come; None where it can."""
+        return None if self._serves_tls else say("wire_user_shut_out", name=name)
 
     def _last_requests(self) -> dict[str, LastRequest]:
         return {} if self._last is None else self._last.all()
@@ -404,11 +412,14 @@ class WireUsers:
         if not dry_run:
             fields = ", ".join(one.field for one in differences)
             logger.info("access: changed user=%s by=%s fields=%s", name, by, fields)
+        hung_up = say("wire_user_hung_up", name=name) if before is not None and may_less(before, after) else None
+        is_held = after.requires_tls and not (before is not None and before.requires_tls)
+        shut_out = self.shut_out(name) if is_held else None
         return WireUserChange(
             applied=not dry_run,
             name=name,
             differences=differences,
-            warnings=(say("wire_user_hung_up", name=name),) if before is not None and may_less(before, after) else (),
+            warnings=tuple(one for one in (hung_up, shut_out) if one is not None),
             blockers=(),
             revision=_revision_after(before, after, dry_run),
             registered={},
@@ -424,8 +435,17 @@ class WireUsers:
         asked, source = _asked(action, resource), _address_of(address)
         if not account.is_enabled:
             return self._decision(False, say("decided_disabled", name=name))
+        shut_out = self.shut_out(name) if account.requires_tls else None
+        if shut_out is not None:
+            return self._decision(False, shut_out, apache=say("apache_no_tls"))
+        found = self._judged(account, asked, source)
+        if account.requires_tls and found.allowed:
+            return replace(found, over_tls=say("decided_over_tls", name=name))
+        return found
+
+    def _judged(self, account: Account, asked: Asked, source: Address) -> Decision:
         if account.is_super:
-            return self._decision(True, say("decided_super", name=name))
+            return self._decision(True, say("decided_super", name=account.name))
         policies = Policies(account.custom, account.default)
         question = asked.kind, asked.name, asked.actions, source
         rows = tuple(JudgedRow(_row(judged.policy, judged.entry), judged.why) for judged in policies.explain(*question))

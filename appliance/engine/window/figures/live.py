@@ -2,9 +2,9 @@
 
 {"number", "at_ms", "uptime_ms", "in_rate", "out_rate", "in_bytes_rate", "out_bytes_rate", "put_total",
 "delivered_total", "connections", "producer_clients", "consumer_clients", "parked_pulls", "log_bytes",
-"unsynced_bytes", "disk_used_percent", "worst_check", "behind": [{"group", "lag", "partial", "lag_ms", "clients"}],
+"unsynced_bytes", "worst_check", "behind": [{"group", "lag", "partial", "lag_ms", "clients"}],
 "needs": [{"level", "kind", "name", "text", "code", "args"}]}. partial: queues without an offset are not counted.
-The clients, "disk_used_percent", "worst_check", "behind" and "needs" are refreshed every 5 s.
+The clients, "worst_check", "behind" and "needs" are refreshed every 5 s.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from typing import Protocol
 
 import msgspec
 
-from ..health.disk_room import DiskRoom
 from ..health.overview import Standing
 from .traffic import BrokerFigures
 
@@ -98,13 +97,10 @@ class LiveFrames:
 class BrokerSource:
     """The figures of a running broker."""
 
-    def __init__(
-        self, traffic: BrokerFigures, standing: Standing, disk: DiskRoom, uptime_ms: Callable[[], int]
-    ) -> None:
+    def __init__(self, traffic: BrokerFigures, standing: Standing, uptime_ms: Callable[[], int]) -> None:
         # Constant after construction.
         self._traffic = traffic
         self._standing = standing
-        self._disk = disk
         self._uptime_ms = uptime_ms
 
     def numbers(self) -> tuple[int, dict[str, object]]:
@@ -116,7 +112,6 @@ class BrokerSource:
         return {
             "producer_clients": found.producer_clients,
             "consumer_clients": found.consumer_clients,
-            "disk_used_percent": self._disk.figures().used_percent,
             "worst_check": max((check.level for check in found.checks), key=_WORST.index, default="ok"),
             "behind": [
                 {

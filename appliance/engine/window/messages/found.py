@@ -50,9 +50,11 @@ class FoundMessage:
             return ""
         return "half" if shown.kind in ("half", "discarded") else "delayed" if shown.group is None else ""
 
-    def hit(self, keys: Collection[str], is_over: bool = False) -> m.SearchHit:
+    def hit(
+        self, keys: Collection[str], is_over: bool = False, make_row: Callable[[Record], m.MessageRow] = row_of
+    ) -> m.SearchHit:
         """Return the message as a hit of a search for any of `keys`. is_over: True if the broker has seen that it has
-        stopped waiting for what `awaits` names."""
+        stopped waiting for what `awaits` names. make_row: makes the row of a record."""
         shown = self.shown
         dead = self._dead_of()
         tries = max(copy.record.reconsume_times for copy in self.copies)
@@ -63,7 +65,7 @@ class FoundMessage:
             due_ms = _due_ms(shown) if state == "delayed" else None
         return m.SearchHit(
             matched="unique_id" if shown.properties.get(UNIQUE_KEY) in keys else "key",
-            message=row_of(shown.record),
+            message=make_row(shown.record),
             for_topic=self.topic,
             state=state,
             failed_tries=tries,

@@ -14,6 +14,7 @@ import zlib
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 from ...broker.topics import TopicConfigManager
@@ -30,7 +31,7 @@ from . import snapshots as m
 from .copies import Copy, MessageCopies
 from .found import WAITING_TOPICS, FoundMessage, messages_of
 from .story import Transactions
-from .views import MAX_LIMIT, MessageViews
+from .views import MAX_LIMIT, MessageViews, row_of
 
 #: Time after which a page ends early, and the part of it that may be spent waiting for the index.
 PAGE_BUDGET_MS = 250.0
@@ -108,6 +109,7 @@ class SearchViews:
         limit: int = 50,
         may_see: Callable[[str], bool] = lambda topic: True,
         copies: bool = False,
+        body_chars: int = 0,
     ) -> m.SearchPage:
         """Find messages by place (`topic/queue/offset`), offset id, unique id or key, all in one text.
 
@@ -115,9 +117,10 @@ class SearchViews:
         with the facts of its copies in retry topics, dead letters and system topics; copies: each record is a hit, also
         in system topics. The newest come first. from_ms and to_ms limit the store time, except for a message named by
         its place. A snapshot: `next_cursor` continues with the same text, topic, times and copies. A page ends after
-        250 ms or 500 records (truncated), so an empty page may have a next one. No bodies. may_see(topic): True if the
-        caller may see a topic's messages. limit: 1 to 500. A blank text finds nothing. InvalidInput (limit, times,
-        cursor), NotFound (topic). `hit.message.offset_id` is a ref for `messages.detail`.
+        250 ms or 500 records (truncated), so an empty page may have a next one. body_chars: characters of each body, in
+        rows that are `MessageLine` then; needs the grant to read bodies, which the caller checks. may_see(topic): True
+        if the caller may see a topic's messages. limit: 1 to 500. A blank text finds nothing. InvalidInput (limit,
+        times, cursor), NotFound (topic). `hit.message.offset_id` is a ref for `messages.detail`.
         """
         begin = time.monotonic()
         pace = Pace(PAGE_BUDGET_MS, 1.0)
@@ -132,7 +135,8 @@ class SearchViews:
         question = zlib.crc32(repr((text, topic, span, copies)).encode("utf-8", "replace"))
         begins = _Cursor(question, self._store.published, "", BLOCK, self._store.published, _MAX_I64, ())
         at = begins if cursor is None else _cursor_of(cursor, question)
-        walk = _Walk(self, text, span, limit, pace, may_see, copies)
+        make_row = partial(self.messages.line_of, body_chars=body_chars) if body_chars else row_of
+        walk = _Walk(self, text, span, limit, pace, may_see, copies, make_row)
         if text and cursor is None:
             walk.add_named(topic)
         following: _Cursor | None = None
@@ -212,6 +216,7 @@ class _Walk:
         pace: Pace,
         may_see: Callable[[str], bool],
         copies: bool,
+        make_row: Callable[[Record], m.MessageRow],
     ) -> None:
         self._views = views
         self._text = text
@@ -220,6 +225,7 @@ class _Walk:
         self._pace = pace
         self._may_see = may_see
         self._copies = copies
+        self._make_row = make_row
         self.hits: list[m.SearchHit] = []
         self._named: set[int] = set()
         self.searched = 0
@@ -318,7 +324,7 @@ class _Walk:
         shows if a message still waits."""
         delayed = [one.shown.record for one in found if one.awaits == "delayed"]
         still = self._views.still_wait(delayed) if delayed else set()
-        return [one.hit(self._keys, self._is_over(one, still)) for one in found]
+        return [one.hit(self._keys, self._is_over(one, still), self._make_row) for one in found]
 
     def _is_over(self, one: FoundMessage, still: set[int]) -> bool:
         if one.awaits != "half":

@@ -273,7 +273,7 @@ class SearchHit:
     copies: records of it besides this one that the search came across."""
 
     matched: str
-    message: MessageRow
+    message: MessageLine | MessageRow
     for_topic: str
     state: str
     failed_tries: int

@@ -350,6 +350,9 @@ def _access(place: Place, asked: Asked) -> Iterator[Finding]:
     if not user.enabled:
         yield wrong("access", say("try_disabled", user=asked.user))
         return
+    if user.requires_tls and (place.options.tls_mode == "disabled" or not (asked.tls and TLS_OF[asked.client])):
+        yield wrong("access", users.shut_out(user.name) or say("decided_over_tls", name=user.name))
+        return
     refused = False
     for action, kind in _ACTIONS:
         resource = f"{kind}:{asked.topic if kind == 'Topic' else asked.group}"
