@@ -40,9 +40,6 @@ def newest_first(*kinds: str) -> list[Any]:
 
 _TOPICS = itertools.count(1)
 
-#: Early tests under way beside those of a file.
-MOST_EARLY = 10
-
 
 class Target(Protocol):
     """The server under test."""
@@ -135,7 +132,7 @@ def early(request: pytest.FixtureRequest, clients: Clients) -> Iterator[AllAtOnc
         yield None
         return
     target = request.getfixturevalue("shared_quick")
-    running = AllAtOnce(chosen, target, clients, shared_directory(request, "early"), most=MOST_EARLY)
+    running = AllAtOnce(chosen, target, clients, shared_directory(request, "early"))
     yield running
     running.close()
 

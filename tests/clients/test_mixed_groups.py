@@ -175,7 +175,7 @@ def test_members_of_all_clients_share_the_queues_of_two_brokers(kind: str, rule:
 
 
 @pytest.mark.own
-@pytest.mark.at_once(early=True)
+@pytest.mark.at_once
 @pytest.mark.parametrize("kind", JAVA_GO_AND_PYTHON)
 def test_members_of_all_clients_keep_the_order(kind: str, stage: Stage) -> None:
     """The one of `kind` begins alone and is killed; the others come one after the other, and one of them leaves."""

@@ -12,7 +12,7 @@ from tests.clients.stage import JAVA_GO_AND_PYTHON, READY_S, Stage
 MESSAGE = Message(b"inside", tags="apples", properties={"number": "1"})
 
 
-@pytest.mark.at_once(early=True)
+@pytest.mark.at_once
 @pytest.mark.parametrize("kind", [*JAVA_GO_AND_PYTHON, pytest.param("cpp", marks=pytest.mark.own)])
 def test_retries_and_dead_letters_stay_in_the_namespace(kind: str, stage: Stage) -> None:
     """The C++ client's C interface knows none: its names are written out. It leaves out the topic when it sends back

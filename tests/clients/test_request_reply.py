@@ -13,7 +13,7 @@ from tests.clients.agents import Agent, ClientFailed
 from tests.clients.conftest import EVERY, newest_first, wait_for_clients
 from tests.clients.stage import READY_S, Stage
 
-pytestmark = pytest.mark.at_once(early=True)
+pytestmark = pytest.mark.at_once
 
 every = pytest.mark.parametrize("kind", newest_first(*EVERY))
 

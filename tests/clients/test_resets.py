@@ -21,7 +21,7 @@ from tests.support.engine import Peer
 
 pytestmark = [
     pytest.mark.own,  # Apache tells a 4.9 client, too, but leaves it alone then
-    pytest.mark.at_once(early=True),
+    pytest.mark.at_once,
 ]
 
 every = pytest.mark.parametrize("kind", newest_first(*KINDS_AND_PYTHON))

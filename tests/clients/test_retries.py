@@ -61,7 +61,7 @@ def test_what_fails_three_times_comes_three_times_more(kind: str, stage: Stage, 
     assert stage.stored(f"%DLQ%{stage.group}") == []
 
 
-@pytest.mark.at_once(early=True)
+@pytest.mark.at_once
 @pytest.mark.parametrize("kind", [*JAVA_GO_AND_PYTHON, CPP_OWN])
 def test_what_fails_always_becomes_a_dead_letter_after_sixteen_retries(kind: str, stage: Stage) -> None:
     stage.create_topic()

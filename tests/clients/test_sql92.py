@@ -103,7 +103,7 @@ def test_messages_of_every_client_are_judged_alike(kind: str, stage: Stage) -> N
         assert_exactly(consumer, [goods[2]])
 
 
-@pytest.mark.at_once(early=True)
+@pytest.mark.at_once
 @java_go_and_python
 def test_the_offset_moves_over_what_is_not_wanted(kind: str, stage: Stage) -> None:
     """A consumer that receives nothing still commits, or it would look through everything again."""

@@ -61,9 +61,11 @@ def quick(request: pytest.FixtureRequest) -> Iterator[Target]:
             yield apache
 
 
-def message(body: str, local: str = "commit", check: str = "commit", **more: Any) -> Message:
+def message(body: str, local: str = "commit", check: str = "", **more: Any) -> Message:
     """Return a message with the answers that its producer's listener will give: see Transactions.java,
-    transactions.go."""
+    transactions.go. check: rolled back or committed as by `local` unless given, since a half whose producer got no
+    answer in time was sent twice, and the broker asks about one of the two."""
+    check = check or ("rollback" if local == "rollback" else "commit")
     properties = {"local": local, "check": check} | more.pop("properties", {})
     return Message(body.encode(), properties=properties, **more)
 
@@ -371,7 +373,7 @@ def test_a_decision_that_comes_twice_counts_once(kind: str, stage: Stage) -> Non
         came(consumer, first, asked_for)
         assert asked
         assert len(between.tampered) >= 5
-    assert [record.body for record in stage.stored(stage.topic)] == [first.body, asked_for.body]
+        assert len(stage.stored(stage.topic)) == len(by_queue_and_offset(consumer.received)), "each of them has come"
 
 
 @pytest.mark.own
