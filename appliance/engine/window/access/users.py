@@ -171,8 +171,8 @@ class WireUsers:
         "-" before it for the largest first. page_size: 1 to 500. InvalidInput for anything else."""
         part = q.casefold()
         found = sorted_by((account for account in self._book if part in account.name.casefold()), sort, _KEYS)
-        last = self._last_requests()
-        return page_of(found, page, page_size, lambda account: self._shown(account, last))
+        last, in_clear = self._last_requests(), frozenset(self.in_clear())
+        return page_of(found, page, page_size, lambda account: self._shown(account, last, in_clear))
 
     def who_may(self, resource: str, sort: str = "user", page: int = 1, page_size: int = 50) -> Page:
         """Return a page of AccessRow: the users who may do something on one topic, group or cluster, as "Topic:orders".
@@ -212,7 +212,7 @@ class WireUsers:
 
     def one(self, name: str) -> WireUser:
         """Return one user. NotFound."""
-        return self._shown(self._known(name), self._last_requests())
+        return self._shown(self._known(name), self._last_requests(), frozenset(self.in_clear()))
 
     def shut_out(self, name: str) -> Sentence | None:
         """Return why a user who has to come over TLS cannot come; None where it can."""
@@ -231,7 +231,7 @@ class WireUsers:
             tls=found.tls,
         )
 
-    def _shown(self, account: Account, last: Mapping[str, LastRequest]) -> WireUser:
+    def _shown(self, account: Account, last: Mapping[str, LastRequest], in_clear: frozenset[str]) -> WireUser:
         defaults, now = self._defaults(), dict(account.quotas.items())
         quotas = account.quotas.over(defaults)
         return WireUser(
@@ -239,7 +239,7 @@ class WireUsers:
             user_type=_type_of(account),
             enabled=account.is_enabled,
             requires_tls=account.requires_tls,
-            in_clear=account.is_super and account.name in self.in_clear(),
+            in_clear=account.name in in_clear,
             secrets=len(account.secrets),
             entries=_entries(account),
             quotas=tuple(QuotaRow(name, now[name], number or 0, NAMES[name]) for name, number in quotas.items()),
