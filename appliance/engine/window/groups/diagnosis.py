@@ -29,7 +29,7 @@ from ..figures.lag import BROADCASTING, Backlog, LagSnapshot
 from ..health import limits
 from ..health.lateness import Lateness, StandingQueue
 from ..health.needs import say_late
-from ..health.unread_deletion import UnreadDeletion
+from ..health.unread_deletion import UnreadDeletion, messages_and_age
 from ..messages.queue_reader import QueueReader
 from ..messages.story import place_of
 from ..messages.views import row_of
@@ -300,7 +300,7 @@ class _Patient:
     def deleted_unread(self) -> Iterator[d.Finding]:
         """Retention has deleted messages that the group had not consumed; its offsets have moved on since."""
         for topic, rows in self._unread.lost().get(self._group, {}).items():
-            count, ago_ms = sum(one.messages for one in rows), max(0, self._now_ms - max(one.at_ms for one in rows))
+            count, ago_ms = messages_and_age(rows, self._now_ms)
             queues = tuple(sorted({(topic, one.queue_id) for one in rows if one.queue_id >= 0}))
             evidence = (
                 d.Evidence("lost", count, "messages"),

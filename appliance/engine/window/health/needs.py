@@ -25,7 +25,7 @@ from . import limits
 from .disk_room import DiskRoom
 from .finding import Finding
 from .lateness import Late, Lateness
-from .unread_deletion import UnreadDeletion
+from .unread_deletion import UnreadDeletion, messages_and_age
 
 #: Needs that are listed at most; further ones are only counted.
 MOST_NEEDS = 300
@@ -238,7 +238,7 @@ class _Look:
     def deleted_unread(self, group: str) -> Iterator[Finding]:
         """Yield the needs of a group that has lost messages, also once it has read all that is left."""
         for topic, rows in self._lost.get(group, {}).items():
-            count, ago_ms = sum(one.messages for one in rows), max(0, self._now_ms - max(one.at_ms for one in rows))
+            count, ago_ms = messages_and_age(rows, self._now_ms)
             text = say("deleted_unread", count=count, topic=topic, group=group, for_span=ago_ms)
             yield _need("act", "group", group, text, count)
 

@@ -8,7 +8,7 @@ what comes, the deletion gains on it at 1 - c of its speed, so the time left is 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from ...broker.deleted_unread import DeletedUnread
@@ -24,6 +24,11 @@ from ..sources import Sources
 from . import limits
 from .disk_room import DiskRoom
 from .lateness import Lateness, StandingQueue
+
+
+def messages_and_age(rows: Sequence[DeletedUnread], now_ms: int) -> tuple[int, int]:
+    """Return how many messages were deleted unread, and how many ms ago the last of them. rows: at least one."""
+    return sum(one.messages for one in rows), max(0, now_ms - max(one.at_ms for one in rows))
 
 
 class Ahead(NamedTuple):
