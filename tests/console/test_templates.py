@@ -109,6 +109,16 @@ def test_tables_that_are_no_cards_or_place_their_cells_themselves_stay_as_they_a
     assert "data-label" not in text
 
 
+@pytest.mark.parametrize(("pairs", "expected"), [([("a", "b")], [("", "a"), ("B", "b")]), ([], [("", "none")])])
+def test_a_table_repeats_its_row_and_says_why_there_is_none_over_its_whole_width(pairs, expected):
+    text = rendered(
+        '{% table %}{% th _("A") _("B") %}{% rows one, other in pairs %}<tr><td>{{ one }}</td><td>{{ other }}</td></tr>'
+        "{% empty %}none{% endtable %}", pairs=pairs,
+    )  # fmt: skip
+    assert cells(text) == expected
+    assert ('colspan="2"' in text) == (not pairs)
+
+
 def test_headers_that_sort_stay_above_the_cards():
     request = SimpleNamespace(GET=QueryDict("q=x"))
     text = rendered(

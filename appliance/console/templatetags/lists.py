@@ -8,6 +8,7 @@ from typing import Any
 
 from django import template
 from django.template.base import FilterExpression, Parser, Token, kwarg_re, render_value_in_context
+from django.template.defaulttags import ForNode
 from django.template.loader_tags import BLOCK_CONTEXT_KEY
 from django.urls import reverse
 from django.utils.html import conditional_escape, format_html, format_html_join
@@ -54,6 +55,18 @@ def _labelled(heads: str, rows: str) -> str:
     return _CELL.sub(cell, rows)
 
 
+class EmptyRowNode(template.Node):
+    """The row of a table that has no other, as wide as the table. why: what it says."""
+
+    child_nodelists = ("why",)
+
+    def __init__(self, why: template.NodeList) -> None:
+        self.why = why
+
+    def render(self, context: template.Context) -> SafeString:
+        return empty_row(self.why.render(context), context["columns"])
+
+
 class TableNode(template.Node):
     """A table in a frame that scrolls sideways; on a phone each row is a card. Its cells find the labels of its columns
     in `labels`. A table that does not use them gets the class `flow`, and its cells are given their labels."""
@@ -70,6 +83,7 @@ class TableNode(template.Node):
         classes = self.classes
         with context.push(labels={}):
             heads = self.heads.render(context)
+            context["columns"] = heads.count("<th")
             rows = self.rows.render(context)
         if not {"cards", *_NO_CARDS} & set(classes):
             # Headers by which a reader sorts stay above the cards.
@@ -83,16 +97,24 @@ class TableNode(template.Node):
 
 @register.tag
 def table(parser: Parser, token: Token) -> TableNode:
-    """`{% table "classes" scrolls %}` headers `{% rows %}` rows `{% endtable %}`. scrolls: by keys, too, for a table
+    """`{% table "classes" scrolls %}` headers `{% rows one in all %}` its row `{% empty %}` why there is none
+    `{% endtable %}`; with `{% rows %}` alone the rows are as they stand there. scrolls: by keys, too, for a table
     that has nothing else to focus. On a phone it becomes cards. The class `cards` is for a table that labels and places
     its cells itself; `log` and `hours` are for tables that stay as they are."""
     _name, *words = token.split_contents()
     classes = [one for word in words if word != "scrolls" for one in word[1:-1].split()]
     focus = ' tabindex="0"' if "scrolls" in words else ""
     heads = parser.parse(("rows",))
-    parser.delete_first_token()
-    rows = parser.parse(("endtable",))
-    parser.delete_first_token()
+    _rows, *loop = parser.next_token().split_contents()
+    rows = parser.parse(("empty", "endtable"))
+    empty = template.NodeList()
+    if parser.next_token().contents == "empty":
+        empty.append(EmptyRowNode(parser.parse(("endtable",))))
+        parser.delete_first_token()
+    if loop:
+        *names, _in, each = loop
+        values = parser.compile_filter(each)
+        rows = template.NodeList([ForNode([name.strip(",") for name in names], values, False, rows, empty)])
     return TableNode(classes, focus, heads, rows)
 
 
