@@ -19,6 +19,7 @@ from django.urls import reverse
 from django.utils import timezone, translation
 
 from .. import runtime
+from ..engine.errors import AdminError
 from .audit import act_journal, refused_acts
 from .audit.log import audit, unfinished
 from .pages import asked, errors, time_zones
@@ -224,9 +225,14 @@ class Access(_Middleware):
         return None
 
     def process_exception(self, request: HttpRequest, exception: Exception) -> HttpResponse | None:
-        """Answer EngineNotRunning with a page, so that views need not check whether an engine runs."""
+        """Answer EngineNotRunning, and errors of the engine that a view does not handle itself, with a page that says
+        why."""
         if isinstance(exception, runtime.EngineNotRunning):
             return errors.engine_not_running(request)
+        if isinstance(exception, AdminError):
+            from .pages.engine_pages import refusal_page  # pages import it, and the start does not
+
+            return refusal_page(request, exception)
         return None
 
     @staticmethod

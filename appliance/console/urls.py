@@ -8,6 +8,7 @@ from typing import Any
 
 from django.urls import ResolverMatch, URLPattern
 from django.urls.resolvers import RoutePattern
+from django.views.decorators.http import require_http_methods
 
 from .acts import ACTS
 from .acts.row import Act
@@ -15,19 +16,20 @@ from .pages import converters  # noqa: F401  (registers <name:...>)
 
 
 class LatePage(URLPattern):
-    """An address, and the place of its view below this package."""
+    """An address, and the place of its view below this package, which is only called for the row's methods."""
 
-    def __init__(self, address: str, view: str, name: str) -> None:
-        super().__init__(RoutePattern(address, name=name, is_endpoint=True), _not_imported, {}, name)
+    def __init__(self, address: str, act: Act) -> None:
+        super().__init__(RoutePattern(address, name=act.name, is_endpoint=True), _not_imported, {}, act.name)
         self._is_imported = False
-        self._view = f"{__package__}.{view}"
+        self._methods = act.methods
+        self._view = f"{__package__}.{act.view}"
         self.lookup_str = self._view  # Django would ask the view for it
 
     def view(self) -> Any:
         """Return the view, imported."""
         if not self._is_imported:
             module, _, name = self._view.rpartition(".")
-            self.callback = getattr(import_module(module), name)
+            self.callback = require_http_methods(self._methods)(getattr(import_module(module), name))
             self._is_imported = True
         return self.callback
 
@@ -46,6 +48,4 @@ def _arguments_last(act: Act) -> list[bool]:
     return [part.startswith("<") for part in (act.address or "").split("/")]
 
 
-urlpatterns = [
-    LatePage(act.address, act.view, act.name) for act in sorted(ACTS, key=_arguments_last) if act.address is not None
-]
+urlpatterns = [LatePage(act.address, act) for act in sorted(ACTS, key=_arguments_last) if act.address is not None]

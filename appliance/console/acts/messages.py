@@ -89,7 +89,7 @@ ROWS: tuple[Act | Also, ...] = (
     Act("dead_letters.replay_views.replay_progress", "replays/<str:job>/progress/", VIEWER, names=REPLAY),
     Act("dead_letters.replay_views.replay_results_file", "replays/<str:job>/results/", VIEWER, names=REPLAY),
     Act("dead_letters.replay_views.replay_act", "replays/<str:job>/act/",
-        OPERATOR, takes=FORM, names=REPLAY, master=True, calls=[
+        OPERATOR, takes=FORM, posts=True, names=REPLAY, master=True, calls=[
         Call("POST replays/<job>/<act>", "dlq pause JOB", "Pause a replay.", takes=WORD),
         Call("POST replays/<job>/<act>", "dlq resume JOB", "Have a replay go on.", takes=WORD),
         Call("POST replays/<job>/<act>", "dlq cancel JOB", "End a replay for good.", takes=WORD)]),

@@ -41,7 +41,7 @@ ROWS: tuple[Act | Also, ...] = (
              takes=SETTINGS, shape="json")]),
     Act("alerts.views.alert_channel_delete", "alerts/channels/<int:pk>/delete/", ADMIN, takes=FORM, calls=[
         Call("DELETE alert-channels/<int:channel_id>", "alert channel-delete ID", "Delete a channel.", takes=WORD)]),
-    Act("alerts.views.alert_channel_test", "alerts/channels/<int:pk>/test/", ADMIN, takes=FORM, calls=[
+    Act("alerts.views.alert_channel_test", "alerts/channels/<int:pk>/test/", ADMIN, takes=FORM, posts=True, calls=[
         Call("POST alert-channels/<int:channel_id>/tests", "alert channel-test ID",
              "Tell it something, to see whether it arrives.", takes=WORD)]),
     Also("alerts", [
@@ -49,7 +49,7 @@ ROWS: tuple[Act | Also, ...] = (
     Act("alerts.views.alert_silence_create", "alerts/silences/new/", OPERATOR, takes=FORM, calls=[
         Call("POST alert-silences", "alert silence", "Tell nobody for --hours: --reason, one --rule, or a --pattern.",
              takes=SETTINGS, body="rule pattern hours:number reason")]),
-    Act("alerts.views.alert_silence_end", "alerts/silences/<int:pk>/end/", OPERATOR, takes=FORM, calls=[
+    Act("alerts.views.alert_silence_end", "alerts/silences/<int:pk>/end/", OPERATOR, takes=FORM, posts=True, calls=[
         Call("DELETE alert-silences/<int:silence_id>", "alert silence-end ID", "End a silence.", takes=WORD)]),
     # --- reports
     Act("reports.views.reports", "reports/", VIEWER, calls=[
@@ -58,7 +58,7 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET reports/days/<day>/<report>", "report show DAY REPORT", "One report: digest, failures, ..."),
         Call("GET reports/days/<day>/<report>/tables/<table>", "report table DAY REPORT TABLE",
              "One table of a report, as CSV on standard output.", raw=True)]),
-    Act("reports.views.report_run_create", "reports/run/", OPERATOR, takes=FORM, calls=[
+    Act("reports.views.report_run_create", "reports/run/", OPERATOR, takes=FORM, posts=True, calls=[
         Call("POST reports/runs", "report run", "Make the reports of a day now: yesterday, today, or YYYY-MM-DD.",
              takes=SETTINGS, body="day", waits="report")]),
     Act("reports.views.report_runs", "reports/runs/", VIEWER, calls=[
@@ -71,7 +71,7 @@ ROWS: tuple[Act | Also, ...] = (
     Also("report", [
         Call("GET reports/days/<day>/<report>/plots/<plot>", "report plot DAY REPORT PLOT",
              "One plot, as SVG on standard output.", raw=True)]),
-    Act("reports.views.report_run_cancel", "reports/runs/<str:run>/cancel/", OPERATOR, takes=FORM, calls=[
+    Act("reports.views.report_run_cancel", "reports/runs/<str:run>/cancel/", OPERATOR, takes=FORM, posts=True, calls=[
         Call("POST reports/runs/<run>/cancel", "report cancel RUN", "End a run; the reports that there were stay.",
              takes=WORD)]),
     Act("reports.setting_views.report_settings", "reports/settings/", VIEWER, calls=[

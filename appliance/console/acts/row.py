@@ -124,6 +124,7 @@ class Act(NamedTuple):
     address: str | None
     rule: Rule
     takes: int = 0
+    posts: bool = False
     names: str = ""
     master: bool = False
     curl: str | None = ""
@@ -132,6 +133,10 @@ class Act(NamedTuple):
     @property
     def name(self) -> str:
         return self.view.rpartition(".")[2]
+
+    @property
+    def methods(self) -> list[str]:
+        return ["POST"] if self.posts else ["GET", "HEAD", "POST"] if self.takes else ["GET", "HEAD"]
 
 
 class Also(NamedTuple):

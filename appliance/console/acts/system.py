@@ -25,7 +25,7 @@ ROWS: tuple[Act | Also, ...] = (
     Act("health.need_views.need_mute", "needs/mute/", OPERATOR, takes=FORM, calls=[
         Call("POST needs/mutes", "need mute KEY", "Mute a need, by the key that the list shows: --until, --reason.",
              takes=SETTINGS, body="reason until_ms=until:time", fixed="key={key}")]),
-    Act("health.need_views.need_unmute", "needs/<int:number>/unmute/", OPERATOR, takes=FORM, calls=[
+    Act("health.need_views.need_unmute", "needs/<int:number>/unmute/", OPERATOR, takes=FORM, posts=True, calls=[
         Call("DELETE needs/mutes/<int:mute_id>", "need unmute ID", "End a mute.", takes=WORD)]),
     # --- the set of brokers
     Act("system.replication_views.replication", "replication/", VIEWER, calls=[
@@ -37,7 +37,7 @@ ROWS: tuple[Act | Also, ...] = (
              query="offset:int limit:int",
              columns="offset topic queue_id queue_offset tags keys unique_key size store_time_ms")]),
     Act("system.replication_views.quarantine_send", "replication/quarantine/<str:name>/send/",
-        OPERATOR, takes=FORM, calls=[
+        OPERATOR, takes=FORM, posts=True, calls=[
         Call("POST replication/quarantine/<name>/sends", "ha quarantine-send NAME", "Send them again, as a job.",
              takes=WORD, waits="job")]),
     Also("replication", [
@@ -69,7 +69,7 @@ ROWS: tuple[Act | Also, ...] = (
     Act("history.views.group_history", "groups/<name:name>/history/", VIEWER),
     Also("system", [
         Call("GET system/retention", "system retention", "What is kept, and what goes next.")]),
-    Act("system.views.system_clean", "system/clean/", ADMIN, takes=FORM, calls=[
+    Act("system.views.system_clean", "system/clean/", ADMIN, takes=FORM, posts=True, calls=[
         Call("POST system/retention/clean", "system clean", "Delete now what has expired.", takes=WORD, query="what")]),
     Act("system.views.system_logs", "system/log/", OPERATOR, curl="level q", calls=[
         Call("GET system/log", "system log", "The newest lines of the server's log.",
@@ -82,9 +82,9 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET system/bundle", "system bundle-contents", "What would be in it.")]),
     Act("backups.views.backups", "system/backups/", ADMIN, takes=FORM, calls=[
         Call("GET system/backups", "system backups", "Backups.", columns="name bytes made_at_ms")]),
-    Act("backups.views.backup_create", "system/backups/now/", ADMIN, takes=FORM, calls=[
+    Act("backups.views.backup_create", "system/backups/now/", ADMIN, takes=FORM, posts=True, calls=[
         Call("POST system/backups", "system backup", "Make a backup, as a job.", takes=WORD, waits="job")]),
-    Act("backups.views.backup_check", "system/backups/<str:name>/check/", ADMIN, takes=FORM, calls=[
+    Act("backups.views.backup_check", "system/backups/<str:name>/check/", ADMIN, takes=FORM, posts=True, calls=[
         Call("POST system/backups/<name>/checks", "system backup-check NAME", "Whether a backup is whole, as a job.",
              takes=WORD, waits="job")]),
     Act("backups.views.backup_download", "system/backups/<str:name>/download/",
@@ -116,7 +116,7 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET jobs/<job>", "job show JOB", "One job."),
         Call("GET jobs/<job>", "job wait JOB", "Wait until a job has ended.", waits="job")]),
     Act("jobs.views.job_progress", "jobs/<str:job>/progress/", VIEWER),
-    Act("jobs.views.job_cancel", "jobs/<str:job>/cancel/", VIEWER, takes=FORM, calls=[
+    Act("jobs.views.job_cancel", "jobs/<str:job>/cancel/", VIEWER, takes=FORM, posts=True, calls=[
         Call("POST jobs/<job>/cancel", "job cancel JOB", "End a job at its next step.", takes=WORD)]),
     Act("jobs.views.job_file", "jobs/<str:job>/files/<str:name>/", VIEWER, curl=None, calls=[
         Call("GET jobs/<job>/files/<name>", "job fetch JOB FILE", "A file of a job, on standard output.", raw=True)]),

@@ -115,7 +115,7 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST groups/<group>/clone", "group clone NAME TARGET",
              "Another group with its offsets, or its settings too.", takes=SETTINGS,
              body="offsets:bool settings:bool topic", fixed="target={target}", dry_run=True)]),
-    Act("groups.client_views.client_ask", "clients/<name:client_id>/ask/", OPERATOR, takes=FORM, calls=[
+    Act("groups.client_views.client_ask", "clients/<name:client_id>/ask/", OPERATOR, takes=FORM, posts=True, calls=[
         Call("POST groups/<group>/clients/<path:client_id>/running-info", "group ask NAME CLIENT",
              "What a member says of itself; --stack: and where its threads are.", takes=WORD, query="stack:bool",
              columns="topic queue_id committed cached locked dropped last_pull_at_ms last_consume_at_ms")]),

@@ -12,10 +12,10 @@ ROWS: tuple[Act | Also, ...] = (
     Act("sign_in.views.login", "login/", EVERYONE, takes=FORM, names=OWN),
     Act("sign_in.views.login_code", "login/code/", EVERYONE, takes=FORM, names=OWN),
     Act("sign_in.views.set_password", "password/<str:secret>/", EVERYONE, takes=FORM, names=OWN),
-    Act("sign_in.views.logout", "logout/", EVERYONE, takes=FORM, names=OWN),
-    Act("sign_in.views.set_language", "language/", EVERYONE, takes=FORM, names=OWN),
+    Act("sign_in.views.logout", "logout/", EVERYONE, takes=FORM, posts=True, names=OWN),
+    Act("sign_in.views.set_language", "language/", EVERYONE, takes=FORM, posts=True, names=OWN),
     Act("sign_in.views.confirm_password", "confirm/", VIEWER, takes=FORM, names=OWN),
-    Act("sign_in.views.set_time_zone", "account/time-zone/", VIEWER, takes=FORM, names=OWN),
+    Act("sign_in.views.set_time_zone", "account/time-zone/", VIEWER, takes=FORM, posts=True, names=OWN),
     Act("sign_in.oidc_views.login_oidc", "login/oidc/", EVERYONE, names=OWN),
     Act("sign_in.oidc_views.login_oidc_back", "login/oidc/back/", EVERYONE, names=OWN),
     # --- one's own account
@@ -23,9 +23,11 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET me"),
         Call("GET me/sessions")]),
     Act("sign_in.second_factor_views.second_factor", "account/second-factor/", VIEWER, takes=FORM, names=OWN),
-    Act("sign_in.second_factor_views.second_factor_off", "account/second-factor/off/", VIEWER, takes=FORM, names=OWN),
+    Act("sign_in.second_factor_views.second_factor_off", "account/second-factor/off/",
+        VIEWER, takes=FORM, posts=True, names=OWN),
     Act("sign_in.second_factor_views.second_factor_codes", "account/codes/<str:ticket>/", VIEWER, names=OWN),
-    Act("sign_in.second_factor_views.session_end", "account/sessions/end/", VIEWER, takes=FORM, names=OWN, calls=[
+    Act("sign_in.second_factor_views.session_end", "account/sessions/end/",
+        VIEWER, takes=FORM, posts=True, names=OWN, calls=[
         Call("DELETE me/sessions/<int:number>", takes=WORD)]),
     # --- set-up, only with its link
     Act("sign_in.set_up_views.setup_address", "setup/address/", SETUP_ADMIN, takes=FORM),
@@ -51,20 +53,22 @@ ROWS: tuple[Act | Also, ...] = (
              fixed="active=true"),
         Call("GET users/<username>/sessions", "user sessions NAME", "Where a user is signed in.",
              columns="id address way since_at_ms seen_at_ms agent")]),
-    Act("users.views.user_end_sessions", "system/users/<int:pk>/sessions/", ADMIN, takes=FORM, calls=[
+    Act("users.views.user_end_sessions", "system/users/<int:pk>/sessions/", ADMIN, takes=FORM, posts=True, calls=[
         Call("DELETE users/<username>/sessions", "user end-sessions NAME", "End all sessions, or one: --session ID.",
              takes=WORD, query="session")]),
-    Act("users.views.user_set_active", "system/users/<int:pk>/active/", ADMIN, takes=FORM),
-    Act("users.views.user_second_factor_off", "system/users/<int:pk>/second-factor/", ADMIN, takes=FORM, calls=[
+    Act("users.views.user_set_active", "system/users/<int:pk>/active/", ADMIN, takes=FORM, posts=True),
+    Act("users.views.user_second_factor_off", "system/users/<int:pk>/second-factor/",
+        ADMIN, takes=FORM, posts=True, calls=[
         Call("DELETE users/<username>/second-factor", "user second-factor-off NAME", "For who has lost the phone.",
              takes=WORD)]),
     Also("users", [
         Call("GET system/second-factor", "user second-factor-rule", "Which roles need a second factor.")]),
-    Act("users.views.second_factor_rule", "system/users/second-factor/", ADMIN, takes=FORM, calls=[
+    Act("users.views.second_factor_rule", "system/users/second-factor/", ADMIN, takes=FORM, posts=True, calls=[
         Call("PUT system/second-factor", "user second-factor-rule set", "Which roles need one: --role, or none.",
              takes=SETTINGS, body="roles=role:list")]),
     Act("users.views.user_secret", "system/users/<int:pk>/made/<str:ticket>/", ADMIN),
-    Act("users.views.user_reset_password", "system/users/<int:pk>/reset-password/", ADMIN, takes=FORM, calls=[
+    Act("users.views.user_reset_password", "system/users/<int:pk>/reset-password/",
+        ADMIN, takes=FORM, posts=True, calls=[
         Call("POST users/<username>/password", takes=SETTINGS)]),
     # --- users of the wire
     Act("users.wire_user_views.wire_users", "system/wire-users/", ADMIN, curl="q sort", calls=[
@@ -81,7 +85,8 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST wire-imports", "wire-user import FILE",
              "Make users of Apache's plain_acl.yml, with a report; - for standard input.", takes=DEFINITIONS,
              dry_run=True, shape="definitions")]),
-    Act("users.wire_user_views.wire_user_act", "system/wire-users/<name:name>/act/", ADMIN, takes=FORM, calls=[
+    Act("users.wire_user_views.wire_user_act", "system/wire-users/<name:name>/act/",
+        ADMIN, takes=FORM, posts=True, calls=[
         Call("POST wire-users/<name>/acts/<act>", "wire-user enable NAME", "Take its requests again.", takes=SETTINGS,
              dry_run=True),
         Call("POST wire-users/<name>/acts/<act>", "wire-user disable NAME",
@@ -100,7 +105,8 @@ ROWS: tuple[Act | Also, ...] = (
              takes=SETTINGS, dry_run=True, shape="secret"),
         Call("POST wire-users/<name>/acts/<act>", "wire-user end-old-secret NAME",
              "Refuse the older secret; its clients are disconnected.", takes=SETTINGS, dry_run=True, ask_first=True)]),
-    Act("users.wire_user_views.wire_user_quotas", "system/wire-users/<name:name>/quotas/", ADMIN, takes=FORM, calls=[
+    Act("users.wire_user_views.wire_user_quotas", "system/wire-users/<name:name>/quotas/",
+        ADMIN, takes=FORM, posts=True, calls=[
         Call("PATCH wire-users/<name>/quotas", "wire-user quotas NAME",
              "Limit it: --send-bytes, --pull-bytes and --requests a second, --connections; 0 is no limit.",
              takes=SETTINGS, body="send_bytes:int pull_bytes:int requests:int connections:int", dry_run=True),
@@ -113,13 +119,14 @@ ROWS: tuple[Act | Also, ...] = (
     Also("wire_user", [
         Call("GET wire-users/<name>/entries", "policy list USER", "What a user of the wire may do.",
              columns="policy resource decision actions sources")]),
-    Act("users.wire_user_views.wire_user_entry", "system/wire-users/<name:name>/entry/", ADMIN, takes=FORM, calls=[
+    Act("users.wire_user_views.wire_user_entry", "system/wire-users/<name:name>/entry/",
+        ADMIN, takes=FORM, posts=True, calls=[
         Call("POST wire-users/<name>/entries", "policy add USER RESOURCE",
              "Add an entry, as Topic:orders* --action Pub, or replace the one of this resource. --source: only "
              "from there.", takes=SETTINGS, body="actions=action:list sources=source:list decision policy",
              fixed="resource={resource}", dry_run=True)]),
     Act("users.wire_user_views.wire_user_entry_remove", "system/wire-users/<name:name>/entry/remove/",
-        ADMIN, takes=FORM, calls=[
+        ADMIN, takes=FORM, posts=True, calls=[
         Call("DELETE wire-users/<name>/entries/<path:resource>", "policy remove USER RESOURCE", "Remove an entry.",
              takes=WORD, query="policy", dry_run=True, ask_first=True)]),
     Act("users.wire_user_views.wire_access", "system/wire-access/", ADMIN, curl="resource! sort", calls=[
@@ -143,13 +150,14 @@ ROWS: tuple[Act | Also, ...] = (
         Call("POST tokens", "token create NAME", "Create a token; its secret is shown once.", takes=SETTINGS,
              body=f"{_RIGHTS} expires_in_days:int", fixed="name={name}")]),
     Act("users.token_views.token_created", "system/tokens/<int:pk>/made/<str:ticket>/", VIEWER, names=OWN),
-    Act("users.token_views.token_revoke", "system/tokens/<int:pk>/revoke/", VIEWER, takes=FORM, names=OWN, calls=[
+    Act("users.token_views.token_revoke", "system/tokens/<int:pk>/revoke/",
+        VIEWER, takes=FORM, posts=True, names=OWN, calls=[
         Call("DELETE tokens/<int:token_id>", "token disable ID", "Revoke a token.", takes=WORD)]),
     # --- the audit log
     Act("audit.views.audit", "system/audit/", ADMIN, curl="result", calls=[
         Call("GET audit", "audit list", "Who changed what, newest first.",
              query=f"{TIMES} action actor target kind result {PAGE}",
              columns="id at_ms actor action target result address", lists=True)]),
-    Act("audit.views.audit_check", "system/audit/check/", ADMIN, takes=FORM, calls=[
+    Act("audit.views.audit_check", "system/audit/check/", ADMIN, takes=FORM, posts=True, calls=[
         Call("POST audit/checks", takes=WORD)]),
 )  # fmt: skip

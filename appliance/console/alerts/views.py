@@ -10,7 +10,6 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import get_object_or_404, redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ..models import now_ms
 from ..pages.changes import form_status
@@ -28,7 +27,6 @@ def _shown(alert: Alert) -> dict[str, Any]:
     return {"alert": alert, "title": texts.title_of(alert), "link": texts.page_of(alert)}
 
 
-@require_safe
 def alerts(request: HttpRequest) -> HttpResponse:
     """Show the alerts that are on, silences, and past alerts."""
     ended = Alert.objects.exclude(ended_ms=None).order_by("-ended_ms", "-id").prefetch_related("deliveries")
@@ -45,7 +43,6 @@ def alerts(request: HttpRequest) -> HttpResponse:
     return render(request, "alerts/alerts.html", context)
 
 
-@require_safe
 def alert(request: HttpRequest, pk: int) -> HttpResponse:
     """Show one alert and its notices."""
     found = get_object_or_404(Alert.objects.select_related("rule"), pk=pk)
@@ -53,7 +50,6 @@ def alert(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "alerts/alert.html", {**_shown(found), "deliveries": deliveries})
 
 
-@require_safe
 def alert_rules(request: HttpRequest) -> HttpResponse:
     counts = book.by_rule()
     rows = [
@@ -63,7 +59,6 @@ def alert_rules(request: HttpRequest) -> HttpResponse:
     return render(request, "alerts/rules.html", {"tab": "rules", "rows": rows})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def alert_rule_create(request: HttpRequest) -> HttpResponse:
     """Create a rule; ?figure=, ?pattern= and ?channel= (its number) fill in the form."""
     figure = FIGURES.get(request.GET.get("figure", ""), FIGURES["lag_minutes"])
@@ -74,7 +69,6 @@ def alert_rule_create(request: HttpRequest) -> HttpResponse:
     return _rule_form(request, begin, [one for one in request.GET.getlist("channel") if one.isdigit()])
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def alert_rule(request: HttpRequest, pk: int) -> HttpResponse:
     """Change a rule, or try it on the last day without saving."""
     return _rule_form(request, get_object_or_404(AlertRule, pk=pk))
@@ -101,7 +95,6 @@ def _rule_form(request: HttpRequest, rule: AlertRule, channels: Sequence[str] = 
     return render(request, "alerts/rule.html", context, status=form_status(form))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def alert_rule_delete(request: HttpRequest, pk: int) -> HttpResponse:
     rule = get_object_or_404(AlertRule, pk=pk)
     if request.method == "POST":
@@ -112,7 +105,6 @@ def alert_rule_delete(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "alerts/rule_delete.html", {"rule": rule, "sentence": texts.explained(rule), "on": on})
 
 
-@require_safe
 def alert_channels(request: HttpRequest) -> HttpResponse:
     rows = []
     for channel in AlertChannel.objects.prefetch_related("rules"):
@@ -122,13 +114,11 @@ def alert_channels(request: HttpRequest) -> HttpResponse:
     return render(request, "alerts/channels.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def alert_channel_create(request: HttpRequest) -> HttpResponse:
     return _channel_form(request, None)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def alert_channel(request: HttpRequest, pk: int) -> HttpResponse:
     return _channel_form(request, get_object_or_404(AlertChannel, pk=pk))
@@ -147,7 +137,6 @@ def _channel_form(request: HttpRequest, channel: AlertChannel | None) -> HttpRes
     return render(request, "alerts/channel.html", context, status=status)
 
 
-@require_POST
 def alert_channel_test(request: HttpRequest, pk: int) -> HttpResponse:
     channel = get_object_or_404(AlertChannel, pk=pk)
     delivery = acts.test_channel(request, channel)
@@ -159,7 +148,6 @@ def alert_channel_test(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("alert_channels")
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def alert_channel_delete(request: HttpRequest, pk: int) -> HttpResponse:
     channel = get_object_or_404(AlertChannel, pk=pk)
@@ -170,7 +158,6 @@ def alert_channel_delete(request: HttpRequest, pk: int) -> HttpResponse:
     return render(request, "alerts/channel_delete.html", {"channel": channel, "rules": channel.rules.all()})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def alert_silence_create(request: HttpRequest) -> HttpResponse:
     """Create a silence; ?rule= and ?pattern= fill in the form."""
     begin = {name: request.GET[name] for name in ("rule", "pattern") if request.GET.get(name)}
@@ -183,7 +170,6 @@ def alert_silence_create(request: HttpRequest) -> HttpResponse:
     return render(request, "alerts/silence.html", {"form": form}, status=status)
 
 
-@require_POST
 def alert_silence_end(request: HttpRequest, pk: int) -> HttpResponse:
     acts.end_silence(request, get_object_or_404(AlertSilence, pk=pk))
     messages.success(request, _("The silence is over."))

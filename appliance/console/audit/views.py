@@ -8,19 +8,16 @@ from typing import Any
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
-from django.views.decorators.http import require_POST, require_safe
 
 from .. import jobs
 from ..jobs import audit_check as checking
 from ..models import AuditEntry
-from ..pages.engine_pages import CSV_ROWS, asks_the_engine, csv_answer, page_number, time_asked, time_shown, wants_csv
+from ..pages.engine_pages import CSV_ROWS, csv_answer, page_number, time_asked, time_shown, wants_csv
 from ..pages.rows import page_of
 from . import wire_entries
 from .log import look
 
 
-@require_safe
-@asks_the_engine
 def audit(request: HttpRequest) -> HttpResponse:
     """Show the entries, filtered by actor, action, target and time; `format=csv` for the rows of the filter."""
     wire_entries.take_over_if_possible()
@@ -49,8 +46,6 @@ def audit(request: HttpRequest) -> HttpResponse:
     return render(request, "audit/list.html", context)
 
 
-@require_POST
-@asks_the_engine
 def audit_check(request: HttpRequest) -> HttpResponse:
     """Check every entry, as a job."""
     return redirect("job", jobs.start(request, checking.NAME, {}).id)

@@ -8,14 +8,13 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ...engine.errors import Conflict
 from .. import jobs
 from ..audit.log import audit
 from ..jobs.views import stream
 from ..pages.changes import form_status
-from ..pages.engine_pages import asks_the_engine, refusal_text
+from ..pages.engine_pages import refusal_text
 from ..sign_in.forms import Form
 from ..sign_in.recent_login import recent_login_required
 from . import settings as backups_
@@ -38,8 +37,6 @@ class ScheduleForm(Form):
     )
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def backups(request: HttpRequest) -> HttpResponse:
     """Show the list and the schedule; change the schedule."""
     schedule = backups_.schedule()
@@ -65,8 +62,6 @@ def backups(request: HttpRequest) -> HttpResponse:
     return render(request, "system/backups.html", context, status=form_status(form))
 
 
-@require_POST
-@asks_the_engine
 def backup_create(request: HttpRequest) -> HttpResponse:
     """Make a backup now, as a job."""
     try:
@@ -77,17 +72,13 @@ def backup_create(request: HttpRequest) -> HttpResponse:
     return redirect("job", job.id)
 
 
-@require_POST
-@asks_the_engine
 def backup_check(request: HttpRequest, name: str) -> HttpResponse:
     """Compare a backup with its manifest, as a job."""
     backups_.path_of(name)
     return redirect("job", jobs.start(request, backups_.CHECK_KIND, {"backup": name}, target=name).id)
 
 
-@require_safe
 @recent_login_required
-@asks_the_engine
 def backup_download(request: HttpRequest, name: str) -> HttpResponseBase:
     """Download a backup, to keep it elsewhere."""
     path = backups_.path_of(name)

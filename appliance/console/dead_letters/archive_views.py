@@ -10,14 +10,13 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import InvalidInput
 from .. import jobs
 from ..jobs import dead_letter_archive
 from ..pages.changes import form_status
-from ..pages.engine_pages import asks_the_engine, refusal_text, time_asked
+from ..pages.engine_pages import refusal_text, time_asked
 from ..pages.outcomes import way_back
 from .replay_views import MOST_PICKED, LettersForm, wanted_of
 from .views import FILTER, letters_asked
@@ -38,8 +37,6 @@ class ArchiveForm(LettersForm):
     )
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def archive_create(request: HttpRequest, name: str) -> HttpResponse:
     """Choose the dead letters for the file, then start the job. It changes nothing in the broker."""
     admin = runtime.window()

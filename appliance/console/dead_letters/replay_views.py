@@ -17,7 +17,6 @@ from django.shortcuts import redirect, render
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, Conflict, InvalidInput, NotFound
@@ -25,15 +24,7 @@ from ..audit.log import audit
 from ..live import streams
 from ..pages import errors
 from ..pages.changes import add_refusal, failure_audited, form_status, is_final, is_submitted
-from ..pages.engine_pages import (
-    PAGE_SIZE,
-    MomentField,
-    asks_the_engine,
-    cell,
-    not_found_sentence,
-    refusal_text,
-    topic_names,
-)
+from ..pages.engine_pages import PAGE_SIZE, MomentField, cell, not_found_sentence, refusal_text, topic_names
 from ..pages.outcomes import way_back
 from ..sign_in.forms import Form
 from ..sign_in.identity import names_for
@@ -132,8 +123,6 @@ def may_send(request: HttpRequest, target: str, topic: str | None) -> bool:
     return target != "topic" or topic is None or names.has_topic(topic)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def replay_create(request: HttpRequest, name: str) -> HttpResponse:
     """Start a replay: a form with the dead letters and their target, a preview, then the start."""
     runtime.window().dead_letters.page(name, limit=1)  # raises if there are none; the group itself may be deleted
@@ -182,8 +171,6 @@ def replay_create(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "dead_letters/form.html", context, status=form_status(form))
 
 
-@require_safe
-@asks_the_engine
 def replay(request: HttpRequest, job: str) -> HttpResponse:
     """Show a replay: its progress, and the result of each message."""
     admin = runtime.window()
@@ -196,8 +183,6 @@ def replay(request: HttpRequest, job: str) -> HttpResponse:
     return render(request, "dead_letters/replay.html", context)
 
 
-@require_safe
-@asks_the_engine
 def replay_progress(request: HttpRequest, job: str) -> HttpResponse:
     """Return the replay's progress, which the page loads every second; after its end the page loads again, with the
     results."""
@@ -210,7 +195,6 @@ def replay_progress(request: HttpRequest, job: str) -> HttpResponse:
     return response
 
 
-@require_safe
 async def replay_results_file(request: HttpRequest, job: str) -> HttpResponse | StreamingHttpResponse:
     """Download the results of all messages, streamed as they are read; `format=ndjson`, else CSV."""
     admin = runtime.window()
@@ -285,8 +269,6 @@ def _as_ndjson(rows: list[tuple[Any, ...]]) -> bytes:
     return b"".join(json.dumps(dict(zip(_COLUMNS, row, strict=True))).encode() + b"\n" for row in rows)
 
 
-@require_POST
-@asks_the_engine
 def replay_act(request: HttpRequest, job: str) -> HttpResponse:
     """Pause, resume or cancel a replay."""
     admin = runtime.window()

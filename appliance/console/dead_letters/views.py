@@ -12,7 +12,6 @@ from urllib.parse import quote, urlencode
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput
@@ -22,7 +21,6 @@ from ..pages.engine_pages import (
     CSV_ROWS,
     PAGE_SIZE,
     all_rows,
-    asks_the_engine,
     csv_answer,
     csv_of,
     page_number,
@@ -58,8 +56,6 @@ class GridRow:
     query: str
 
 
-@require_safe
-@asks_the_engine
 def dead_letter_groups(request: HttpRequest) -> HttpResponse:
     """Show the groups that have dead letters, and the replays; `format=csv` for all rows of the filter."""
     q = request.GET.get("q", "")
@@ -104,8 +100,6 @@ def letters_asked(source: QueryDict) -> dict[str, Any]:
     return found | ({"replayed": replayed} if replayed else {})
 
 
-@require_safe
-@asks_the_engine
 def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
     """Show a group's dead letters, newest first, with a form for the ticked ones; `format=csv` for those of the
     filter, ?bodies=on for the beginning of each body to users who may read bodies."""

@@ -10,21 +10,18 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from ..audit.log import audit
 from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status, is_final, is_submitted
-from ..pages.engine_pages import asks_the_engine, not_found_sentence, refusal_text
+from ..pages.engine_pages import not_found_sentence, refusal_text
 from ..sign_in.forms import Form
 from ..users.access import allows
 from .clone import GroupClone
 from .reset_views import MOST_SHOWN
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def group_pause(request: HttpRequest, name: str) -> HttpResponse:
     """Pause or resume a group: show what that does to its clients, then do it."""
     admin = runtime.window()
@@ -83,8 +80,6 @@ class CloneForm(Form):
         return cleaned
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def group_clone(request: HttpRequest, name: str) -> HttpResponse:
     """Show what the other group would take over, queue by queue and setting by setting; then do it."""
     detail = runtime.window().groups.detail(name)

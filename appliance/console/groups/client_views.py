@@ -6,19 +6,16 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_POST, require_safe
 
 from ... import runtime
 from ...engine.errors import Conflict, NotFound, Unavailable
 from ..audit.log import audit
-from ..pages.engine_pages import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, refusal_text, wants_csv
+from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_of, page_number, refusal_text, wants_csv
 
 #: Most rows of a table from a client's answer.
 _MOST_ROWS = 500
 
 
-@require_safe
-@asks_the_engine
 def clients(request: HttpRequest) -> HttpResponse:
     """Show the list; `format=csv` for all rows of the filter."""
     q = request.GET.get("q", "")
@@ -40,15 +37,11 @@ def clients(request: HttpRequest) -> HttpResponse:
     return render(request, "clients/list.html", context)
 
 
-@require_safe
-@asks_the_engine
 def client(request: HttpRequest, client_id: str) -> HttpResponse:
     """Show a client's connections and groups."""
     return render(request, "clients/client.html", _context(client_id))
 
 
-@require_POST
-@asks_the_engine
 def client_ask(request: HttpRequest, client_id: str) -> HttpResponse:
     """Ask a client what it does, with its threads if wanted. This may take ten seconds; the answer is shown and not
     stored."""

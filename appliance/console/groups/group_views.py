@@ -6,10 +6,9 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from ... import runtime
-from ..pages.engine_pages import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, wants_csv
+from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_of, page_number, wants_csv
 from ..sign_in.identity import names_for
 
 TABS = ("lag", "clients", "subscriptions", "settings")
@@ -17,8 +16,6 @@ TABS = ("lag", "clients", "subscriptions", "settings")
 _MOST_CLIENTS = 200
 
 
-@require_safe
-@asks_the_engine
 def group(request: HttpRequest, name: str) -> HttpResponse:
     """Show the group; `tab` chooses the part below its figures. `format=csv` for all its queues, sorted and filtered as
     on the page."""
@@ -28,15 +25,11 @@ def group(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "groups/group.html", _context(request, name))
 
 
-@require_safe
-@asks_the_engine
 def group_now(request: HttpRequest, name: str) -> HttpResponse:
     """Return the changing part of the page, which the page reloads every few seconds."""
     return render(request, "groups/_now.html", _context(request, name) | {"again": True})
 
 
-@require_safe
-@asks_the_engine
 def group_diagnosis(request: HttpRequest, name: str) -> HttpResponse:
     """Show the whole diagnosis: findings with their figures, checks that are in order, and those that could not be
     made, with reasons."""

@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
@@ -19,7 +18,6 @@ from ..pages import errors
 from ..pages.changes import add_refusal, failure_audited, form_status, is_final, is_submitted
 from ..pages.engine_pages import (
     MomentField,
-    asks_the_engine,
     carry_moment,
     csv_answer,
     csv_of,
@@ -106,8 +104,6 @@ def queues_of(text: str) -> list[int] | None:
     return list(found) or None
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def group_reset(request: HttpRequest, name: str) -> HttpResponse:
     """Show the form, then its preview queue by queue, then do it. `to=latest&step=preview` in the address skips the
     form."""
@@ -168,8 +164,6 @@ def _topics_of(detail: Any) -> list[str]:
     return own + [name for name in topic_names() if name not in own]
 
 
-@require_safe
-@asks_the_engine
 def group_resets(request: HttpRequest, name: str) -> HttpResponse:
     """Show the group's resets of the last day, newest first; `format=csv` as a file."""
     admin = runtime.window()
@@ -186,8 +180,6 @@ def group_resets(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "groups/resets.html", {"name": name, "resets": found, "tab": "resets"})
 
 
-@require_safe
-@asks_the_engine
 def group_reset_done(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Show one reset and the progress of each queue; `format=csv` for all queues."""
     found = _of(name, number)
@@ -197,15 +189,11 @@ def group_reset_done(request: HttpRequest, name: str, number: int) -> HttpRespon
     return render(request, "groups/reset.html", {"name": name, **_progress(found)})
 
 
-@require_safe
-@asks_the_engine
 def group_reset_progress(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Return the reset's progress, which the page loads every second until the reset is complete."""
     return render(request, "groups/_reset_progress.html", {"name": name, **_progress(_of(name, number))})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def group_reset_undo(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Undo a reset: show what that would do, then do it."""
     if not may_move(request.user, _of(name, number)):

@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.admin_settings import GROUP_SETTINGS
@@ -26,7 +25,7 @@ from ..pages.changes import (
     is_forced,
     is_submitted,
 )  # fmt: skip
-from ..pages.engine_pages import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, wants_csv
+from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_of, page_number, wants_csv
 from ..sign_in.recent_login import recent_login_required
 from ..users.scope import cut
 
@@ -49,8 +48,6 @@ class GroupForm(SettingsForm):
     )
 
 
-@require_safe
-@asks_the_engine
 def groups(request: HttpRequest) -> HttpResponse:
     """Show the list; `format=csv` for all rows of the filter."""
     q = request.GET.get("q", "")
@@ -80,8 +77,6 @@ def groups(request: HttpRequest) -> HttpResponse:
     return render(request, "groups/list.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def group_create(request: HttpRequest) -> HttpResponse:
     """Create a group, before its first consumer connects."""
     form = GroupForm(request.POST or None, new=True)
@@ -109,8 +104,6 @@ def group_create(request: HttpRequest) -> HttpResponse:
     return render(request, "groups/form.html", context, status=form_status(form))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def group_edit(request: HttpRequest, name: str) -> HttpResponse:
     """Change a group's settings. No setting of a group loses messages, so there is nothing to force."""
     settings = _stored_settings(name)
@@ -144,9 +137,7 @@ def group_edit(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "groups/form.html", context | {"form": form}, status=form_status(form))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
-@asks_the_engine
 def group_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a group once its name was typed, with its offsets unless they are to stay."""
     offsets = request.POST.get("offsets") != "keep"

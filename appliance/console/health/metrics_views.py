@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from django.http import HttpRequest, HttpResponse
-from django.views.decorators.http import require_safe
 
 from ... import __version__, runtime
 
@@ -31,7 +30,6 @@ Labels = tuple[tuple[str, str], ...]
 _lock = threading.Lock()
 
 
-@require_safe
 def metrics(request: HttpRequest) -> HttpResponse:
     """Return every number of the engine, or 503 if no engine runs."""
     try:

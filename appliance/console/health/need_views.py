@@ -10,14 +10,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ...engine.errors import Conflict, InvalidInput
 from ..alerts.figures import NEEDS
 from ..alerts.models import AlertRule
 from ..models import now_ms
 from ..pages.changes import add_refusal, form_status
-from ..pages.engine_pages import asks_the_engine
 from ..sign_in.forms import Form
 from . import needs as needs_
 
@@ -44,24 +42,18 @@ class MuteForm(Form):
     )
 
 
-@require_safe
-@asks_the_engine
 def needs(request: HttpRequest) -> HttpResponse:
     """Show all needs, and those that are muted."""
     told = AlertRule.objects.filter(figure=NEEDS, is_active=True).exists()
     return render(request, "needs/list.html", {"board": needs_.board(needs_.everything(), request.user), "told": told})
 
 
-@require_safe
-@asks_the_engine
 def needs_panel(request: HttpRequest) -> HttpResponse:
     """Return the overview's list of needs, for the script that follows the live stream."""
     found = needs_.board(needs_.everything(), request.user)
     return render(request, "needs/_panel.html", {"board": found})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def need_mute(request: HttpRequest) -> HttpResponse:
     """Mute one need, for a time and with a reason."""
     need = needs_.find(needs_.everything(), request.GET.get("key", ""))
@@ -81,8 +73,6 @@ def need_mute(request: HttpRequest) -> HttpResponse:
     return render(request, "needs/mute.html", context, status=form_status(form))
 
 
-@require_POST
-@asks_the_engine
 def need_unmute(request: HttpRequest, number: int) -> HttpResponse:
     """End a mute: the need is shown again."""
     needs_.unmute(request, number)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, Unavailable
@@ -33,7 +32,6 @@ _SPARKS = {"in_rate": "a", "out_rate": "b", "lag_ms": "a", "log_bytes": "b"}
 STREAM_S = 600.0
 
 
-@require_safe
 def overview(request: HttpRequest) -> HttpResponse:
     """Show the overview; without a broker in this process, only what runs and the checks."""
     running = runtime.running()
@@ -85,7 +83,6 @@ def history() -> str:
     return json.dumps([times, came.values, [delivered.get(at) for at in came.times_at_ms]])
 
 
-@require_safe
 async def overview_live(request: HttpRequest) -> HttpResponse:
     """Stream server-sent events: each new frame of the window, the same bytes for all browsers."""
     stream = streams.begin(request)

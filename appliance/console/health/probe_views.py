@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, JsonResponse
-from django.views.decorators.http import require_safe
 
 from ... import runtime, server_proof
 
 
-@require_safe
 async def healthz(request: HttpRequest) -> HttpResponse:
     """Answer 200 while the process and its event loop answer at all, whatever the engine does. To a command on this
     machine it also proves which data directory the server has (`server_proof`)."""
@@ -23,7 +21,6 @@ async def healthz(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@require_safe
 async def readyz(request: HttpRequest) -> JsonResponse:
     """Answer 200 if every check is ok and so the engine can serve, 503 otherwise.
 

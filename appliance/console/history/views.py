@@ -8,13 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput
 from ..models import now_ms
 from ..pages.curl import command_of
-from ..pages.engine_pages import asks_the_engine, csv_answer, time_asked, time_shown, wants_csv
+from ..pages.engine_pages import csv_answer, time_asked, time_shown, wants_csv
 from ..pages.words import WORDS
 from . import charts, series
 
@@ -60,23 +59,17 @@ GROUP: _Plots = (
 )
 
 
-@require_safe
-@asks_the_engine
 def broker_history(request: HttpRequest) -> HttpResponse:
     """Show the broker's own figures; `format=csv` for the values."""
     return _page(request, BROKER, "", {"heading": _("History")})
 
 
-@require_safe
-@asks_the_engine
 def topic_history(request: HttpRequest, name: str) -> HttpResponse:
     """Show a topic's figures; `format=csv` for the values."""
     runtime.window().topics.settings(name)
     return _page(request, TOPIC, name, {"heading": _("History of %(name)s") % {"name": name}, "topic": name})
 
 
-@require_safe
-@asks_the_engine
 def group_history(request: HttpRequest, name: str) -> HttpResponse:
     """Show a group's figures; `format=csv` for the values."""
     runtime.window().groups.detail(name)

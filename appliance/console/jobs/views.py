@@ -15,20 +15,13 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.utils import translation
 from django.utils.http import content_disposition_header
-from django.views.decorators.http import require_POST, require_safe
 
 from ...engine.errors import Conflict, NotFound
 from .. import jobs as jobs_
 from ..audit.log import audit
 from ..live import streams
 from ..pages import errors
-from ..pages.engine_pages import (
-    asks_the_engine,
-    csv_of,
-    page_number,
-    refusal_text,
-    wants_csv,
-)  # fmt: skip
+from ..pages.engine_pages import csv_of, page_number, refusal_text, wants_csv
 from ..pages.rows import page_of
 from . import message_copy
 
@@ -37,8 +30,6 @@ WAIT_S, LOOK_S = 10.0, 0.02
 PIECE_BYTES = 256 << 10
 
 
-@require_safe
-@asks_the_engine
 def jobs(request: HttpRequest) -> HttpResponse:
     """Show the jobs that the user may see, newest first, by kind and state; `format=csv` for the rows of the filter."""
     kind, state = request.GET.get("kind", ""), request.GET.get("state", "")
@@ -60,8 +51,6 @@ def jobs(request: HttpRequest) -> HttpResponse:
     return render(request, "jobs/list.html", context)
 
 
-@require_safe
-@asks_the_engine
 def job(request: HttpRequest, job: str) -> HttpResponse:
     """Show one job."""
     found = jobs_.find(request.user, job)
@@ -73,8 +62,6 @@ def job(request: HttpRequest, job: str) -> HttpResponse:
     return render(request, "jobs/job.html", context)
 
 
-@require_safe
-@asks_the_engine
 def job_progress(request: HttpRequest, job: str) -> HttpResponseBase:
     """Return the job's progress as soon as it differs from what the page shows (`seen`). After the job's end the page
     loads again, with its result. The answer is a stream, so that waiting takes no turn."""
@@ -110,8 +97,6 @@ async def _next_progress(
         stream.end()
 
 
-@require_POST
-@asks_the_engine
 def job_cancel(request: HttpRequest, job: str) -> HttpResponse:
     """Cancel a job, at its next step if it runs."""
     found = jobs_.find(request.user, job)
@@ -124,8 +109,6 @@ def job_cancel(request: HttpRequest, job: str) -> HttpResponse:
     return redirect("job", job)
 
 
-@require_safe
-@asks_the_engine
 def job_file(request: HttpRequest, job: str, name: str) -> HttpResponseBase:
     """Download one of a job's files."""
     return file_answer(request, jobs_.find(request.user, job), name)

@@ -6,18 +6,15 @@ from __future__ import annotations
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.http import urlencode
-from django.views.decorators.http import require_safe
 
 from ...engine.errors import InvalidInput, NotFound
-from ..pages.engine_pages import asks_the_engine, not_found_sentence, refusal_text, topic_names
+from ..pages.engine_pages import not_found_sentence, refusal_text, topic_names
 from ..users.access import allows
 from .tail import begin, wish_of
 
 _ASKED = ("topic", "tags", "key", "expression", "one_in", "per_second")
 
 
-@require_safe
-@asks_the_engine
 def message_tail(request: HttpRequest) -> HttpResponse:
     """Show the page. Its script opens the socket if the topic exists and the filters are valid."""
     asked = {name: request.GET.get(name, "").strip() for name in _ASKED}

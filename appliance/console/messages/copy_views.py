@@ -8,14 +8,13 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import AdminError, InvalidInput, NotFound
 from .. import jobs
 from ..jobs import message_copy as copies
 from ..pages.changes import form_status
-from ..pages.engine_pages import asks_the_engine, refusal_text, topic_names
+from ..pages.engine_pages import refusal_text, topic_names
 from .job_views import SelectionForm, SendForm, selection_of
 from .views import filter_asked
 
@@ -31,8 +30,6 @@ class CopyForm(SelectionForm):
     to = forms.CharField(label=gettext_lazy("Copy to topic"), max_length=255, widget=forms.TextInput(attrs=_NAME))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def message_copy(request: HttpRequest) -> HttpResponse:
     """Choose messages and start the job that checks them. With ?checked=, the id of such a job, start the copying."""
     checked = request.GET.get("checked", "")

@@ -12,7 +12,6 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import AdminError, InvalidInput, NotFound
@@ -21,7 +20,7 @@ from .. import jobs
 from ..jobs import message_export as exports
 from ..jobs import message_import as imports
 from ..pages.changes import form_status
-from ..pages.engine_pages import TimeInput, asks_the_engine, moment_of, refusal_text, topic_names
+from ..pages.engine_pages import TimeInput, moment_of, refusal_text, topic_names
 from ..sign_in.forms import Form
 from .views import filter_asked, queue_asked
 
@@ -91,8 +90,6 @@ class ExportForm(SelectionForm):
     )  # fmt: skip
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def message_export(request: HttpRequest) -> HttpResponse:
     """Show how many messages the job would look at; then start it."""
     user: Any = request.user
@@ -161,8 +158,6 @@ class SendForm(Form):
     )
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def message_import(request: HttpRequest) -> HttpResponse:
     """Choose a file and start the job that checks it. With ?checked=, the id of such a job, start the import itself."""
     checked = request.GET.get("checked", "")

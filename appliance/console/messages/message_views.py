@@ -11,12 +11,10 @@ from typing import TYPE_CHECKING, Any
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.http import content_disposition_header
-from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ..audit.log import audit
 from ..pages.curl import command
-from ..pages.engine_pages import asks_the_engine
 from ..users.access import allows
 
 if TYPE_CHECKING:
@@ -26,8 +24,6 @@ FORMS = ("decoded", "json", "text", "hex", "base64")
 SHOWN_BYTES = 64 << 10
 
 
-@require_safe
-@asks_the_engine
 def message(request: HttpRequest, ref: str) -> HttpResponse:
     """Show a message's story and the groups that have it, and its body to users who may read bodies."""
     detail = runtime.window().messages.detail(ref)
@@ -46,8 +42,6 @@ def message(request: HttpRequest, ref: str) -> HttpResponse:
     return render(request, "message/story.html", context)
 
 
-@require_safe
-@asks_the_engine
 def message_content(request: HttpRequest, ref: str) -> HttpResponse:
     """Show a message's body, decompressed as its sys flag says, in the form `as`: decoded (by the
     topic's schema), json, text, hex or base64; by default
@@ -59,8 +53,6 @@ def message_content(request: HttpRequest, ref: str) -> HttpResponse:
     return render(request, "message/content.html", context)
 
 
-@require_safe
-@asks_the_engine
 def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
     """Show the record as it is stored in the log."""
     admin = runtime.window()
@@ -70,8 +62,6 @@ def message_raw(request: HttpRequest, ref: str) -> HttpResponse:
     return render(request, "message/raw.html", context)
 
 
-@require_safe
-@asks_the_engine
 def message_download(request: HttpRequest, ref: str) -> HttpResponse:
     """Download the body as it is stored."""
     admin = runtime.window()

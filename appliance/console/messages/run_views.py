@@ -12,13 +12,12 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import NotFound, Unavailable
 from ..audit.log import audit
 from ..pages.changes import form_status, is_final, is_submitted
-from ..pages.engine_pages import asks_the_engine, refusal_text
+from ..pages.engine_pages import refusal_text
 from ..sign_in.forms import Form
 
 if TYPE_CHECKING:
@@ -53,8 +52,6 @@ class RunForm(Form):
         ]
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def message_run(request: HttpRequest, ref: str) -> HttpResponse:
     """Run a message: choose a client, see a preview, run it; the message's page then shows the result."""
     admin = runtime.window()

@@ -9,12 +9,11 @@ from urllib.parse import urlencode
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
-from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound
 from ..audit.log import audit
-from ..pages.engine_pages import asks_the_engine, refusal_text, time_asked, time_shown, topic_names
+from ..pages.engine_pages import refusal_text, time_asked, time_shown, topic_names
 from ..users.access import allows
 
 if TYPE_CHECKING:
@@ -29,8 +28,6 @@ _MOST_TOPICS = 20
 NAMES = 8
 
 
-@require_safe
-@asks_the_engine
 def search(request: HttpRequest) -> HttpResponse:
     """Search for ?q=; topic, from and to narrow keys down; ?copies=yes shows each record, also those of system topics;
     ?cursor= continues the snapshot. ?bodies=on shows the beginning of each body to users who may read bodies.

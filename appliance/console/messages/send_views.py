@@ -14,13 +14,12 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound, Unavailable
 from ..audit.log import audit
 from ..pages.changes import form_status
-from ..pages.engine_pages import MomentField, asks_the_engine, refusal_text, topic_names
+from ..pages.engine_pages import MomentField, refusal_text, topic_names
 from ..sign_in.forms import Form
 from ..templatetags.pages import ms_as_duration
 from ..users.access import allows
@@ -150,8 +149,6 @@ class SendForm(Form):
         return found
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def send_message(request: HttpRequest) -> HttpResponse:
     """Show the form, which `?from=` fills in from another message; send, then redirect to the new message's page."""
     context: dict[str, Any] = {"kinds": KINDS, "topics": topic_names()}

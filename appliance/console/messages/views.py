@@ -12,14 +12,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.http import content_disposition_header
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound
 from ..audit.log import audit
 from ..pages.curl import command
 from ..pages.engine_pages import (
-    asks_the_engine,
     csv_answer,
     not_found_sentence,
     refusal_text,
@@ -39,8 +37,6 @@ _HEADER = (
 )
 
 
-@require_safe
-@asks_the_engine
 def messages(request: HttpRequest) -> HttpResponse:
     """List the messages of ?topic= by from, to, queue, order and filter; ?cursor= continues the snapshot; ?format=csv
     or ndjson downloads the rows of the page, without bodies. ?bodies=on shows the beginning of each body to users who

@@ -7,7 +7,6 @@ import io
 import re
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 from django import forms
@@ -41,23 +40,21 @@ _A_MOMENT = re.compile(
 )
 
 
-def asks_the_engine(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]:
-    """Decorate a view: errors of the engine that it does not handle itself become a page with the reason."""
-
-    @wraps(view)
-    def answering(request: HttpRequest, *args: object, **kwargs: object) -> HttpResponse:
-        try:
-            return view(request, *args, **kwargs)
-        except NotFound as error:
-            return _refusal_page(request, 404, _("Not found"), not_found_sentence(error))
-        except (Conflict, Blocked) as error:
-            return _refusal_page(request, 409, _("It was changed in the meantime"), refusal_text(error))
-        except InvalidInput as error:
-            return _refusal_page(request, 400, _("Invalid request"), refusal_text(error))
-        except Unavailable as error:
-            return _refusal_page(request, 503, _("Not available right now"), refusal_text(error))
-
-    return answering
+def refusal_page(request: HttpRequest, error: AdminError) -> HttpResponse | None:
+    """Return the page that says the reason of an error; None for one that no page has a heading for."""
+    match error:
+        case NotFound():
+            status, heading = 404, _("Not found")
+        case Conflict() | Blocked():
+            status, heading = 409, _("It was changed in the meantime")
+        case InvalidInput():
+            status, heading = 400, _("Invalid request")
+        case Unavailable():
+            status, heading = 503, _("Not available right now")
+        case _:
+            return None
+    context = {"heading": heading, "sentence": refusal_text(error), "base": base_of(request)}
+    return render(request, "error.html", context, status=status)
 
 
 def refusal_text(error: AdminError) -> str:
@@ -99,11 +96,6 @@ def not_found_sentence(error: NotFound) -> str:
         case _:
             sentence = _("There is no %(name)s.")
     return sentence % {"name": error.name}
-
-
-def _refusal_page(request: HttpRequest, status: int, heading: str, sentence: str) -> HttpResponse:
-    context = {"heading": heading, "sentence": sentence, "base": base_of(request)}
-    return render(request, "error.html", context, status=status)
 
 
 def page_number(request: HttpRequest) -> int:

@@ -12,14 +12,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_http_methods, require_safe
 
 from ...engine.errors import InvalidInput
 from .. import reports as reports_
 from ..alerts.models import AlertChannel
 from ..pages import time_zones
 from ..pages.changes import add_refusal, form_status, is_final, is_submitted
-from ..pages.engine_pages import asks_the_engine
 from ..sign_in.forms import Form
 from . import words
 from .report_settings import BOUNDS
@@ -209,8 +207,6 @@ def said(name: str, value: Any) -> str:
     return str(value)
 
 
-@require_safe
-@asks_the_engine
 def report_settings(request: HttpRequest) -> HttpResponse:
     """Show the settings to users who may read reports."""
     settings = reports_.settings()
@@ -227,8 +223,6 @@ def report_settings(request: HttpRequest) -> HttpResponse:
     return render(request, "reports/settings.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def report_settings_change(request: HttpRequest) -> HttpResponse:
     """Change the settings: a form, a preview of the difference, then the change."""
     present = reports_.settings()

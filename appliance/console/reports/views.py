@@ -17,14 +17,13 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_POST, require_safe
 
 from ...engine.errors import Conflict, InvalidInput, NotFound, Unavailable
 from .. import reports as reports_
 from ..live import streams
 from ..models import now_ms
 from ..pages import errors, time_zones
-from ..pages.engine_pages import asks_the_engine, csv_answer, csv_of, page_number, refusal_text, wants_csv
+from ..pages.engine_pages import csv_answer, csv_of, page_number, refusal_text, wants_csv
 from ..pages.rows import page_of
 from ..pages.template_tags import as_bytes, as_time, thousands
 from ..users.access import allows
@@ -41,8 +40,6 @@ _FAILED = ("failed", "interrupted")
 LOG_SHOWN = 16_000
 
 
-@require_safe
-@asks_the_engine
 def reports(request: HttpRequest) -> HttpResponse:
     """Show the newest day's digest, all days, and the last runs."""
     settings = reports_.settings()
@@ -74,8 +71,6 @@ def reports(request: HttpRequest) -> HttpResponse:
     return render(request, "reports/reports.html", context)
 
 
-@require_safe
-@asks_the_engine
 def report(request: HttpRequest, day: str, report: str) -> HttpResponse:
     """Show one report of one day; `format=csv` and `table` for the rows of one of its tables."""
     found = reports_.document(day, report)
@@ -117,8 +112,6 @@ def table_csv(found: dict[str, Any], key: str) -> HttpResponse:
     return csv_answer(name, shown.csv_header(table["columns"]), table["rows"])
 
 
-@require_safe
-@asks_the_engine
 def report_runs(request: HttpRequest) -> HttpResponse:
     """Show every run that is kept, newest first; `format=csv` for all of them."""
     found = reports_.runs()
@@ -132,8 +125,6 @@ def report_runs(request: HttpRequest) -> HttpResponse:
     return render(request, "reports/runs.html", {"runs": [_run_row(run) for run in page.rows], "page": page})
 
 
-@require_POST
-@asks_the_engine
 def report_run_create(request: HttpRequest) -> HttpResponse:
     """Make the reports of a day now, for example of yesterday, or of today so far."""
     day = request.POST.get("day", "")
@@ -145,8 +136,6 @@ def report_run_create(request: HttpRequest) -> HttpResponse:
     return redirect("report_run", made.id)
 
 
-@require_safe
-@asks_the_engine
 def report_run(request: HttpRequest, run: str) -> HttpResponse:
     """Show a run: its inputs, steps, outcome and log."""
     found = reports_.run(run)
@@ -164,8 +153,6 @@ def report_run(request: HttpRequest, run: str) -> HttpResponse:
     return render(request, "reports/run.html", context)
 
 
-@require_safe
-@asks_the_engine
 def report_run_progress(request: HttpRequest, run: str) -> HttpResponseBase:
     """Return the run's progress as soon as it differs from what the page shows (`seen`). After the run's end the page
     loads again. The answer is a stream, so that waiting takes no turn."""
@@ -218,8 +205,6 @@ async def _news(request: HttpRequest, run: str, seen: str) -> dict[str, Any]:
                 break
 
 
-@require_POST
-@asks_the_engine
 def report_run_cancel(request: HttpRequest, run: str) -> HttpResponse:
     """Cancel a run; existing reports stay."""
     try:

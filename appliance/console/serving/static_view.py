@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseNotModified
-from django.views.decorators.http import require_safe
 
 from .static_files import read
 
 _FOREVER = "public, max-age=31536000, immutable"
 
 
-@require_safe
 async def static_file(request: HttpRequest, name: str) -> HttpResponse:
     """Return a file. A browser may keep it for ever if the address has the mark of this content, else it has to ask
     again."""

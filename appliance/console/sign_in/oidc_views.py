@@ -11,7 +11,6 @@ from django.db import transaction
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...sign_in_options import OidcSignIn
@@ -31,7 +30,6 @@ logger = logging.getLogger(__name__)
 COOKIE = "rocketbox_oidc"
 
 
-@require_safe
 def login_oidc(request: HttpRequest) -> HttpResponse:
     """Send the browser to the provider."""
     options = _options()
@@ -49,7 +47,6 @@ def login_oidc(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@require_safe
 def login_oidc_back(request: HttpRequest) -> HttpResponse:
     """Handle the provider's answer: sign the user in, or confirm a user who was to sign in again. The flow is good for
     one answer."""

@@ -11,7 +11,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import mark_safe
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ..audit.log import audit
 from ..models import User
@@ -26,7 +25,6 @@ from .recent_login import recent_login_required
 _OFFERED = "offered_second_factor"
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def second_factor(request: HttpRequest) -> HttpResponse:
     """Turn the second factor on: show a QR code for the authenticator app, and check a code from it. If the page is
@@ -53,13 +51,11 @@ def second_factor(request: HttpRequest) -> HttpResponse:
     return render(request, "account/second_factor.html", context, status=422 if form.errors else 200)
 
 
-@require_safe
 def second_factor_codes(request: HttpRequest, ticket: str) -> HttpResponse:
     """Show the recovery codes, once."""
     return render(request, "account/recovery_codes.html", {"codes": once.take(request, ticket)})
 
 
-@require_POST
 @recent_login_required
 def second_factor_off(request: HttpRequest) -> HttpResponse:
     """Turn the user's own second factor off, or (`what=codes`) make new recovery codes."""
@@ -78,7 +74,6 @@ def second_factor_off(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(reverse("account"))
 
 
-@require_POST
 def session_end(request: HttpRequest) -> HttpResponse:
     """End one of the user's own sessions (`session=`), or all others."""
     user: Any = request.user

@@ -8,7 +8,6 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.address_check import AddressCheck, own_addresses
@@ -24,7 +23,6 @@ from .identity import sign_in
 from .views import remember_language
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def setup(request: HttpRequest, secret: str) -> HttpResponse:
     """Step 1: choose the language."""
     _require_setup_link(secret)
@@ -36,7 +34,6 @@ def setup(request: HttpRequest, secret: str) -> HttpResponse:
     return render(request, "setup/language.html", {"steps": _steps(1)})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def setup_administrator(request: HttpRequest, secret: str) -> HttpResponse:
     """Step 2: create the administrator, which ends the link."""
     _require_setup_link(secret)
@@ -54,7 +51,6 @@ def setup_administrator(request: HttpRequest, secret: str) -> HttpResponse:
     return render(request, "setup/administrator.html", {"form": form, "steps": _steps(2)}, status=status)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def setup_address(request: HttpRequest) -> HttpResponse:
     """Step 3: choose the address that clients get, and check it. `?host=` checks one; htmx gets only the findings."""
     running = runtime.running()
@@ -84,7 +80,6 @@ def setup_address(request: HttpRequest) -> HttpResponse:
     return render(request, template, context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def setup_message(request: HttpRequest) -> HttpResponse:
     """Step 4: send a first message with a program that has the right address in it. POST ends the wizard, with alert=on
     after making a first rule of alerts."""
@@ -112,7 +107,6 @@ def setup_message(request: HttpRequest) -> HttpResponse:
     return render(request, "setup/message.html", context)
 
 
-@require_safe
 def setup_message_count(request: HttpRequest) -> HttpResponse:
     """Return only the counter, which the page loads once a second until a message has come."""
     return render(request, "setup/_message_count.html", {"count": _count()})

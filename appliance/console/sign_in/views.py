@@ -18,7 +18,6 @@ from django.utils import translation
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext as _
 from django.utils.translation import ngettext
-from django.views.decorators.http import require_http_methods, require_POST
 
 from ... import runtime
 from ..audit.log import Actor, audit, record
@@ -39,7 +38,6 @@ _WAITING = "waiting_for_code"
 _WAITING_S = 300
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def login(request: HttpRequest) -> HttpResponse:
     """Ask for name and password. A wrong name and a wrong password get the same words after the same time."""
     next_page = safe_next(request)
@@ -58,7 +56,6 @@ def login(request: HttpRequest) -> HttpResponse:
     return render(request, "login.html", context, status=form_status(form))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def login_code(request: HttpRequest) -> HttpResponse:
     """Ask for the second factor after the right password: a code or a recovery code."""
     next_page = safe_next(request)
@@ -83,7 +80,6 @@ def entered(request: HttpRequest, user: User, way: str, next_page: str) -> HttpR
     return response
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def confirm_password(request: HttpRequest) -> HttpResponse:
     """Ask for the password again before some acts; see `recent_login`. Users who signed in through a provider
     are sent there again. For users of a proxy, which vouches for each request, a click is enough."""
@@ -104,7 +100,6 @@ def confirm_password(request: HttpRequest) -> HttpResponse:
     return render(request, "confirm_password.html", context, status=422 if form is None else form_status(form))
 
 
-@require_POST
 def logout(request: HttpRequest) -> HttpResponse:
     """End the session."""
     if request.user.is_authenticated:
@@ -113,7 +108,6 @@ def logout(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(reverse("login"))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def set_password(request: HttpRequest, secret: str) -> HttpResponse:
     """Set a user's own password through a link that an administrator made; the link works once."""
     link = password_links.find(secret)
@@ -137,7 +131,6 @@ def set_password(request: HttpRequest, secret: str) -> HttpResponse:
     return render(request, "set_password.html", {"form": form, "person": link.user}, status=form_status(form))
 
 
-@require_POST
 def set_language(request: HttpRequest) -> HttpResponse:
     """Store the language in a cookie, and for a signed-in user in the database."""
     response = HttpResponseRedirect(safe_next(request))
@@ -151,7 +144,6 @@ def set_language(request: HttpRequest) -> HttpResponse:
     return response
 
 
-@require_POST
 def set_time_zone(request: HttpRequest) -> HttpResponse:
     """Store the zone in which the user reads and types times."""
     zone = request.POST.get("time_zone", "").strip()

@@ -9,12 +9,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput
 from ..pages.changes import add_refusal, form_status
-from ..pages.engine_pages import asks_the_engine, topic_names
+from ..pages.engine_pages import topic_names
 from ..sign_in.forms import Form
 from ..users.access import allows
 from .snippets import ANY_USER, GROUP, LANGUAGES, TOPIC, Door, Project, projects, shell_of
@@ -57,8 +56,6 @@ class TrialForm(Form):
     )
 
 
-@require_safe
-@asks_the_engine
 def connect(request: HttpRequest) -> HttpResponse:
     """Show the programs. ?topic=, ?user= and ?tls= (yes, no) choose what they say, ?language= the one that is shown
     first."""
@@ -92,8 +89,6 @@ def connect(request: HttpRequest) -> HttpResponse:
     return render(request, "connect.html", context, status=422 if "error" in context else 200)
 
 
-@require_safe
-@asks_the_engine
 def connect_try(request: HttpRequest) -> HttpResponse:
     """Try a connection as a client would make it, and say what is wrong with it."""
     admin = runtime.window()

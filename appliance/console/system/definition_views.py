@@ -8,12 +8,10 @@ from django import forms
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
 
 from ...engine.errors import InvalidInput
 from ..audit.log import audit
 from ..pages.changes import add_refusal, form_status, is_final, is_submitted
-from ..pages.engine_pages import asks_the_engine
 from ..sign_in.forms import Form
 from ..sign_in.recent_login import recent_login_required
 from . import definitions as definitions_
@@ -36,8 +34,6 @@ class DefinitionsForm(Form):
 
 
 @recent_login_required
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def definitions(request: HttpRequest) -> HttpResponse:
     """Import definitions: a form for the text, a preview of the difference, then the result."""
     form = DefinitionsForm(request.POST or None)
@@ -59,8 +55,6 @@ def definitions(request: HttpRequest) -> HttpResponse:
     return render(request, "system/definitions.html", context, status=form_status(form))
 
 
-@require_safe
-@asks_the_engine
 def definitions_file(request: HttpRequest) -> HttpResponse:
     """Download the definitions."""
     text = definitions_.export()

@@ -9,7 +9,6 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
 from ...engine.errors import Blocked, Conflict, InvalidInput, NotFound, Unavailable
@@ -18,7 +17,7 @@ from .. import jobs
 from ..audit.log import audit
 from ..jobs import quarantine_send as sending
 from ..pages.changes import before_and_after, failure_audited, is_final
-from ..pages.engine_pages import PAGE_SIZE, asks_the_engine, refusal_text
+from ..pages.engine_pages import PAGE_SIZE, refusal_text
 from ..sign_in.recent_login import recent_login_required
 
 if TYPE_CHECKING:
@@ -29,23 +28,17 @@ _CHECKS = ("replication", "leader_store", "copies")
 _LEVELS = ("failed", "warning", "ok")
 
 
-@require_safe
-@asks_the_engine
 def replication(request: HttpRequest) -> HttpResponse:
     """Show the slaves of a master, or the master of a slave; and the members of a set."""
     return render(request, "replication/page.html", _context(request))
 
 
-@require_safe
-@asks_the_engine
 def replication_now(request: HttpRequest) -> HttpResponse:
     """Return the changing part of the page, which the page reloads every few seconds."""
     return render(request, "replication/_now.html", _context(request) | {"again": True})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
-@asks_the_engine
 def set_switch(request: HttpRequest) -> HttpResponse:
     """Make another member the leader: show what would happen, then do it."""
     _set_here()
@@ -68,9 +61,7 @@ def set_switch(request: HttpRequest) -> HttpResponse:
     return render(request, "replication/switch.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
-@asks_the_engine
 def set_adopt(request: HttpRequest) -> HttpResponse:
     """Make this member the leader with the log it has, once the set's name was typed."""
     admin = runtime.window()
@@ -100,8 +91,6 @@ def set_adopt(request: HttpRequest) -> HttpResponse:
     return redirect("replication")
 
 
-@require_safe
-@asks_the_engine
 def quarantine(request: HttpRequest, name: str) -> HttpResponse:
     """Show the messages in one file of those cut from this log, page by page, without bodies."""
     text = request.GET.get("offset", "")
@@ -111,8 +100,6 @@ def quarantine(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "replication/quarantine.html", {"page": page, "name": name, "sent": running})
 
 
-@require_POST
-@asks_the_engine
 def quarantine_send(request: HttpRequest, name: str) -> HttpResponse:
     """Send all messages of such a file again, as a job."""
     try:

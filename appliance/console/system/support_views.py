@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.views.decorators.http import require_safe
 
 from ...doctor.bundle import LEFT_OUT
 from ..audit.log import audit
-from ..pages.engine_pages import asks_the_engine
 from .support import gather
 
 
-@require_safe
-@asks_the_engine
 def support_bundle(request: HttpRequest) -> HttpResponse:
     """Show the bundle's parts, and with `show` the text of one."""
     bundle = gather()
@@ -24,8 +20,6 @@ def support_bundle(request: HttpRequest) -> HttpResponse:
     return render(request, "system/bundle.html", context)
 
 
-@require_safe
-@asks_the_engine
 def support_bundle_file(request: HttpRequest) -> HttpResponse:
     """Download the bundle."""
     bundle = gather()

@@ -11,13 +11,12 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, Unavailable
 from ..audit.log import audit, health_check
 from ..pages.changes import before_and_after, failure_audited, is_final, is_submitted
-from ..pages.engine_pages import asks_the_engine, refusal_text
+from ..pages.engine_pages import refusal_text
 from ..sign_in.identity import names_for
 from ..sign_in.recent_login import is_recent, recent_login_required, to_password
 
@@ -31,8 +30,6 @@ LOG_LINES = 200
 MOST_LOST = 20
 
 
-@require_safe
-@asks_the_engine
 def system(request: HttpRequest) -> HttpResponse:
     """Show version, addresses, directories and process; with a broker also the retention of messages."""
     admin = runtime.window()
@@ -56,9 +53,7 @@ def _lost(rows: Iterable[DeletedUnread], names: Names) -> list[tuple[str, str, i
     return [(*pair, *values) for pair, values in most]
 
 
-@require_POST
 @recent_login_required
-@asks_the_engine
 def system_clean(request: HttpRequest) -> HttpResponse:
     """Delete expired messages now, at any hour."""
     what = request.POST.get("what", "log")
@@ -69,16 +64,12 @@ def system_clean(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(reverse("system"))
 
 
-@require_safe
-@asks_the_engine
 def system_checks(request: HttpRequest) -> HttpResponse:
     """Show every check of the engine, and that of the audit log's end, each with its finding."""
     checks = [*runtime.window().checks(), health_check()]
     return render(request, "system/checks.html", {"checks": checks, "tab": "checks"})
 
 
-@require_safe
-@asks_the_engine
 def system_config(request: HttpRequest) -> HttpResponse:
     """Show every option in force, and what it does; `q` for part of either, `changed` for those that differ from the
     default."""
@@ -98,8 +89,6 @@ def system_config(request: HttpRequest) -> HttpResponse:
     return render(request, "system/config.html", context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def system_config_change(request: HttpRequest) -> HttpResponse:
     """Change the options that may change while the broker runs: a form, a preview, then the change."""
     admin = runtime.window()
@@ -144,8 +133,6 @@ def system_config_change(request: HttpRequest) -> HttpResponse:
     return render(request, "system/config_change.html", context, status=status)
 
 
-@require_safe
-@asks_the_engine
 def system_logs(request: HttpRequest) -> HttpResponse:
     """Show the newest lines of this process's log that match the filter, the newest first."""
     level = request.GET.get("level", "INFO")

@@ -10,13 +10,11 @@ from django.http import HttpRequest, HttpResponse, QueryDict
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy, ngettext
-from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import Conflict
 from ..audit.log import audit
 from ..pages.changes import failure_audited
-from ..pages.engine_pages import asks_the_engine
 from ..sign_in.recent_login import recent_login_required
 
 KINDS = {
@@ -28,9 +26,7 @@ HOURS = (0, 1, 24, 168)
 _AUDITED = 20
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
-@asks_the_engine
 def clean_up(request: HttpRequest) -> HttpResponse:
     """Show the list by kind, idle time and name; a POST deletes the entries of that list."""
     asked = request.POST if request.method == "POST" else request.GET

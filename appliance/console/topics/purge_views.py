@@ -8,22 +8,19 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import Blocked, Conflict, InvalidInput
 from ..audit.log import audit
 from ..pages.changes import before_and_after, failure_audited, is_forced
-from ..pages.engine_pages import asks_the_engine, refusal_text, time_asked
+from ..pages.engine_pages import refusal_text, time_asked
 from ..sign_in.recent_login import recent_login_required
 
 if TYPE_CHECKING:
     from ...engine.window.snapshots import Change
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
-@asks_the_engine
 def topic_purge(request: HttpRequest, name: str) -> HttpResponse:
     """Show what would go, up to now or up to the time in the address; a POST does it, once the name was typed."""
     asked = request.GET.get("before", "")

@@ -10,13 +10,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods
 
 from ... import runtime
 from ...engine.errors import InvalidInput
 from ..audit.log import audit
 from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status
-from ..pages.engine_pages import asks_the_engine
 from ..pages.words import WORDS
 from ..sign_in.forms import Form
 
@@ -59,8 +57,6 @@ class SchemaForm(Form):
     )
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def topic_schema(request: HttpRequest, name: str) -> HttpResponse:
     """Show the topic's schema and a form for another one; a POST with step=remove removes it."""
     if request.method == "POST" and request.POST.get("step") == "remove":

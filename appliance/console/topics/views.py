@@ -10,7 +10,6 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.admin_settings import TOPIC_SETTINGS
@@ -26,7 +25,7 @@ from ..pages.changes import (
     is_forced,
     is_submitted,
 )  # fmt: skip
-from ..pages.engine_pages import PAGE_SIZE, all_rows, asks_the_engine, csv_of, page_number, refusal_text, wants_csv
+from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_of, page_number, refusal_text, wants_csv
 from ..pages.words import WORDS
 from ..sign_in.recent_login import recent_login_required
 from ..users.scope import cut
@@ -60,8 +59,6 @@ class TopicForm(SettingsForm):
     )
 
 
-@require_safe
-@asks_the_engine
 def topics(request: HttpRequest) -> HttpResponse:
     """Show the list, which the engine filters, sorts and cuts into pages; `format=csv` for all of the filter's rows."""
     show = request.GET.get("show", "user")
@@ -92,8 +89,6 @@ def topics(request: HttpRequest) -> HttpResponse:
     return render(request, "topics/list.html", context)
 
 
-@require_safe
-@asks_the_engine
 def topic(request: HttpRequest, name: str) -> HttpResponse:
     """Show one topic: queues, consumers, producers, settings."""
     window = runtime.window()
@@ -106,8 +101,6 @@ def topic(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "topics/topic.html", {"topic": detail, "schema": schema})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def topic_create(request: HttpRequest) -> HttpResponse:
     """Create a topic. The form begins with the type and its consequences for producers and consumers."""
     form = TopicForm(request.POST or None, new=True)
@@ -136,8 +129,6 @@ def topic_create(request: HttpRequest) -> HttpResponse:
     return _form_page(request, context)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
     """Change a topic's settings. Removing queues that hold messages has to be confirmed."""
     settings = runtime.window().topics.settings(name)
@@ -171,9 +162,7 @@ def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
     return _form_page(request, context | {"form": form})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
-@asks_the_engine
 def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a topic with its queues and every group's offsets in it, once its name was typed."""
     context = {"name": name, "change": runtime.window().topic_commands.delete(name, dry_run=True)}

@@ -13,14 +13,13 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, Conflict, InvalidInput
 from ..audit.log import audit
 from ..pages.changes import add_refusal, failure_audited, form_status, is_final, is_submitted
 from ..pages.curl import command_of
-from ..pages.engine_pages import PAGE_SIZE, asks_the_engine, refusal_text, topic_names
+from ..pages.engine_pages import PAGE_SIZE, refusal_text, topic_names
 from ..pages.outcomes import Line, counted, keep, kept, way_back
 from ..pages.words import WORDS
 from ..sign_in.forms import Form
@@ -53,8 +52,6 @@ class ReasonForm(Form):
     )
 
 
-@require_safe
-@asks_the_engine
 def transactions(request: HttpRequest) -> HttpResponse:
     """Show one of three lists, which ?show= chooses."""
     admin = runtime.window()
@@ -92,8 +89,6 @@ def transactions(request: HttpRequest) -> HttpResponse:
     return render(request, "transactions/list.html", context, status=status)
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def transaction_check(request: HttpRequest) -> HttpResponse:
     """Check transactions now with their producers: the ticked ones, or all that match a filter."""
     values = request.POST if request.method == "POST" else request.GET
@@ -120,8 +115,6 @@ def transaction_check(request: HttpRequest) -> HttpResponse:
 
 
 @recent_login_required
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def transaction_decide(request: HttpRequest) -> HttpResponse:
     """Commit or roll back ticked transactions for their producers, with a reason."""
     values = request.POST if request.method == "POST" else request.GET
@@ -160,8 +153,6 @@ def transaction_decide(request: HttpRequest) -> HttpResponse:
     return _preview(request, look, places, {"what": what, "form": form}, form_status(form))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def transaction_resume(request: HttpRequest, ref: str) -> HttpResponse:
     """Resume a discarded transaction: its producers are checked again, from the beginning."""
     form = ReasonForm(request.POST or None)
@@ -185,7 +176,6 @@ def transaction_resume(request: HttpRequest, ref: str) -> HttpResponse:
     return render(request, "transactions/resume.html", context, status=form_status(form))
 
 
-@require_safe
 def transaction_done(request: HttpRequest) -> HttpResponse:
     """Show the result of this session's last act on transactions."""
     found = kept(request, "transaction_done")

@@ -11,7 +11,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods
 
 from ..audit.log import audit
 from ..models import User
@@ -24,7 +23,6 @@ from ..sign_in.lockout import lockout
 from . import tokens
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 def account(request: HttpRequest) -> HttpResponse:
     """Show the user's rights; change the password, which ends all their other sessions and tokens."""
     user: User = request.user

@@ -13,7 +13,6 @@ from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ..audit.log import audit
 from ..models import ApiToken, Role, User, now_ms
@@ -67,14 +66,12 @@ class TokenForm(Form):
                 del self.fields[grant]
 
 
-@require_safe
 def tokens(request: HttpRequest) -> HttpResponse:
     """Show the user's tokens, or all tokens to an administrator, in pages."""
     page = page_of(_visible(request.user).select_related("owner"), page_number(request))
     return render(request, "tokens/list.html", {"page": page, "now_ms": now_ms(), "yes_no": _("yes,no")})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def token_create(request: HttpRequest) -> HttpResponse:
     """Make a token. The next page shows its secret once; reloading that page does not make another."""
@@ -106,7 +103,6 @@ def token_create(request: HttpRequest) -> HttpResponse:
     return render(request, "tokens/create.html", {"form": form}, status=status)
 
 
-@require_safe
 def token_created(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
     """Show a new token's secret, once."""
     token = get_object_or_404(_visible(request.user), pk=pk)
@@ -114,7 +110,6 @@ def token_created(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
     return render(request, "tokens/created.html", context)
 
 
-@require_POST
 @recent_login_required
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a token: it is rejected from now on."""

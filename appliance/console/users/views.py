@@ -12,7 +12,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ..audit.log import audit
 from ..models import Role, User
@@ -33,7 +32,6 @@ SORTS = {
 }
 
 
-@require_safe
 def users(request: HttpRequest) -> HttpResponse:
     """Show all users, filtered, sorted and in pages; `format=csv` for all of the filter's rows."""
     q, role, state = (request.GET.get(name, "") for name in ("q", "role", "state"))
@@ -68,7 +66,6 @@ def sorted_rows(rows: QuerySet[User], sort: str) -> QuerySet[User]:
     return rows.order_by("-" + field if sort.startswith("-") else field, "username")
 
 
-@require_POST
 @recent_login_required
 def second_factor_rule(request: HttpRequest) -> HttpResponse:
     """Set the roles that need a second factor."""
@@ -82,7 +79,6 @@ def second_factor_rule(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(reverse("users"))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
 def user_create(request: HttpRequest) -> HttpResponse:
     """Create a user with a link to set a password, or with a first password; either is shown once."""
@@ -98,7 +94,6 @@ def user_create(request: HttpRequest) -> HttpResponse:
     return render(request, "users/create.html", {"form": form}, status=form_status(form))
 
 
-@require_safe
 def user_secret(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
     """Show the link or password that was made for a user, once: after reloading, the page says that it was shown."""
     person = get_object_or_404(User, pk=pk)
@@ -110,7 +105,6 @@ def user(request: HttpRequest, pk: int) -> HttpResponse:
     return user_change(request, pk) if request.method == "POST" else _user_page(request, get_object_or_404(User, pk=pk))
 
 
-@require_POST
 @recent_login_required
 def user_change(request: HttpRequest, pk: int) -> HttpResponse:
     """Change role, rights and patterns."""
@@ -126,7 +120,6 @@ def user_change(request: HttpRequest, pk: int) -> HttpResponse:
     return _user_page(request, get_object_or_404(User, pk=pk), form)
 
 
-@require_POST
 @recent_login_required
 def user_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     """Make a new link to set a password, or a new first password, shown once; the user's sessions and tokens end."""
@@ -139,7 +132,6 @@ def user_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     return _show_once(request, person, made, ended)
 
 
-@require_POST
 @recent_login_required
 def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
     """Disable a user, whose sessions and tokens end at once; or enable the user again, without the old tokens."""
@@ -152,7 +144,6 @@ def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("user", args=[pk]))
 
 
-@require_POST
 @recent_login_required
 def user_second_factor_off(request: HttpRequest, pk: int) -> HttpResponse:
     """Remove a user's second factor, for example a lost one."""
@@ -162,7 +153,6 @@ def user_second_factor_off(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("user", args=[pk]))
 
 
-@require_POST
 @recent_login_required
 def user_end_sessions(request: HttpRequest, pk: int) -> HttpResponse:
     """End one of a user's sessions (`session=`), or all of them."""

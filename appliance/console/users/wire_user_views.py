@@ -18,22 +18,12 @@ from django.shortcuts import redirect, render
 from django.utils.functional import Promise
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
-from django.views.decorators.http import require_http_methods, require_POST, require_safe
 
 from ... import runtime
 from ...engine.errors import Conflict, InvalidInput, NotFound
 from ..audit.log import audit
 from ..pages.changes import add_refusal, before_and_after, failure_audited, form_status, is_final
-from ..pages.engine_pages import (
-    PAGE_SIZE,
-    all_rows,
-    asks_the_engine,
-    csv_answer,
-    csv_of,
-    page_number,
-    refusal_text,
-    wants_csv,
-)
+from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_answer, csv_of, page_number, refusal_text, wants_csv
 from ..pages.words import WORDS
 from ..sign_in.forms import Form
 from ..sign_in.recent_login import recent_login_required
@@ -248,8 +238,6 @@ def controlled(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponse]
     return controlling
 
 
-@require_safe
-@asks_the_engine
 def wire_users(request: HttpRequest) -> HttpResponse:
     """Show all users, filtered, sorted and in pages; `format=csv` for all of the filter's rows. Without access control
     show how to switch it on."""
@@ -286,8 +274,6 @@ def _csv_row(one: WireUser) -> tuple[object, ...]:
     return (one.name, one.user_type, one.enabled, one.requires_tls, one.secrets, len(one.entries), *came)
 
 
-@require_safe
-@asks_the_engine
 @controlled
 def wire_access(request: HttpRequest) -> HttpResponse:
     """Show who may do something on one topic, group or cluster; `format=csv` for all rows."""
@@ -309,8 +295,6 @@ def wire_access(request: HttpRequest) -> HttpResponse:
     return render(request, "wire_users/access.html", context, status=form_status(form))
 
 
-@require_safe
-@asks_the_engine
 @controlled
 def wire_refusals(request: HttpRequest) -> HttpResponse:
     """Show what was refused, or in report mode would be; a row leads to the entry that would allow it. `format=csv` for
@@ -327,9 +311,7 @@ def wire_refusals(request: HttpRequest) -> HttpResponse:
     return render(request, "wire_users/refusals.html", context | {"mode": runtime.window().access_mode()})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
-@asks_the_engine
 @controlled
 def wire_user_create(request: HttpRequest) -> HttpResponse:
     """Make a user; its secret is shown once."""
@@ -357,9 +339,7 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
     return render(request, "wire_users/create.html", {"form": form}, status=form_status(form))
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
-@asks_the_engine
 @controlled
 def wire_import(request: HttpRequest) -> HttpResponse:
     """Import accounts of Apache's ACL 1.0: a form for the text, a preview, then the result. The preview keeps the text
@@ -381,8 +361,6 @@ def wire_import(request: HttpRequest) -> HttpResponse:
     return render(request, "wire_users/import.html", {"form": form}, status=form_status(form))
 
 
-@require_safe
-@asks_the_engine
 @controlled
 def wire_user(request: HttpRequest, name: str) -> HttpResponse:
     """Show one user: entries, acts, and whether the user may do something. `give` and `for`: action and resource with
@@ -402,8 +380,6 @@ def wire_user(request: HttpRequest, name: str) -> HttpResponse:
     return _page(request, name, EntryForm(initial=given))
 
 
-@require_safe
-@asks_the_engine
 @controlled
 def wire_user_compare(request: HttpRequest, name: str) -> HttpResponse:
     """Show what RocketMQ 5.3.3 would decide otherwise by a user's entries."""
@@ -412,9 +388,7 @@ def wire_user_compare(request: HttpRequest, name: str) -> HttpResponse:
     )
 
 
-@require_POST
 @recent_login_required
-@asks_the_engine
 @controlled
 def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
     """Do one of BUTTONS. A secret that is made is shown once."""
@@ -432,16 +406,13 @@ def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("wire_user", name)
 
 
-@require_safe
 @controlled
 def wire_user_secret(request: HttpRequest, name: str, ticket: str) -> HttpResponse:
     """Show a secret that was made, once: after reloading, the page says that it was shown."""
     return render(request, "wire_users/secret.html", {"name": name, "box": once.take(request, ticket)})
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
 @recent_login_required
-@asks_the_engine
 @controlled
 def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a user and its entries, once its name was typed."""
@@ -462,9 +433,7 @@ def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("wire_users")
 
 
-@require_POST
 @recent_login_required
-@asks_the_engine
 @controlled
 def wire_user_entry(request: HttpRequest, name: str) -> HttpResponse:
     """Give a user an entry, or put it in the place of the one of the same resource."""
@@ -478,9 +447,7 @@ def wire_user_entry(request: HttpRequest, name: str) -> HttpResponse:
     return _page(request, name, form)
 
 
-@require_POST
 @recent_login_required
-@asks_the_engine
 @controlled
 def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
     """Take an entry from a user."""
@@ -503,9 +470,7 @@ def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("wire_user", name)
 
 
-@require_POST
 @recent_login_required
-@asks_the_engine
 @controlled
 def wire_user_quotas(request: HttpRequest, name: str) -> HttpResponse:
     """Give a user quotas; an empty field lets the default count."""

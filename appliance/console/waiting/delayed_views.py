@@ -15,13 +15,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.errors import AdminError, InvalidInput
 from ..audit.log import audit
 from ..pages.changes import failure_audited, is_final
-from ..pages.engine_pages import PAGE_SIZE, asks_the_engine, refusal_text, time_asked, time_shown, topic_names
+from ..pages.engine_pages import PAGE_SIZE, refusal_text, time_asked, time_shown, topic_names
 from ..pages.outcomes import Line, counted, keep, kept, way_back
 
 if TYPE_CHECKING:
@@ -107,8 +106,6 @@ def filter_asked(values: Any, from_ms: int | None, to_ms: int | None) -> Filter:
     )
 
 
-@require_safe
-@asks_the_engine
 def delayed(request: HttpRequest) -> HttpResponse:
     """Show a histogram of the waiting messages by due time, and a list, those due first at the top."""
     admin = runtime.window()
@@ -166,8 +163,6 @@ def _ticks(found: Any) -> list[tuple[float, int, str]]:
     ]
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def delayed_act(request: HttpRequest) -> HttpResponse:
     """Show what an act on ticked messages, or on all of a filter, would do; then do it."""
     if (asked := asked_act(request)) is None:
@@ -301,7 +296,6 @@ def _milliseconds(values: Any, name: str) -> int | None:
     return int(text)
 
 
-@require_safe
 def delayed_done(request: HttpRequest) -> HttpResponse:
     """Show the result of this session's last act on waiting messages."""
     found = kept(request, "delayed_done")

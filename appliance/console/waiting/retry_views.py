@@ -8,12 +8,11 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.views.decorators.http import require_http_methods, require_safe
 
 from ... import runtime
 from ...engine.errors import InvalidInput
 from ..pages.changes import is_final
-from ..pages.engine_pages import PAGE_SIZE, asks_the_engine, csv_of, refusal_text, wants_csv
+from ..pages.engine_pages import PAGE_SIZE, csv_of, refusal_text, wants_csv
 from ..pages.outcomes import keep, kept, way_back
 from .delayed_views import asked_act, carried_out, line_of, named_in_audit, preview_of
 
@@ -21,8 +20,6 @@ from .delayed_views import asked_act, carried_out, line_of, named_in_audit, prev
 CSV_ROWS = 10_000
 
 
-@require_safe
-@asks_the_engine
 def group_retries(request: HttpRequest, name: str) -> HttpResponse:
     """Show how many messages wait at each level, and a list, those due first at the top; `format=csv` for the list."""
     admin = runtime.window()
@@ -69,8 +66,6 @@ def _csv(name: str, level: int | None) -> HttpResponse:
     )
 
 
-@require_http_methods(["GET", "HEAD", "POST"])
-@asks_the_engine
 def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
     """Show what an act on ticked retries, or on all of the group or a level, would do; then do it."""
     if (asked := asked_act(request)) is None:
@@ -94,7 +89,6 @@ def group_retries_act(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "retries/preview.html", context | {"group": name, "level": level})
 
 
-@require_safe
 def group_retries_done(request: HttpRequest, name: str) -> HttpResponse:
     """Show the result of this session's last act on this group's retries."""
     found = kept(request, "retries_done")
