@@ -75,7 +75,7 @@ from appliance.console.acts import ACTS
 assert "orders" in reverse("topic", args=["orders"])
 import sys
 assert not [name for name in sys.modules if name.startswith("appliance.console.") and name.endswith("views")]
-assert resolve("/topics/").func is sys.modules["appliance.console.topics.views"].topics
+assert resolve("/topics/").func.__wrapped__ is sys.modules["appliance.console.topics.views"].topics
 pages = next(one for one in get_resolver().url_patterns if str(one.pattern) == "").url_patterns
 assert all(callable(page.view()) for page in pages) and len(pages) > 100
 """

@@ -17,7 +17,7 @@ from ninja.utils import replace_path_param_notation
 from .. import __version__
 from ..console.users.access import rule_for
 from ..console.users.roles import Rule
-from . import errors, questions
+from . import auth, errors, questions
 from .problems import CONTENT_TYPE, encoded
 from .routers import (
     account,
@@ -117,6 +117,7 @@ def _made() -> NinjaAPI:
         messages,  # the last
     ):
         api.add_router("", part.router)
+    auth.install(api)
     questions.install(api)
     return api
 

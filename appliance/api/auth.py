@@ -1,19 +1,59 @@
 """Access rules beyond the access table: names that a caller may access, and acts for signed-in users only.
 
 The caller is identified, and its right to call the operation checked, before a handler runs (`console.middleware`).
+What `install` checks depends on the row in `console/acts`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
+from ninja.utils import replace_path_param_notation
 
+from ..console.acts import ACTS, CALLS
+from ..console.acts.row import LIST, OWN, REPLAY
 from ..console.sign_in.identity import names_for
 from ..console.sign_in.recent_login import is_recent
 from ..console.users.patterns import Names
 from .errors import Refused
+
+if TYPE_CHECKING:
+    from ninja import NinjaAPI
+    from ninja.operation import Operation
+
+_PAGES = {act.name: act for act in ACTS}
+_ROWS = {call.operation: (_PAGES[page], call) for page, call in CALLS}
+
+
+def install(api: NinjaAPI) -> None:
+    """Have every operation check its caller as its row says, once its parameters are known."""
+    for bound in api._get_bound_routers():
+        for path, view in bound.path_operations.items():
+            for operation in view.operations:
+                _guard(operation, f"{operation.methods[0]} {replace_path_param_notation(path).lstrip('/')}")
+
+
+def _guard(operation: Operation, name: str) -> None:
+    page, call = _ROWS[name]
+    looks_itself = call.own_names or page.names in (OWN, LIST, REPLAY)
+    confirms = page.confirms and (call.raw or not name.startswith("GET "))
+    values = operation._get_values
+
+    def guarded(request: HttpRequest, path_params: Any, temporal_response: HttpResponse) -> Any:
+        found = values(request, path_params, temporal_response)
+        if "topic" in path_params:
+            require_topics(request, path_params["topic"])
+        elif "group" in path_params:
+            require_groups(request, path_params["group"])
+        elif not looks_itself:
+            require_all_names(request)
+        if confirms and not found.get("dry_run"):
+            require_recent_login(request)
+        return found
+
+    operation._get_values = guarded  # type: ignore[method-assign]
 
 
 def names(request: HttpRequest) -> Names:

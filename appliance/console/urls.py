@@ -13,15 +13,16 @@ from django.views.decorators.http import require_http_methods
 from .acts import ACTS
 from .acts.row import Act
 from .pages import converters  # noqa: F401  (registers <name:...>)
+from .sign_in.recent_login import recent_login_required
 
 
 class LatePage(URLPattern):
-    """An address, and the place of its view below this package, which is only called for the row's methods."""
+    """An address, and the place of its view below this package, which is called when the row allows that."""
 
     def __init__(self, address: str, act: Act) -> None:
         super().__init__(RoutePattern(address, name=act.name, is_endpoint=True), _not_imported, {}, act.name)
         self._is_imported = False
-        self._methods = act.methods
+        self._act = act
         self._view = f"{__package__}.{act.view}"
         self.lookup_str = self._view  # Django would ask the view for it
 
@@ -29,7 +30,9 @@ class LatePage(URLPattern):
         """Return the view, imported."""
         if not self._is_imported:
             module, _, name = self._view.rpartition(".")
-            self.callback = require_http_methods(self._methods)(getattr(import_module(module), name))
+            view = getattr(import_module(module), name)
+            view = recent_login_required(view) if self._act.confirms else view
+            self.callback = require_http_methods(self._act.methods)(view)
             self._is_imported = True
         return self.callback
 

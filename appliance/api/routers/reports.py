@@ -15,7 +15,6 @@ from ...console.reports.setting_views import SettingsForm, initial_of
 from ...console.reports.views import day_of, next_at_ms, table_csv
 from ...engine.errors import NotFound, Unavailable
 from ...engine.window.snapshots import fields_of
-from .. import auth
 from ..errors import Refused
 from ..idempotency import once
 from ..job_answers import IdempotencyKey
@@ -45,7 +44,6 @@ Run = Annotated[str, Path(..., max_length=64)]
 @router.get("/reports", response=ReportDaysOut)
 def list_reports(request: HttpRequest) -> Any:
     """The days that have reports, newest first."""
-    auth.require_all_names(request)
     return {
         "days": reports.days(),
         "reports": list(words.REPORTS),
@@ -57,7 +55,6 @@ def list_reports(request: HttpRequest) -> Any:
 @router.get("/reports/days/{day}/{report}", response=ReportOut)
 def report(request: HttpRequest, day: Day, report: Report) -> Any:
     """One report as data."""
-    auth.require_all_names(request)
     try:
         return ReportOut.model_validate(_document(day, report))
     except ValueError as error:
@@ -69,7 +66,6 @@ def report(request: HttpRequest, day: Day, report: Report) -> Any:
 )
 def report_plot(request: HttpRequest, day: Day, report: Report, plot: Key) -> HttpResponse:
     """One plot of a report, as SVG; its colours are classes, for a style sheet of your own."""
-    auth.require_all_names(request)
     from ...console.reports import plots
 
     document = _document(day, report)
@@ -89,14 +85,12 @@ def report_plot(request: HttpRequest, day: Day, report: Report, plot: Key) -> Ht
 )
 def report_table(request: HttpRequest, day: Day, report: Report, table: Key) -> HttpResponse:
     """One table of a report, as CSV."""
-    auth.require_all_names(request)
     return table_csv(_document(day, report), table)
 
 
 @router.get("/reports/runs", response=ReportRunPage)
 def list_report_runs(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
     """Runs that are kept, newest first."""
-    auth.require_all_names(request)
     question = ("report-runs", limit)
     found = rows_page(reports.runs(), page_number(cursor, question), limit, question)
     return {**found, "items": [_run_out(one) for one in found["items"]]}
@@ -105,7 +99,6 @@ def list_report_runs(request: HttpRequest, cursor: Cursor, limit: Limit) -> Any:
 @router.post("/reports/runs", response={202: ReportRunOut})
 def start_report_run(request: HttpRequest, body: ReportRunIn, idempotency_key: IdempotencyKey) -> HttpResponse:
     """Make the reports of a day now. 202 with the run's place; 409 while another one runs."""
-    auth.require_all_names(request)
     day = day_of(body.day)
     act = lambda: ReportRunOut.model_validate(_run_out(reports.start(request, day)))  # noqa: E731
     return once(request, idempotency_key, 202, act, place=lambda made: f"/api/v1/reports/runs/{made.id}")
@@ -114,21 +107,18 @@ def start_report_run(request: HttpRequest, body: ReportRunIn, idempotency_key: I
 @router.get("/reports/runs/{run}", response=ReportRunOut)
 def report_run(request: HttpRequest, run: Run) -> Any:
     """One run as it is now."""
-    auth.require_all_names(request)
     return _run_out(reports.run(run))
 
 
 @router.get("/reports/runs/{run}/log", response=ReportLogOut)
 def report_run_log(request: HttpRequest, run: Run) -> Any:
     """The end of a run's output."""
-    auth.require_all_names(request)
     return {"text": reports.log_tail(reports.run(run).id)}
 
 
 @router.post("/reports/runs/{run}/cancel", response=ReportRunOut)
 def cancel_report_run(request: HttpRequest, run: Run) -> Any:
     """End a run now; earlier reports of the day stay. 409 when it has ended already."""
-    auth.require_all_names(request)
     reports.cancel(request, run)
     return _run_out(reports.run(run))
 
@@ -136,14 +126,12 @@ def cancel_report_run(request: HttpRequest, run: Run) -> Any:
 @router.get("/reports/settings", response=ReportSettingsOut)
 def report_settings(request: HttpRequest) -> Any:
     """Settings of the reports."""
-    auth.require_all_names(request)
     return reports.settings()
 
 
 @router.patch("/reports/settings", response=ReportSettingsOut)
 def change_report_settings(request: HttpRequest, body: ReportSettingsIn) -> Any:
     """Change settings of the reports; the answer has the settings in force."""
-    auth.require_all_names(request)
     values = initial_of(reports.settings()) | body.model_dump(exclude_unset=True)
     if isinstance(values["limits"], dict):
         values["limits"] = "\n".join(f"{group} = {minutes}" for group, minutes in values["limits"].items())

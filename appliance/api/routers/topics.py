@@ -64,7 +64,6 @@ def create_topic(request: HttpRequest, response: HttpResponse, body: TopicIn, dr
 @router.get("/topics/{topic}", response=TopicSettings)
 def topic_settings(request: HttpRequest, response: HttpResponse, topic: str) -> Any:
     """A topic's configuration; the ETag is its revision."""
-    auth.require_topics(request, topic)
     settings = runtime.window().topics.settings(topic)
     set_etag(response, settings.revision)
     return settings
@@ -81,7 +80,6 @@ def edit_topic(
     force: Force,
 ) -> Any:
     """Change the settings given and leave the others. 409 with blockers when messages would become unreadable."""
-    auth.require_topics(request, topic)
     change = body.model_dump(exclude_unset=True) | {"revision": expected_revision(if_match)}
     return make_change(
         request, response, "topic.edit", topic,
@@ -94,9 +92,6 @@ def delete_topic(
     request: HttpRequest, response: HttpResponse, topic: str, if_match: IfMatch, dry_run: DryRun, force: Force
 ) -> Any:
     """Delete a topic and every group's offsets of it. 409 with blockers while it is in use."""
-    auth.require_topics(request, topic)
-    if not dry_run:
-        auth.require_recent_login(request)
     revision = expected_revision(if_match)
     return make_change(
         request, response, "topic.delete", topic,
@@ -120,9 +115,6 @@ def purge_topic(
     restarts and at all members of a set; their records stay on disk until the log's files expire. If-Match: the ETag of
     a dry run, whose time then counts, so that later messages stay; 412 when others would go by now. 409 with blockers
     while groups have not read all of them."""
-    auth.require_topics(request, topic)
-    if not dry_run:
-        auth.require_recent_login(request)
     revision = expected_revision(if_match)
     return make_change(
         request, response, "topic.purge", topic,
@@ -136,7 +128,6 @@ def purge_topic(
 @router.get("/topics/{topic}/schema", response=SchemaOut, by_alias=True)
 def topic_schema(request: HttpRequest, topic: str) -> Any:
     """The schema by which the topic's bodies are shown. 404 without one."""
-    auth.require_topics(request, topic)
     return runtime.window().schemas.described(topic)
 
 
@@ -144,7 +135,6 @@ def topic_schema(request: HttpRequest, topic: str) -> Any:
 def set_topic_schema(request: HttpRequest, response: HttpResponse, topic: str, body: SchemaIn, dry_run: DryRun) -> Any:
     """Show the topic's bodies by this schema, which takes the place of the one before. It checks no message, and no
     client sees it. Slaves and followers take it over."""
-    auth.require_topics(request, topic)
     return make_change(
         request, response, "topic.schema", topic,
         lambda: runtime.window().schema_commands.put(
@@ -156,7 +146,6 @@ def set_topic_schema(request: HttpRequest, response: HttpResponse, topic: str, b
 @router.delete("/topics/{topic}/schema", response=Change)
 def remove_topic_schema(request: HttpRequest, response: HttpResponse, topic: str, dry_run: DryRun) -> Any:
     """Show the topic's bodies without a schema. 404 if it has none."""
-    auth.require_topics(request, topic)
     return make_change(
         request, response, "topic.schema", topic,
         lambda: runtime.window().schema_commands.remove(topic, dry_run=dry_run, by=by(request)),
@@ -166,34 +155,29 @@ def remove_topic_schema(request: HttpRequest, response: HttpResponse, topic: str
 @router.get("/topics/{topic}/stats", response=TopicRow)
 def topic_stats(request: HttpRequest, topic: str) -> Any:
     """Rates, bytes, messages and oldest message of one topic, as in the list."""
-    auth.require_topics(request, topic)
     return runtime.window().topics.detail(topic).row
 
 
 @router.get("/topics/{topic}/queues", response=QueueList)
 def topic_queues(request: HttpRequest, topic: str) -> Any:
     """Offsets, bytes and times of each queue."""
-    auth.require_topics(request, topic)
     return {"items": runtime.window().topics.queue_rows(topic)}
 
 
 @router.get("/topics/{topic}/route", response=Route)
 def topic_route(request: HttpRequest, topic: str) -> Any:
     """The route that our name server gives to clients."""
-    auth.require_topics(request, topic)
     return runtime.window().route(topic)
 
 
 @router.get("/topics/{topic}/groups", response=TopicGroupList)
 def topic_groups(request: HttpRequest, topic: str) -> Any:
     """Groups that consume the topic, and how far behind they are."""
-    auth.require_topics(request, topic)
     return {"items": auth.accessible(request, runtime.window().topics.consumer_rows(topic), "group")}
 
 
 @router.get("/topics/{topic}/producers", response=ProducerList)
 def topic_producers(request: HttpRequest, topic: str) -> Any:
     """Senders of the topic's most recent messages."""
-    auth.require_topics(request, topic)
     detail = runtime.window().topics.detail(topic)
     return {"items": detail.producers, "why": detail.producers_why}

@@ -16,7 +16,6 @@ from ...console.users.user_acts import require_not_more
 from ...console.users.wire_imports import take
 from ...console.users.wire_user_views import BUTTONS, DELETED, ENTRY_DELETED, ENTRY_SET, SET
 from ...engine.window.access.snapshots import Comparison, Decision, ImportReport, WireUser, WireUserChange
-from .. import auth
 from ..changes import DryRun, IfMatch, by, created, expected_revision, make_change, set_etag
 from ..paging import Cursor, Limit, table
 from ..schemas import Text
@@ -45,7 +44,6 @@ def list_wire_users(
     sort: str = Query("name", description="name, type, state or entries; put `-` before it for the largest first."),
 ) -> Any:
     """Users who sign requests to the broker. 409 while access control is off."""
-    auth.require_all_names(request)
     page = lambda number, size: runtime.window().users.page(q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("wire-users", q, sort))
 
@@ -59,7 +57,6 @@ def list_wire_access(
     sort: str = Query("user", description="user or type; put `-` before it for the largest first."),
 ) -> Any:
     """The users of the wire who may do something on one resource. 409 while access control is off."""
-    auth.require_all_names(request)
     page = lambda number, size: runtime.window().users.who_may(resource, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("wire-access", resource, sort))
 
@@ -74,7 +71,6 @@ def list_wire_refusals(
 ) -> Any:
     """What was refused to users of the wire since the start, or would be in report mode, without what their entries
     allow by now. 409 while access control is off."""
-    auth.require_all_names(request)
     page = lambda number, size: runtime.window().users.refusals(q, sort, number, size)  # noqa: E731
     return table(request, page, cursor, limit, ("wire-refusals", q, sort))
 
@@ -82,7 +78,8 @@ def list_wire_refusals(
 @router.post("/wire-users", response={200: WireUserChange, 201: WireUserChange})
 def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUserIn, dry_run: DryRun) -> Any:
     """Make a user of the wire. A secret that RocketBox makes is in this answer and nowhere else. 409 when it exists."""
-    _may_change(request, gives=body.user_type == "Super", dry_run=dry_run)
+    if body.user_type == "Super":
+        _may_give(request)
     return created(request, response, make_change(
         request, response, SET, body.name,
         lambda: runtime.window().users.create(**body.model_dump(), dry_run=dry_run, by=by(request)),
@@ -92,14 +89,13 @@ def create_wire_user(request: HttpRequest, response: HttpResponse, body: WireUse
 @router.post("/wire-imports", response=ImportReport)
 def import_accounts(request: HttpRequest, body: ImportIn, dry_run: DryRun) -> Any:
     """Make users of the wire of the accounts in a file of Apache's ACL 1.0. Those that exist stay as they are."""
-    _may_change(request, gives=True, dry_run=dry_run)
+    _may_give(request)
     return take(request, body.text, dry_run=dry_run)
 
 
 @router.get("/wire-users/{name}", response=WireUser)
 def wire_user(request: HttpRequest, response: HttpResponse, name: str) -> Any:
     """One user of the wire, with its entries."""
-    auth.require_all_names(request)
     found = runtime.window().users.one(name)
     set_etag(response, found.revision)
     return found
@@ -168,21 +164,18 @@ def decide(
     address: Text = Query("127.0.0.1", max_length=60, description="The client's address."),
 ) -> Any:
     """Whether a user may do something, the entry that decides, and those that do not."""
-    auth.require_all_names(request)
     return runtime.window().users.decide(name, action, resource, address)
 
 
 @router.get("/wire-users/{name}/comparison", response=Comparison)
 def compare(request: HttpRequest, name: str) -> Any:
     """What RocketMQ 5.3.3 would decide otherwise by a user's entries, for each name and prefix in them."""
-    auth.require_all_names(request)
     return runtime.window().users.compare(name)
 
 
 @router.get("/wire-users/{name}/entries", response=EntryList)
 def list_entries(request: HttpRequest, name: str) -> Any:
     """What a user of the wire may do, in the order in which it was said."""
-    auth.require_all_names(request)
     return {"items": runtime.window().users.one(name).entries}
 
 
@@ -223,15 +216,12 @@ def remove_entry(
 
 
 def _terms(request: HttpRequest, if_match: str | None, dry_run: bool, *, gives: bool) -> dict[str, Any]:
-    """Return the terms of a change of a user that exists, for callers who may do it."""
-    _may_change(request, gives=gives, dry_run=dry_run)
+    """Return the terms of a change of a user that exists. gives: it may give a right or a secret."""
+    if gives:
+        _may_give(request)
     return {"revision": expected_revision(if_match), "dry_run": dry_run, "by": by(request)}
 
 
-def _may_change(request: HttpRequest, *, gives: bool, dry_run: bool) -> None:
-    """Refuse callers who may not do it. gives: it may give a right or a secret."""
-    auth.require_all_names(request)
-    if gives:
-        require_not_more(request.user, {"may_read_bodies": True})
-    if not dry_run:
-        auth.require_recent_login(request)
+def _may_give(request: HttpRequest) -> None:
+    """Refuse callers who may not give a right or a secret."""
+    require_not_more(request.user, {"may_read_bodies": True})

@@ -23,18 +23,20 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET search", "message search TEXT", "Find messages by id, key or topic/queue/offset.",
              query=f"topic {TIMES} copies:bool body_chars:int {PAGE}", fixed="q={text}",
              columns="message.stored_at_ms for_topic state failed_tries dead_letter_of message.tags message.keys "
-                     "message.unique_id message message.glance?", lists=True)]),
+                     "message.unique_id message message.glance?", lists=True, own_names=True)]),
     Act("messages.message_views.message", "messages/<str:ref>/", VIEWER, curl=None, calls=[
-        Call("GET messages/<path:ref>", "message show REF", "What happened to a message, and who has it.")]),
+        Call("GET messages/<path:ref>", "message show REF", "What happened to a message, and who has it.",
+             own_names=True)]),
     Act("messages.message_views.message_content", "messages/<str:ref>/content/", _READER, curl=None, calls=[
-        Call("GET messages/<path:ref>/body", "message body REF", "A message's body.", query="max_bytes:int")]),
+        Call("GET messages/<path:ref>/body", "message body REF", "A message's body.", query="max_bytes:int",
+             own_names=True)]),
     Act("messages.message_views.message_raw", "messages/<str:ref>/raw/", _READER, curl=None, calls=[
         Call("GET messages/<path:ref>/record", "message record REF", "The record as it is stored, with a dump.",
-             query="dump_bytes:int")]),
+             query="dump_bytes:int", own_names=True)]),
     Act("messages.message_views.message_download", "messages/<str:ref>/download/", _EXPORTER),
     Act("messages.run_views.message_run", "messages/<str:ref>/run/", OPERATOR, takes=FORM, calls=[
         Call("POST messages/<path:ref>/deliveries", "message run REF", "Have one client of a group handle it now.",
-             takes=SETTINGS, body="group client_id=client", dry_run=True, ask_first=True)]),
+             takes=SETTINGS, body="group client_id=client", dry_run=True, ask_first=True, own_names=True)]),
     Act("messages.send_views.send_message", "messages/send/", OPERATOR, takes=SEND, master=True, calls=[
         Call("POST topics/<topic>/messages", "message send TOPIC",
              "Send a message; its body is --text, the file --file, or standard input.", takes=SEND,
@@ -97,18 +99,20 @@ ROWS: tuple[Act | Also, ...] = (
     Act("waiting.delayed_views.delayed", "delayed/", VIEWER, curl="q", calls=[
         Call("GET delayed", "delayed list", "Messages that wait for their time.",
              query=f"topic group level:int retries:bool q {TIMES} {PAGE}",
-             columns="due_at_ms level queue_offset topic group keys unique_id", lists=True)]),
+             columns="due_at_ms level queue_offset topic group keys unique_id", lists=True, own_names=True)]),
     Act("waiting.delayed_views.delayed_act", "delayed/act/", OPERATOR, takes=FORM, master=True, calls=[
         Call("POST delayed/acts", "delayed deliver PLACE", "Deliver now what waits at LEVEL/OFFSET.", takes=FORM,
-             fixed="action=deliver_now", dry_run=True, ask_first=True, shape="waiting"),
+             fixed="action=deliver_now", dry_run=True, ask_first=True, shape="waiting", own_names=True),
         Call("POST delayed/acts", "delayed cancel PLACE", "Drop what waits at LEVEL/OFFSET.", takes=FORM,
-             fixed="action=drop", dry_run=True, ask_first=True, shape="waiting"),
+             fixed="action=drop", dry_run=True, ask_first=True, shape="waiting", own_names=True),
         Call("POST delayed/acts", "delayed to-dead-letters PLACE", "Make what waits at LEVEL/OFFSET a dead letter.",
-             takes=FORM, fixed="action=to_dead_letters", dry_run=True, ask_first=True, shape="waiting")]),
+             takes=FORM, fixed="action=to_dead_letters", dry_run=True, ask_first=True, shape="waiting",
+             own_names=True)]),
     Act("waiting.delayed_views.delayed_done", "delayed/done/", OPERATOR),
     Also("delayed", [
         Call("GET delayed/histogram", "delayed histogram", "How many are due when.",
-             query="bucket_ms:int buckets:int begin_ms=begin:time topic group level:int retries:bool")]),
+             query="bucket_ms:int buckets:int begin_ms=begin:time topic group level:int retries:bool",
+             own_names=True)]),
     Act("waiting.retry_views.group_retries", "groups/<name:name>/retries/", VIEWER, names=GROUP, calls=[
         Call("GET groups/<group>/retries", "retry list GROUP", "What a group tries again, by step of its ladder.",
              columns="level delay_ms waiting next_due_at_ms")]),
@@ -129,23 +133,26 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET transactions/open", "transaction list", "Transactions that are open.",
              query=f"topic group key {PAGE}",
              columns="half_offset age_ms checks waits_for_producer message.tags message.keys message.unique_id message",
-             lists=True),
+             lists=True, own_names=True),
         Call("GET transactions/discarded", "transaction discarded", "Transactions nobody decided.",
              query=f"topic group key {PAGE}",
              columns="queue_offset checks why resumed_as message.tags message.keys message.unique_id message",
-             lists=True),
+             lists=True, own_names=True),
         Call("GET transactions/resolved", "transaction resolved", "How transactions ended.",
              query=f"topic group key how by from:time {PAGE}",
              columns="half_offset ended_at_ms how by age_ms checks message.tags message.keys message.unique_id message",
-             lists=True)]),
+             lists=True, own_names=True)]),
     Act("transactions.views.transaction_check", "transactions/check/", OPERATOR, takes=FORM, master=True, calls=[
         Call("POST transactions/checks", "transaction check", "Ask the producers now.", takes=FORM,
-             body="topic group key limit:int", dry_run=True)]),
-    Act("transactions.views.transaction_decide", "transactions/decide/", ADMIN, takes=FORM, master=True, calls=[
+             body="topic group key limit:int", dry_run=True, own_names=True)]),
+    Act("transactions.views.transaction_decide", "transactions/decide/",
+        ADMIN, takes=FORM, confirms=True, master=True, calls=[
         Call("POST transactions/decisions", "transaction commit HALF_OFFSET", "Commit an open transaction.",
-             takes=SETTINGS, body="reason", fixed="action=commit", dry_run=True, ask_first=True, shape="half"),
+             takes=SETTINGS, body="reason", fixed="action=commit", dry_run=True, ask_first=True, shape="half",
+             own_names=True),
         Call("POST transactions/decisions", "transaction rollback HALF_OFFSET", "Roll an open transaction back.",
-             takes=SETTINGS, body="reason", fixed="action=roll_back", dry_run=True, ask_first=True, shape="half")]),
+             takes=SETTINGS, body="reason", fixed="action=roll_back", dry_run=True, ask_first=True, shape="half",
+             own_names=True)]),
     Act("transactions.views.transaction_done", "transactions/done/", OPERATOR),
     Act("transactions.views.transaction_resume", "transactions/<str:ref>/resume/",
         OPERATOR, takes=FORM, master=True, calls=[

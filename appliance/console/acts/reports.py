@@ -30,16 +30,17 @@ ROWS: tuple[Act | Also, ...] = (
         Call("DELETE alert-rules/<int:rule_id>", "alert rule-delete ID", "Delete a rule.", takes=WORD)]),
     Act("alerts.views.alert_channels", "alerts/channels/", ADMIN, calls=[
         Call("GET alert-channels", "alert channels", "Where it is told.", columns="id name kind language rules")]),
-    Act("alerts.views.alert_channel", "alerts/channels/<int:pk>/", ADMIN, takes=FORM, calls=[
+    Act("alerts.views.alert_channel", "alerts/channels/<int:pk>/", ADMIN, takes=FORM, confirms=True, calls=[
         Call("GET alert-channels/<int:channel_id>", "alert channel ID", "One channel, without its secrets.")]),
-    Act("alerts.views.alert_channel_create", "alerts/channels/new/", ADMIN, takes=FORM, calls=[
+    Act("alerts.views.alert_channel_create", "alerts/channels/new/", ADMIN, takes=FORM, confirms=True, calls=[
         Call("POST alert-channels", "alert channel-create",
              "Make one of the JSON in --file, or of standard input: name, kind, address, secret, mail.", takes=SETTINGS,
              shape="json")]),
     Also("alert_channel", [
         Call("PUT alert-channels/<int:channel_id>", "alert channel-edit ID", "Put another in its place, likewise.",
              takes=SETTINGS, shape="json")]),
-    Act("alerts.views.alert_channel_delete", "alerts/channels/<int:pk>/delete/", ADMIN, takes=FORM, calls=[
+    Act("alerts.views.alert_channel_delete", "alerts/channels/<int:pk>/delete/",
+        ADMIN, takes=FORM, confirms=True, calls=[
         Call("DELETE alert-channels/<int:channel_id>", "alert channel-delete ID", "Delete a channel.", takes=WORD)]),
     Act("alerts.views.alert_channel_test", "alerts/channels/<int:pk>/test/", ADMIN, takes=FORM, posts=True, calls=[
         Call("POST alert-channels/<int:channel_id>/tests", "alert channel-test ID",

@@ -67,7 +67,8 @@ class Call(NamedTuple):
     --json; a dot leads into a nested object, and one with a "?" is shown when the answer has it. lists: the answer
     has items and a cursor. ask_first: its effect is shown, and has to be confirmed, before it is done. shape: the
     function in `shapes.py` that makes the body. waits: a job that --wait waits for. raw: the answer is a file. follows:
-    it is asked again and again with the cursor of the last answer, until Ctrl-C.
+    it is asked again and again with the cursor of the last answer, until Ctrl-C. own_names: the operation looks itself
+    which names its caller may access; else the caller needs the topic or group in the route, or without one all names.
     """
 
     operation: str
@@ -86,6 +87,7 @@ class Call(NamedTuple):
     waits: str = ""
     raw: bool = False
     follows: bool = False
+    own_names: bool = False
 
     @property
     def key(self) -> str:
@@ -125,6 +127,7 @@ class Act(NamedTuple):
     rule: Rule
     takes: int = 0
     posts: bool = False
+    confirms: bool = False
     names: str = ""
     master: bool = False
     curl: str | None = ""

@@ -31,14 +31,16 @@ ROWS: tuple[Act | Also, ...] = (
         Call("GET topics/<topic>", "topic show NAME", "A topic's configuration.")]),
     Act("topics.views.topic_create", "create/topic/", OPERATOR, takes=FORM, master=True, calls=[
         Call("POST topics", "topic create NAME", "Create a topic.", takes=SETTINGS, body=_NEW_TOPIC,
-             fixed="name={name}", dry_run=True, force=True)]),
+             fixed="name={name}", dry_run=True, force=True, own_names=True)]),
     Act("topics.views.topic_edit", "topics/<name:name>/edit/", ADMIN, takes=FORM, names=TOPIC, master=True, calls=[
         Call("PATCH topics/<topic>", "topic edit NAME", "Change a topic's configuration.", takes=SETTINGS,
              body=_TOPIC, dry_run=True, force=True)]),
-    Act("topics.views.topic_delete", "topics/<name:name>/delete/", ADMIN, takes=FORM, names=TOPIC, master=True, calls=[
+    Act("topics.views.topic_delete", "topics/<name:name>/delete/",
+        ADMIN, takes=FORM, confirms=True, names=TOPIC, master=True, calls=[
         Call("DELETE topics/<topic>", "topic delete NAME", "Delete a topic and what nobody can read then.", takes=WORD,
              dry_run=True, force=True, ask_first=True)]),
-    Act("topics.purge_views.topic_purge", "topics/<name:name>/purge/", ADMIN, takes=FORM, names=TOPIC, master=True,
+    Act("topics.purge_views.topic_purge", "topics/<name:name>/purge/",
+        ADMIN, takes=FORM, confirms=True, names=TOPIC, master=True,
         calls=[
         Call("POST topics/<topic>/purge", "topic purge NAME",
              "Show its messages no longer: all so far, or those stored before a time.", takes=WORD,
@@ -50,7 +52,7 @@ ROWS: tuple[Act | Also, ...] = (
              body="kind message", dry_run=True, shape="schema"),
         Call("DELETE topics/<topic>/schema", "topic schema remove NAME", "Show its bodies without a schema.",
              takes=WORD, dry_run=True)]),
-    Act("topics.clean_up_views.clean_up", "clean-up/", ADMIN, takes=FORM, master=True, calls=[
+    Act("topics.clean_up_views.clean_up", "clean-up/", ADMIN, takes=FORM, confirms=True, master=True, calls=[
         Call("POST clean-ups", "topic clean", "Delete topics that nobody uses: no messages, offsets, subscribers.",
              takes=SETTINGS, body=_CLEAN, fixed="kind=topics", dry_run=True, ask_first=True)]),
     Also("topic", [
@@ -71,11 +73,12 @@ ROWS: tuple[Act | Also, ...] = (
     Act("groups.group_views.group_now", "groups/<name:name>/now/", VIEWER, names=GROUP),
     Act("groups.views.group_create", "create/group/", OPERATOR, takes=FORM, master=True, calls=[
         Call("POST groups", "group create NAME", "Create a group.", takes=SETTINGS, body=_GROUP, fixed="name={name}",
-             dry_run=True)]),
+             dry_run=True, own_names=True)]),
     Act("groups.views.group_edit", "groups/<name:name>/edit/", ADMIN, takes=FORM, names=GROUP, master=True, calls=[
         Call("PATCH groups/<group>", "group edit NAME", "Change a group's settings.", takes=SETTINGS, body=_GROUP,
              dry_run=True)]),
-    Act("groups.views.group_delete", "groups/<name:name>/delete/", ADMIN, takes=FORM, names=GROUP, master=True, calls=[
+    Act("groups.views.group_delete", "groups/<name:name>/delete/",
+        ADMIN, takes=FORM, confirms=True, names=GROUP, master=True, calls=[
         Call("DELETE groups/<group>", "group delete NAME", "Delete a group.", takes=WORD, query="offsets:bool",
              dry_run=True, force=True, ask_first=True)]),
     Also("clean_up", [
@@ -143,9 +146,10 @@ ROWS: tuple[Act | Also, ...] = (
              columns="level name sentence")]),
     Act("groups.client_views.clients", "clients/", VIEWER, curl="q role group sort", calls=[
         Call("GET clients", "client list", "Who is connected.", query=f"q role group sort {PAGE}",
-             columns="client_id address language version producer_groups consumer_groups connected_ms", lists=True)]),
+             columns="client_id address language version producer_groups consumer_groups connected_ms", lists=True,
+             own_names=True)]),
     Act("groups.client_views.client", "clients/<name:client_id>/", VIEWER, calls=[
         Call("GET clients/<path:client_id>", "client show CLIENT", "One client: its groups and queues.",
              columns="client_id address language version producer_groups consumer_groups connected_ms heartbeat_at_ms "
-                     "parked_pulls")]),
+                     "parked_pulls", own_names=True)]),
 )  # fmt: skip

@@ -14,7 +14,6 @@ from django.utils.translation import gettext as _
 from ..models import now_ms
 from ..pages.changes import form_status
 from ..pages.engine_pages import PAGE_SIZE, page_number
-from ..sign_in.recent_login import recent_login_required
 from . import acts, book, texts
 from .figures import FIGURES, NEEDS
 from .forms import ChannelForm, RuleForm, SilenceForm
@@ -114,12 +113,10 @@ def alert_channels(request: HttpRequest) -> HttpResponse:
     return render(request, "alerts/channels.html", context)
 
 
-@recent_login_required
 def alert_channel_create(request: HttpRequest) -> HttpResponse:
     return _channel_form(request, None)
 
 
-@recent_login_required
 def alert_channel(request: HttpRequest, pk: int) -> HttpResponse:
     return _channel_form(request, get_object_or_404(AlertChannel, pk=pk))
 
@@ -148,7 +145,6 @@ def alert_channel_test(request: HttpRequest, pk: int) -> HttpResponse:
     return redirect("alert_channels")
 
 
-@recent_login_required
 def alert_channel_delete(request: HttpRequest, pk: int) -> HttpResponse:
     channel = get_object_or_404(AlertChannel, pk=pk)
     if request.method == "POST":

@@ -16,7 +16,6 @@ from ..jobs.views import stream
 from ..pages.changes import form_status
 from ..pages.engine_pages import refusal_text
 from ..sign_in.forms import Form
-from ..sign_in.recent_login import recent_login_required
 from . import settings as backups_
 
 
@@ -78,7 +77,6 @@ def backup_check(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("job", jobs.start(request, backups_.CHECK_KIND, {"backup": name}, target=name).id)
 
 
-@recent_login_required
 def backup_download(request: HttpRequest, name: str) -> HttpResponseBase:
     """Download a backup, to keep it elsewhere."""
     path = backups_.path_of(name)

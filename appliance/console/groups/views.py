@@ -26,7 +26,6 @@ from ..pages.changes import (
     is_submitted,
 )  # fmt: skip
 from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_of, page_number, wants_csv
-from ..sign_in.recent_login import recent_login_required
 from ..users.scope import cut
 
 #: Most offsets that the page to delete a group shows.
@@ -137,7 +136,6 @@ def group_edit(request: HttpRequest, name: str) -> HttpResponse:
     return render(request, "groups/form.html", context | {"form": form}, status=form_status(form))
 
 
-@recent_login_required
 def group_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a group once its name was typed, with its offsets unless they are to stay."""
     offsets = request.POST.get("offsets") != "keep"

@@ -19,13 +19,11 @@ from . import second_factor as factor
 from . import sessions
 from .forms import CodeForm
 from .identity import present
-from .recent_login import recent_login_required
 
 # Key in the session for the secret that is shown but not confirmed yet.
 _OFFERED = "offered_second_factor"
 
 
-@recent_login_required
 def second_factor(request: HttpRequest) -> HttpResponse:
     """Turn the second factor on: show a QR code for the authenticator app, and check a code from it. If the page is
     reloaded, it shows the same QR code."""
@@ -56,7 +54,6 @@ def second_factor_codes(request: HttpRequest, ticket: str) -> HttpResponse:
     return render(request, "account/recovery_codes.html", {"codes": once.take(request, ticket)})
 
 
-@recent_login_required
 def second_factor_off(request: HttpRequest) -> HttpResponse:
     """Turn the user's own second factor off, or (`what=codes`) make new recovery codes."""
     user: Any = request.user

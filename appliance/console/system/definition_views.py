@@ -13,7 +13,6 @@ from ...engine.errors import InvalidInput
 from ..audit.log import audit
 from ..pages.changes import add_refusal, form_status, is_final, is_submitted
 from ..sign_in.forms import Form
-from ..sign_in.recent_login import recent_login_required
 from . import definitions as definitions_
 from .plain_yaml import LONGEST_BYTES
 
@@ -33,7 +32,6 @@ class DefinitionsForm(Form):
     )
 
 
-@recent_login_required
 def definitions(request: HttpRequest) -> HttpResponse:
     """Import definitions: a form for the text, a preview of the difference, then the result."""
     form = DefinitionsForm(request.POST or None)

@@ -18,7 +18,6 @@ from ..audit.log import audit
 from ..jobs import quarantine_send as sending
 from ..pages.changes import before_and_after, failure_audited, is_final
 from ..pages.engine_pages import PAGE_SIZE, refusal_text
-from ..sign_in.recent_login import recent_login_required
 
 if TYPE_CHECKING:
     from ...engine.window.replicas.snapshots import SetView
@@ -38,7 +37,6 @@ def replication_now(request: HttpRequest) -> HttpResponse:
     return render(request, "replication/_now.html", _context(request) | {"again": True})
 
 
-@recent_login_required
 def set_switch(request: HttpRequest) -> HttpResponse:
     """Make another member the leader: show what would happen, then do it."""
     _set_here()
@@ -61,7 +59,6 @@ def set_switch(request: HttpRequest) -> HttpResponse:
     return render(request, "replication/switch.html", context)
 
 
-@recent_login_required
 def set_adopt(request: HttpRequest) -> HttpResponse:
     """Make this member the leader with the log it has, once the set's name was typed."""
     admin = runtime.window()

@@ -15,7 +15,6 @@ from ... import runtime
 from ...engine.errors import Conflict
 from ..audit.log import audit
 from ..pages.changes import failure_audited
-from ..sign_in.recent_login import recent_login_required
 
 KINDS = {
     "groups": gettext_lazy("Groups that were never used"),
@@ -26,7 +25,6 @@ HOURS = (0, 1, 24, 168)
 _AUDITED = 20
 
 
-@recent_login_required
 def clean_up(request: HttpRequest) -> HttpResponse:
     """Show the list by kind, idle time and name; a POST deletes the entries of that list."""
     asked = request.POST if request.method == "POST" else request.GET

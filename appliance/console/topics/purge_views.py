@@ -14,13 +14,11 @@ from ...engine.errors import Blocked, Conflict, InvalidInput
 from ..audit.log import audit
 from ..pages.changes import before_and_after, failure_audited, is_forced
 from ..pages.engine_pages import refusal_text, time_asked
-from ..sign_in.recent_login import recent_login_required
 
 if TYPE_CHECKING:
     from ...engine.window.snapshots import Change
 
 
-@recent_login_required
 def topic_purge(request: HttpRequest, name: str) -> HttpResponse:
     """Show what would go, up to now or up to the time in the address; a POST does it, once the name was typed."""
     asked = request.GET.get("before", "")

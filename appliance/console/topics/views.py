@@ -27,7 +27,6 @@ from ..pages.changes import (
 )  # fmt: skip
 from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_of, page_number, refusal_text, wants_csv
 from ..pages.words import WORDS
-from ..sign_in.recent_login import recent_login_required
 from ..users.scope import cut
 
 SHOWN = ("user", "system", "retry", "dlq", "all")
@@ -162,7 +161,6 @@ def topic_edit(request: HttpRequest, name: str) -> HttpResponse:
     return _form_page(request, context | {"form": form})
 
 
-@recent_login_required
 def topic_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a topic with its queues and every group's offsets in it, once its name was typed."""
     context = {"name": name, "change": runtime.window().topic_commands.delete(name, dry_run=True)}

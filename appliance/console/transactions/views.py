@@ -23,7 +23,6 @@ from ..pages.engine_pages import PAGE_SIZE, refusal_text, topic_names
 from ..pages.outcomes import Line, counted, keep, kept, way_back
 from ..pages.words import WORDS
 from ..sign_in.forms import Form
-from ..sign_in.recent_login import recent_login_required
 
 if TYPE_CHECKING:
     from ...engine.window.transactions.snapshots import TransactionAct, TransactionOutcome
@@ -114,7 +113,6 @@ def transaction_check(request: HttpRequest) -> HttpResponse:
     return _preview(request, act, places, {"what": "check", "wanted": wanted})
 
 
-@recent_login_required
 def transaction_decide(request: HttpRequest) -> HttpResponse:
     """Commit or roll back ticked transactions for their producers, with a reason."""
     values = request.POST if request.method == "POST" else request.GET

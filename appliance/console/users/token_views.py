@@ -21,7 +21,6 @@ from ..pages.changes import form_status
 from ..pages.engine_pages import page_number
 from ..pages.rows import page_of
 from ..sign_in.forms import Form
-from ..sign_in.recent_login import recent_login_required
 from . import once
 from . import tokens as token_store
 
@@ -72,7 +71,6 @@ def tokens(request: HttpRequest) -> HttpResponse:
     return render(request, "tokens/list.html", {"page": page, "now_ms": now_ms(), "yes_no": _("yes,no")})
 
 
-@recent_login_required
 def token_create(request: HttpRequest) -> HttpResponse:
     """Make a token. The next page shows its secret once; reloading that page does not make another."""
     form = TokenForm(request.user, request.POST or None)
@@ -110,7 +108,6 @@ def token_created(request: HttpRequest, pk: int, ticket: str) -> HttpResponse:
     return render(request, "tokens/created.html", context)
 
 
-@recent_login_required
 def token_revoke(request: HttpRequest, pk: int) -> HttpResponse:
     """Revoke a token: it is rejected from now on."""
     token = get_object_or_404(_visible(request.user), pk=pk)

@@ -66,7 +66,6 @@ def sorted_rows(rows: QuerySet[User], sort: str) -> QuerySet[User]:
     return rows.order_by("-" + field if sort.startswith("-") else field, "username")
 
 
-@recent_login_required
 def second_factor_rule(request: HttpRequest) -> HttpResponse:
     """Set the roles that need a second factor."""
     form = SecondFactorRuleForm(request.POST)
@@ -79,7 +78,6 @@ def second_factor_rule(request: HttpRequest) -> HttpResponse:
     return HttpResponseRedirect(reverse("users"))
 
 
-@recent_login_required
 def user_create(request: HttpRequest) -> HttpResponse:
     """Create a user with a link to set a password, or with a first password; either is shown once."""
     form = UserForm(request.POST or None)
@@ -120,7 +118,6 @@ def user_change(request: HttpRequest, pk: int) -> HttpResponse:
     return _user_page(request, get_object_or_404(User, pk=pk), form)
 
 
-@recent_login_required
 def user_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     """Make a new link to set a password, or a new first password, shown once; the user's sessions and tokens end."""
     get_object_or_404(User, pk=pk)
@@ -132,7 +129,6 @@ def user_reset_password(request: HttpRequest, pk: int) -> HttpResponse:
     return _show_once(request, person, made, ended)
 
 
-@recent_login_required
 def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
     """Disable a user, whose sessions and tokens end at once; or enable the user again, without the old tokens."""
     get_object_or_404(User, pk=pk)
@@ -144,7 +140,6 @@ def user_set_active(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("user", args=[pk]))
 
 
-@recent_login_required
 def user_second_factor_off(request: HttpRequest, pk: int) -> HttpResponse:
     """Remove a user's second factor, for example a lost one."""
     get_object_or_404(User, pk=pk)
@@ -153,7 +148,6 @@ def user_second_factor_off(request: HttpRequest, pk: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("user", args=[pk]))
 
 
-@recent_login_required
 def user_end_sessions(request: HttpRequest, pk: int) -> HttpResponse:
     """End one of a user's sessions (`session=`), or all of them."""
     person = get_object_or_404(User, pk=pk)

@@ -26,7 +26,6 @@ from ..pages.changes import add_refusal, before_and_after, failure_audited, form
 from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_answer, csv_of, page_number, refusal_text, wants_csv
 from ..pages.words import WORDS
 from ..sign_in.forms import Form
-from ..sign_in.recent_login import recent_login_required
 from ..system.plain_yaml import LONGEST_BYTES
 from . import once
 from .wire_imports import take
@@ -311,7 +310,6 @@ def wire_refusals(request: HttpRequest) -> HttpResponse:
     return render(request, "wire_users/refusals.html", context | {"mode": runtime.window().access_mode()})
 
 
-@recent_login_required
 @controlled
 def wire_user_create(request: HttpRequest) -> HttpResponse:
     """Make a user; its secret is shown once."""
@@ -339,7 +337,6 @@ def wire_user_create(request: HttpRequest) -> HttpResponse:
     return render(request, "wire_users/create.html", {"form": form}, status=form_status(form))
 
 
-@recent_login_required
 @controlled
 def wire_import(request: HttpRequest) -> HttpResponse:
     """Import accounts of Apache's ACL 1.0: a form for the text, a preview, then the result. The preview keeps the text
@@ -388,7 +385,6 @@ def wire_user_compare(request: HttpRequest, name: str) -> HttpResponse:
     )
 
 
-@recent_login_required
 @controlled
 def wire_user_act(request: HttpRequest, name: str) -> HttpResponse:
     """Do one of BUTTONS. A secret that is made is shown once."""
@@ -412,7 +408,6 @@ def wire_user_secret(request: HttpRequest, name: str, ticket: str) -> HttpRespon
     return render(request, "wire_users/secret.html", {"name": name, "box": once.take(request, ticket)})
 
 
-@recent_login_required
 @controlled
 def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a user and its entries, once its name was typed."""
@@ -433,7 +428,6 @@ def wire_user_delete(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("wire_users")
 
 
-@recent_login_required
 @controlled
 def wire_user_entry(request: HttpRequest, name: str) -> HttpResponse:
     """Give a user an entry, or put it in the place of the one of the same resource."""
@@ -447,7 +441,6 @@ def wire_user_entry(request: HttpRequest, name: str) -> HttpResponse:
     return _page(request, name, form)
 
 
-@recent_login_required
 @controlled
 def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
     """Take an entry from a user."""
@@ -470,7 +463,6 @@ def wire_user_entry_remove(request: HttpRequest, name: str) -> HttpResponse:
     return redirect("wire_user", name)
 
 
-@recent_login_required
 @controlled
 def wire_user_quotas(request: HttpRequest, name: str) -> HttpResponse:
     """Give a user quotas; an empty field lets the default count."""
