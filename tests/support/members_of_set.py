@@ -72,7 +72,7 @@ class Member:
             self.engine.ha_socket,
             self.files,
             StoreCut(paths, disk, settings, self.files, clock.wall_ms),
-            MemberSettings("set-a", synchronous, 5.0, 1.0, 1.0, 5.0, min_in_sync, 1 << 20, 5.0, on_promote, 0.0, False),
+            MemberSettings("set-a", synchronous, 5.0, 1.0, 5.0, min_in_sync, 1 << 20, 5.0, on_promote, 0.0, False),
             lambda: self.engine.config,
         )
 

@@ -35,7 +35,6 @@ class MemberSettings(NamedTuple):
     synchronous: bool
     elect_after_s: float
     beat_s: float
-    store_timeout_s: float
     behind_s: float
     min_in_sync: int
     max_lag_bytes: int
@@ -75,7 +74,6 @@ def member_settings(config: EngineConfig) -> MemberSettings:
         synchronous=store.broker_role == "SYNC_MASTER",
         elect_after_s=elect_after_ms / 1000,
         beat_s=store.ha_beat_interval_ms / 1000,
-        store_timeout_s=store.ha_store_timeout_ms / 1000,
         behind_s=store.ha_max_time_slave_not_catchup_ms / 1000,
         min_in_sync=store.min_in_sync_replicas,
         max_lag_bytes=store.ha_max_lag_on_failover_bytes,

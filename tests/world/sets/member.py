@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tests.world.sets.network import SetNetwork
 
 SET, KEYS = "set-a", "/rocketbox/set-a"
-ELECT_AFTER_S, BEAT_S, STORE_TIMEOUT_S, BEHIND_S = 5.0, 1.0, 1.0, 5.0
+ELECT_AFTER_S, BEAT_S, BEHIND_S = 5.0, 1.0, 5.0
 #: Bytes of one log file; a fail-over cuts less.
 _MAX_LAG = 1 << 20
 NAMESRV = f"127.0.0.1:{NAMESRV_PORT}"
@@ -181,7 +181,7 @@ class Member(Machine):
             pool.start()
         self.broker.start()
         settings = MemberSettings(
-            SET, self._synchronous, ELECT_AFTER_S, BEAT_S, STORE_TIMEOUT_S, BEHIND_S, self._min_in_sync, _MAX_LAG, 5.0,
+            SET, self._synchronous, ELECT_AFTER_S, BEAT_S, BEHIND_S, self._min_in_sync, _MAX_LAG, 5.0,
             (), 0.0, self._bootstrap,
         )  # fmt: skip
         self.brokers = brokers = OwnBrokers(self.seat, ha_socket, files, cut, settings, lambda: config)
