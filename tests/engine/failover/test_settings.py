@@ -99,7 +99,7 @@ def test_every_setting_reaches_what_it_is_for(tmp_path):
     access = Access(timeout_s=0.2, ca="/ca.pem", certificate="/member.pem", key="/member.key", prefix="/mq/prod")
     assert store_settings(config) == ("/mq/prod/broker-a", access, True)
     assert member_settings(config) == (
-        *("broker-a", True, 0.9, 0.25, 0.2, 1.5, 2, 7, 4.0, ("/bin/echo", "a b", "c"), 0.0, False),
+        *("broker-a", True, 0.9, 0.25, 1.5, 2, 7, 4.0, ("/bin/echo", "a b", "c"), 0.0, False),
     )  # fmt: skip
     assert link_settings(config.store).late_s == 0.7
 
