@@ -156,7 +156,8 @@ class TopicService:
     def _pops(self, group: str, topic: str) -> list[str]:
         """Return the retry topics of a group's pop consumers of a topic that nobody else reads."""
         pops = (f"{group}_{topic}", f"{group}+{topic}")
-        return [RETRY_PREFIX + pop for pop in pops if self._is_there(RETRY_PREFIX + pop) and not self._reads(pop, group)]
+        mine = [pop for pop in pops if self._is_there(RETRY_PREFIX + pop) and not self._reads(pop, group)]
+        return [RETRY_PREFIX + pop for pop in mine]
 
     def holds_pop_retries(self, group: str, existed: bool) -> bool:
         """True if a group's retry topic holds retries of pop consumers of another one: that of `A_B` may be the one of

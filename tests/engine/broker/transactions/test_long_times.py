@@ -114,6 +114,29 @@ def test_what_nobody_is_there_to_be_asked_about_is_set_aside_in_the_end(running:
     assert running.open_count() == 1
 
 
+@pytest.mark.parametrize("has_producer", [False, True], ids=["nobody is there", "nobody may be asked"])
+def test_what_was_stored_once_more_is_not_younger_for_that(
+    running: Moved, clock: SkippingClock, has_producer: bool
+) -> None:
+    """On a busy broker or a full disk it is stored again each few minutes."""
+    send_half(running.peer(), "K")
+    for _ in range(2):
+        clock.skipped_ms += 50 * M
+        running.hang_up()
+        leave(running)
+        running.restart()
+    assert stored(running.peer(), ASIDE) == []
+    assert running.engine.broker is not None
+    running.engine.broker.transactions.check.may_be_asked = lambda conn, topic: False
+    clock.skipped_ms += 20 * M + REVIEW_MS
+    running.hang_up()
+    if has_producer:
+        running.produce_as("p", GROUP)
+    [aside] = wait_for(lambda: stored(running.peer(), ASIDE), "it is set aside")
+    assert decode_properties(aside.properties)["UNIQ_KEY"] == "K"
+    wait_for(lambda: running.open_count() == 0, "none is open")
+
+
 def test_a_clock_that_is_set_forward_sets_nothing_aside(running: Moved, clock: SkippingClock) -> None:
     half = send_half(running.peer(), "K")
     clock.set_by_ms += 1000 * H
