@@ -404,14 +404,17 @@ class CheckTransactions(ServiceThread):
                 continue
             checks = max(checks, checks_of(half.record.properties))
             open_ms = now_ms - self._stored_ms(half, spans)
-            if open_ms > settings.kept_ms:
-                if not self._set_aside(half, checks):
-                    self._keep(half, f"the half message {offset} cannot be set aside")
-                    return False
+            is_old = open_ms > settings.kept_ms
+            if is_old and self._set_aside(half, checks):
+                pass
             elif half.record.physical_offset < end or offset in held_up:
+                # An old one, too: on a full disk the topic for it cannot be made before its file is gone.
                 if not self._decisions.put_back(half, checks, open_ms):
                     self._keep(half, f"the half message {offset} cannot be stored again: the log takes nothing")
                     return False
+            elif is_old:
+                self._keep(half, f"the half message {offset} cannot be set aside")
+                return False
             else:
                 break
             done += 1
