@@ -109,7 +109,9 @@ def test_a_client_shows_the_groups_that_its_reader_may_access_and_no_others(by_t
     assert row["producer_groups"] == [theirs]
 
 
-@pytest.mark.parametrize("client_id", ["<img src=x onerror=alert(1)>", '"; DROP TABLE', "客户端", "a b", "=cmd()"])
+@pytest.mark.parametrize(
+    "client_id", ["<img src=x onerror=alert(1)>", '"; DROP TABLE', "客户端", "a b", "=cmd()", "a/b"]
+)
 def test_hostile_client_ids_are_only_text(viewer, running, group, topic, client_id):
     running.join(client_id, group, topic)
     response = viewer.get(f"/groups/{group}/clients")
@@ -117,3 +119,5 @@ def test_hostile_client_ids_are_only_text(viewer, running, group, topic, client_
     assert response.headers["Content-Type"] == "application/json; charset=utf-8"
     assert response.headers["X-Content-Type-Options"] == "nosniff"
     assert answer_of(viewer.get(f"/clients?q={encoded(client_id)}"))["total"] >= 1
+    [row] = answer_of(viewer.get(f"/clients/{encoded(client_id)}"))["items"]
+    assert row["consumer_groups"] == [group]

@@ -164,8 +164,8 @@ def keep_the_old_place(life: Life) -> None:
     """A half that was put back stays open where it lay."""
     put_back, halves = life.decisions.put_back, life.halves
 
-    def twice(half, checks):
-        done = put_back(half, checks)
+    def twice(half, checks, waited):
+        done = put_back(half, checks, waited)
         halves.open(half.record.queue_offset, 0, checks)
         return done
 

@@ -179,7 +179,7 @@ class TransactionLife(OwnAppendsLife, BrokerLife):
     def _move(self) -> None:
         half = self._any(open_one=True)
         if half is not None:
-            self.decisions.put_back(half, self.chance.choice((0, 2)))
+            self.decisions.put_back(half, self.chance.choice((0, 2)), self.chance.choice((0, 5000)))
         self.store.end_tick()
 
     def _save_progress(self) -> None:

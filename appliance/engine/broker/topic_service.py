@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
 from ..clock import SYSTEM, Clock
@@ -130,24 +130,34 @@ class TopicService:
         be created again in between. Refuses with 29 a bad name, with 1 if not everything of it is gone.
         """
         self.check_name(topic)
-        names = [name for group in self._offsets.groups_of(topic) for name in self._pop_retries(group, topic)]
-        names.append(topic)  # the last: if one is refused, the next try finds the others by its offsets
-        self._delete(names, by)
+        pops = [name for group, consumed in self._consumed() if consumed == topic for name in self._pops(group, topic)]
+        # The topic comes last: if one is refused, the next try finds the others by its offsets.
+        self._delete([*dict.fromkeys(pops), topic], by)
 
     def delete_retries(self, group: str, by: str, existed: bool) -> None:
         """Delete the retry topics of a group that is gone, and of its pop consumers, in the same way, but not one that
         `holds_pop_retries`. Its offsets must still be there: they name the topics that it consumed. existed: there was
         such a group. Refuses with 1."""
-        topics = [entry.topic for entry in self._offsets.all() if entry.group == group]
-        names = [name for topic in topics for name in self._pop_retries(group, topic)]
+        topics = [topic for one, topic in self._consumed() if one == group]
+        names = list(dict.fromkeys(name for topic in topics for name in self._pops(group, topic)))
         if self._is_there(RETRY_PREFIX + group) and not self.holds_pop_retries(group, existed or bool(topics)):
             names.append(RETRY_PREFIX + group)
         if names:
             self._delete(names, by)
 
-    def _pop_retries(self, group: str, topic: str) -> list[str]:
+    def _consumed(self) -> Iterator[tuple[str, str]]:
+        """Yield groups and topics that they consume, by their offsets. One of `%RETRY%A_B` that A has stands for B: its
+        pop consumers may have no other one."""
+        for entry in self._offsets.all():
+            own = RETRY_PREFIX + entry.group
+            is_pop = entry.topic.startswith((f"{own}_", f"{own}+"))
+            yield entry.group, entry.topic[len(own) + 1 :] if is_pop else entry.topic
+
+    def _pops(self, group: str, topic: str) -> list[str]:
+        """Return the retry topics of a group's pop consumers of a topic that nobody else reads."""
         pops = (f"{group}_{topic}", f"{group}+{topic}")
-        return [RETRY_PREFIX + pop for pop in pops if self._is_there(RETRY_PREFIX + pop) and not self._reads_it(pop)]
+        mine = [pop for pop in pops if self._is_there(RETRY_PREFIX + pop) and not self._reads(pop, group)]
+        return [RETRY_PREFIX + pop for pop in mine]
 
     def holds_pop_retries(self, group: str, existed: bool) -> bool:
         """True if a group's retry topic holds retries of pop consumers of another one: that of `A_B` may be the one of
@@ -160,9 +170,10 @@ class TopicService:
                     return True
         return False
 
-    def _reads_it(self, name: str) -> bool:
-        """True for a group that has a retry topic, also if only its offsets are left."""
-        return self.is_group(name) or name in self._offsets.groups_of(RETRY_PREFIX + name)
+    def _reads(self, name: str, group: str) -> bool:
+        """True if others than `group` read the retry topic of this name: a group that is called so, or any that has
+        offsets of it, as that of `A_B_C` may be the one of A and `B_C`, and of `A_B` and C."""
+        return self.is_group(name) or any(one != group for one in self._offsets.groups_of(RETRY_PREFIX + name))
 
     def _is_there(self, topic: str) -> bool:
         """True if a topic or a part of it is there: it may have left the table in a deletion that failed or was

@@ -147,6 +147,7 @@ class Tunnel:
         self._for_peer = memoryview(unsent)  # encrypted
         self._for_server = memoryview(b"")
         self._peer_ended = False  # the peer is no longer read
+        self._peer_gone = False  # it takes nothing any more; what it sent before counts
         self._server_ended = False
         self._closed = False
         self._taken_at = -math.inf  # monotonic, when the peer last took something
@@ -195,7 +196,8 @@ class Tunnel:
             self.close()
 
     def _settle(self) -> None:
-        if self._server_ended and not self._for_peer:
+        is_all_passed_on = self._peer_ended and not self._for_server
+        if (self._server_ended and not self._for_peer) or (self._peer_gone and is_all_passed_on):
             self.close()
             return
         if self._for_peer:
@@ -295,8 +297,10 @@ class Tunnel:
                 self._taken_at = self._loop.monotonic
         except BlockingIOError:
             pass
+        except ConnectionError:  # a client that stops commits its offsets, and reads no answer
+            self._peer_gone = True
         finally:
-            self._for_peer = data
+            self._for_peer = memoryview(b"") if self._peer_gone else data
 
     def close(self) -> None:
         """Close both sides."""

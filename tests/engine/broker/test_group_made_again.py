@@ -97,6 +97,27 @@ def test_the_retry_topics_of_its_pop_consumers_go_and_those_of_another_group_sta
 
 
 @pytest.mark.parametrize("deleted", ["group", "topic"])
+def test_the_retry_topics_of_pop_consumers_go_by_their_own_offsets_alone(running, deleted):
+    """%RETRY%G_T_U, which a group G_T reads as well, stays: it may be that of G_T and U."""
+    broker = running.engine.broker
+    running.put("T", b"x")
+    for group in ("G", "G_T"):
+        broker.groups.find(group)
+    for name in ("%RETRY%G_T", "%RETRY%G_T_U"):
+        broker.topics.create_retry_topic(name, 1, 6)
+        running.put(name, b"waits")
+        running.commit("G", name, 0, 0)
+    running.commit("G_T", "%RETRY%G_T_U", 0, 0)
+    peer = running.peer()
+    assert peer.ask(DELETE_GROUP, {"groupName": "G_T"}).code == 0
+    if deleted == "group":
+        assert peer.ask(DELETE_GROUP, {"groupName": "G", "cleanOffset": "true"}).code == 0
+    else:
+        assert peer.ask(DELETE_TOPIC, {"topic": "T"}).code == 0
+    assert [broker.store.has_queues(name) for name in ("%RETRY%G_T", "%RETRY%G_T_U")] == [False, True]
+
+
+@pytest.mark.parametrize("deleted", ["group", "topic"])
 def test_the_retries_of_another_group_that_went_without_its_offsets_stay(running, deleted):
     """It is to go on with them when it is made again."""
     broker = running.engine.broker

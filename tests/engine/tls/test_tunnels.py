@@ -134,7 +134,8 @@ def test_a_refusal_arrives_before_the_connection_ends(rig):
     assert peer.is_closed()
 
 
-def test_an_answer_arrives_though_the_server_has_closed_and_takes_no_more(pair):
+def shaken_hands(pair):
+    """Return a client and a server after their handshake, and what is on its way to the server and to the client."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(pair.certificate, pair.key)
     to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -143,6 +144,11 @@ def test_an_answer_arrives_though_the_server_has_closed_and_takes_no_more(pair):
     for side in (client, tls, client, tls):
         with contextlib.suppress(ssl.SSLWantReadError):
             side.do_handshake()
+    return client, tls, (to_server, to_client)
+
+
+def test_an_answer_arrives_though_the_server_has_closed_and_takes_no_more(pair):
+    client, tls, (to_server, to_client) = shaken_hands(pair)
     client.write(b"one more request")
     peer, sock = socket.socketpair()
     near, far = socket.socketpair()
@@ -160,6 +166,30 @@ def test_an_answer_arrives_though_the_server_has_closed_and_takes_no_more(pair):
     assert client.read(65536) == b"the answer"
     loop.stop()
     loop.close()
+
+
+def test_what_a_peer_sent_before_it_went_arrives_though_it_takes_no_answer(pair):
+    """A server under back-pressure reads it later: a client that stops commits its offsets so."""
+    client, tls, ciphers = shaken_hands(pair)
+    sent = random.Random(1).randbytes(60_000)
+    client.write(sent)
+    peer, sock = socket.socketpair()
+    peer.close()
+    near, far = socket.socketpair()
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+    near.sendall(b"an answer")
+    sock.setblocking(False)
+    far.setblocking(False)
+    loop = EventLoop(name="tls-io")
+    tunnels = Tunnels(loop)
+    loop.call_soon(Tunnel(tunnels, sock, far, tls, ciphers, b"", bytes(8)).begin)
+    loop.start()
+    with near:
+        arrived = b"".join(iter(lambda: near.recv(65536), b""))
+    wait_for(lambda: not tunnels.count, "the tunnel is closed")
+    loop.stop()
+    loop.close()
+    assert arrived == sent
 
 
 def test_bytes_that_are_no_tls_end_the_connection(rig):

@@ -112,7 +112,7 @@ def test_one_that_was_put_back_before_it_expired(running):
     broker = running.engine.broker
     one = broker.transactions.acts.half_at(0)
     assert run_on_loop(
-        running.engine.loop.call_soon, lambda: broker.transactions.decisions.put_back(one, 2), lambda: False
+        running.engine.loop.call_soon, lambda: broker.transactions.decisions.put_back(one, 2, 0), lambda: False
     )
     told = wait_for(
         lambda: (found := running.window.messages.detail(HALF)) and what(found).count("half") == 2 and found,

@@ -26,7 +26,8 @@ KEYS = ("k1", "k2", "k1 k3", "k3 k2 k4")
 #: Names that only a broker should write, which a producer may have got from a message that it consumed.
 BROKERS_NAMES = (
     "TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "ROCKETBOX_TIMER_FIRST", "ROCKETBOX_TIMER_OF",
-    "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "ROCKETBOX_FIRST_HALF", "ROCKETBOX_REPLAYED",
+    "TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", "ROCKETBOX_FIRST_HALF", "ROCKETBOX_WAITED_MS",
+    "ROCKETBOX_REPLAYED",
 )  # fmt: skip
 #: Age in s from which the broker may have set aside a half message that was neither committed nor rolled back.
 HALF_S = 250.0

@@ -41,7 +41,17 @@ from ...store.record_reader import Missing
 from ..clients import ClientManager
 from ..offsets import ConsumerOffsetManager
 from .decisions import NOBODY, Decisions
-from .half import FIRST_HALF, HALF_QUEUE, Half, as_checked, checks_of, earlier_offsets, half_of, immunity_ms
+from .half import (
+    FIRST_HALF,
+    HALF_QUEUE,
+    Half,
+    as_checked,
+    checks_of,
+    earlier_offsets,
+    half_of,
+    immunity_ms,
+    waited_ms,
+)
 from .open_halves import MOST_CHECKS
 from .rebuild import Found, Rebuild
 
@@ -373,7 +383,7 @@ class CheckTransactions(ServiceThread):
         """Act on the oldest, on remoting-io. False if nothing is left to do, or nothing can be done; `_left` and
         `_stays` show which."""
         settings, spans = self._settings(), self._store.clock_steps.spans
-        kept_since_ms = self._ages.now_ms() - settings.kept_ms
+        now_ms = self._ages.now_ms()
         done = 0
         for offset, half, missing in looked:
             checks = self._halves.checks(offset)
@@ -393,14 +403,18 @@ class CheckTransactions(ServiceThread):
                 done += 1
                 continue
             checks = max(checks, checks_of(half.record.properties))
-            if self._stored_ms(half, spans) < kept_since_ms:
-                if not self._set_aside(half, checks):
-                    self._keep(half, f"the half message {offset} cannot be set aside")
-                    return False
+            open_ms = now_ms - self._stored_ms(half, spans)
+            is_old = open_ms > settings.kept_ms
+            if is_old and self._set_aside(half, checks):
+                pass
             elif half.record.physical_offset < end or offset in held_up:
-                if not self._decisions.put_back(half, checks):
+                # An old one, too: on a full disk the topic for it cannot be made before its file is gone.
+                if not self._decisions.put_back(half, checks, open_ms):
                     self._keep(half, f"the half message {offset} cannot be stored again: the log takes nothing")
                     return False
+            elif is_old:
+                self._keep(half, f"the half message {offset} cannot be set aside")
+                return False
             else:
                 break
             done += 1
@@ -494,12 +508,13 @@ class CheckTransactions(ServiceThread):
 
     @staticmethod
     def _stored_ms(half: Half, spans: tuple[Stamped, ...]) -> int:
-        """Return when a half was stored. spans: of `ClockSteps`, read before the clock that this is compared with.
+        """Return when a half was stored first, wherever it lies now.
 
-        In the other order, a clock that is set back in between would make it older.
+        spans: of `ClockSteps`, read before the clock that this is compared with. In the other order, a clock that is
+        set back in between would make it older.
         """
         record = half.record
-        return record.store_time_ms + ahead_of(spans, record.physical_offset)
+        return record.store_time_ms + ahead_of(spans, record.physical_offset) - waited_ms(record.properties)
 
     def _set_aside(self, half: Half, checks: int) -> bool:
         """Set a half aside; False if that is not possible now."""

@@ -37,7 +37,17 @@ from ..sending.admission import topic_field
 from ..sending.outcome import PutOutcome, ReplyTo, store_unavailable
 from ..sending.own_appends import OwnAppends, copy_of
 from ..timers.waiting import WaitingPlaces
-from .half import DISCARDED_TOPIC, HALF_QUEUE, Half, earlier_offsets, offset_in, put_back_text, with_checks, with_mark
+from .half import (
+    DISCARDED_TOPIC,
+    HALF_QUEUE,
+    Half,
+    earlier_offsets,
+    offset_in,
+    put_back_text,
+    waited_ms,
+    with_checks,
+    with_mark,
+)
 from .op_runs import OpRuns
 from .open_halves import OpenHalves
 from .rebuild import Found, Moved
@@ -179,13 +189,13 @@ class Decisions:
             self.counts[How.LOST] += 1
             self.on_ended(Resolved(offset, -1, self._wall_ms(), 0, How.LOST, By.BROKER, checks, b""))
 
-    def put_back(self, half: Half, checks: int) -> bool:
-        """Store an open half again at the end of its queue; it is asked about when it would have been. False if that is
-        not possible now."""
+    def put_back(self, half: Half, checks: int, waited: int) -> bool:
+        """Store an open half again at the end of its queue; it is asked about when it would have been. waited: the ms
+        for which it has been open, which count on. False if that is not possible now."""
         record, store = half.record, self._store
         queue = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
         offset = queue.next_offset
-        text = put_back_text(half, checks)
+        text = put_back_text(half, checks, waited)
         if self._is_of_deleted(half):
             text = with_mark(text)
         with store.log.freeing():
@@ -297,7 +307,7 @@ class Decisions:
         self._decided.append(offset)
         self.staged_to = self._store.log.stage_base + self._store.log.staged
         self.counts[how] += 1
-        age_ms = now_ms - record.store_time_ms
+        age_ms = now_ms - record.store_time_ms + waited_ms(record.properties)
         self.on_ended(Resolved(offset, record.physical_offset, now_ms, age_ms, how, by, checks, host))
 
     # --- op messages

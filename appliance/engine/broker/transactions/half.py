@@ -47,11 +47,13 @@ HALF_QUEUE = 0
 DISCARDED_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 #: Room that a half message's properties leave free: for TRANSACTION_CHECK_TIMES with three digits, ROCKETBOX_FIRST_HALF
-#: with nineteen, ROCKETBOX_OF_DELETED with one, and their separators.
-CHECKS_ROOM_BYTES = 96
+#: with nineteen, ROCKETBOX_OF_DELETED with one, ROCKETBOX_WAITED_MS with thirteen, and their separators.
+CHECKS_ROOM_BYTES = 132
 #: Property of a half that RocketBox put back at the end of its queue: the offset where it lay first. It is not Apache's
 #: TRAN_PREPARED_QUEUE_OFFSET, since an op message for that offset says that its copies are decided.
 FIRST_HALF = "ROCKETBOX_FIRST_HALF"
+#: Property of a half that RocketBox put back: the ms for which it had been open by then, at its earlier places.
+WAITED_MS = "ROCKETBOX_WAITED_MS"
 #: Property of a half that a discarded one was resumed as: the physical offset of that one.
 RESUMED_OF = "ROCKETBOX_RESUMED_OF"
 
@@ -77,7 +79,7 @@ class Half(NamedTuple):
 def make_half(properties: dict[str, str], target: Place) -> None:
     """Write into a message's properties that it is a half message, to go to `target`. Properties that brokers add to
     halves are removed: a producer may send what it once received (from TRANS_CHECK_MAX_TIME_TOPIC, say)."""
-    for name in (TRANSACTION_CHECK_TIMES, PREPARED_QUEUE_OFFSET, FIRST_HALF, OF_DELETED, RESUMED_OF):
+    for name in (TRANSACTION_CHECK_TIMES, PREPARED_QUEUE_OFFSET, FIRST_HALF, WAITED_MS, OF_DELETED, RESUMED_OF):
         properties.pop(name, None)
     properties[TRANSACTION_ID] = properties[UNIQUE_KEY]
     properties[REAL_TOPIC] = target.topic
@@ -114,6 +116,11 @@ def checks_of(properties: str) -> int:
     return int(times) if times is not None and times.isascii() and times.isdigit() and len(times) < 10 else 0
 
 
+def waited_ms(properties: str) -> int:
+    """Return the ms for which a half had been open when it was put back last; 0 if it never was."""
+    return offset_in(properties, WAITED_MS) or 0
+
+
 def offset_in(properties: str, name: str) -> int | None:
     """Return the half queue's offset in a property; None without one."""
     text = find_property(properties, name)
@@ -127,13 +134,15 @@ def earlier_offsets(half: Half) -> set[int]:
     return {offset for offset in found if offset is not None and offset < here}
 
 
-def put_back_text(half: Half, checks: int) -> str:
-    """Return the properties of a half that is put back."""
+def put_back_text(half: Half, checks: int, waited: int) -> str:
+    """Return the properties of a half that is put back after it was open for `waited` ms; less than before, as a clock
+    that was set may say, does not count. Left out if there is no room for it, as may be in one from Apache."""
     found = decode_properties(half.record.properties)
     found.setdefault(FIRST_HALF, str(half.record.queue_offset))
     if checks:
         found[TRANSACTION_CHECK_TIMES] = str(checks)
-    return encode_properties(found)
+    text = encode_properties(found | {WAITED_MS: str(max(waited, waited_ms(half.record.properties)))})
+    return text if len(with_mark(text).encode()) <= MAX_PROPERTIES_BYTES else encode_properties(found)
 
 
 def with_mark(properties: str) -> str:
@@ -155,7 +164,8 @@ def resumed_text(discarded: Record) -> str:
     every half leaves free."""
     text = with_checks(discarded.properties, 0)
     found = decode_properties(text)
-    found.pop(RESUMED_OF, None)
+    for name in (RESUMED_OF, WAITED_MS):
+        found.pop(name, None)
     named = encode_properties(found | {RESUMED_OF: str(discarded.physical_offset)})
     return named if _fits(named) else encode_properties(found)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple, TypedDict, Unpack
 from zlib import crc32
 
 from ...broker.topics import TopicConfigManager
-from ...broker.transactions.half import DISCARDED_TOPIC, HALF_QUEUE, Half, checks_of, half_like, half_of
+from ...broker.transactions.half import DISCARDED_TOPIC, HALF_QUEUE, Half, checks_of, half_like, half_of, waited_ms
 from ...broker.transactions.open_halves import MOST_CHECKS, PAGE, OpenHalves
 from ...broker.transactions.resolved import By, EntryPlace, How, Resolved
 from ...broker.transactions.resume import CATCH_UP_S
@@ -170,7 +170,7 @@ class TransactionViews:
                 OpenTransaction(
                     half_offset=offset,
                     message=self._row(half),
-                    age_ms=max(0, now_ms - half.record.store_time_ms),
+                    age_ms=max(0, now_ms - half.record.store_time_ms + waited_ms(half.record.properties)),
                     checks=max(checks, checks_of(half.record.properties)),
                     max_checks=most,
                     next_check_at_ms=next_ms,

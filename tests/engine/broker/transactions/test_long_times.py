@@ -15,6 +15,8 @@ import pytest
 from appliance.engine.broker.transactions.check import CheckTransactions
 from appliance.engine.config import BrokerConfig, EngineConfig, StoreConfig
 from appliance.engine.engine import Engine
+from appliance.engine.errors import RefusedRequest
+from appliance.engine.protocol.codes import ResponseCode
 from appliance.engine.protocol.properties import decode_properties
 from appliance.engine.protocol.record import decode_record
 from tests.engine.broker.transactions.test_put_back import leave
@@ -112,6 +114,50 @@ def test_what_nobody_is_there_to_be_asked_about_is_set_aside_in_the_end(running:
     [aside] = wait_for(lambda: stored(running.peer(), ASIDE), "it is set aside")
     assert decode_properties(aside.properties)["UNIQ_KEY"] == "K"
     assert running.open_count() == 1
+
+
+@pytest.mark.parametrize("has_producer", [False, True], ids=["nobody is there", "nobody may be asked"])
+def test_what_was_stored_once_more_is_not_younger_for_that(
+    running: Moved, clock: SkippingClock, has_producer: bool
+) -> None:
+    """On a busy broker or a full disk it is stored again each few minutes."""
+    send_half(running.peer(), "K")
+    for _ in range(2):
+        clock.skipped_ms += 50 * M
+        running.hang_up()
+        leave(running)
+        running.restart()
+    assert stored(running.peer(), ASIDE) == []
+    assert running.engine.broker is not None
+    running.engine.broker.transactions.check.may_be_asked = lambda conn, topic: False
+    clock.skipped_ms += 20 * M + REVIEW_MS
+    running.hang_up()
+    if has_producer:
+        running.produce_as("p", GROUP)
+    [aside] = wait_for(lambda: stored(running.peer(), ASIDE), "it is set aside")
+    assert decode_properties(aside.properties)["UNIQ_KEY"] == "K"
+    wait_for(lambda: running.open_count() == 0, "none is open")
+
+
+def test_one_that_cannot_be_set_aside_on_a_full_disk_lets_its_file_go(
+    running: Moved, clock: SkippingClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The topic for it is made with the first one, which takes room in the journal that only the file's end makes."""
+    send_half(running.peer(), "K")
+    assert running.engine.broker is not None
+
+    def no_space(*_: Any) -> None:
+        raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(running.engine.broker.topics, "create_retry_topic", no_space)
+        clock.skipped_ms += 2 * H + REVIEW_MS
+        running.hang_up()
+        leave(running)
+        assert (running.open_count(), stored(running.peer(), ASIDE)) == (1, [])
+    clock.skipped_ms += REVIEW_MS
+    [aside] = wait_for(lambda: stored(running.peer(), ASIDE), "it is set aside")
+    assert decode_properties(aside.properties)["UNIQ_KEY"] == "K"
 
 
 def test_a_clock_that_is_set_forward_sets_nothing_aside(running: Moved, clock: SkippingClock) -> None:

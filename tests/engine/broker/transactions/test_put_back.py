@@ -275,7 +275,7 @@ def test_a_file_may_go_when_its_halves_were_put_back_and_those_behind_it_cannot_
     decisions, keeps = broker.transactions.decisions, broker.transactions.check.keeps
     real = decisions.put_back
     monkeypatch.setattr(
-        decisions, "put_back", lambda half, checks: half.record.physical_offset < first and real(half, checks)
+        decisions, "put_back", lambda half, *rest: half.record.physical_offset < first and real(half, *rest)
     )
 
     def is_stuck() -> bool:
