@@ -310,6 +310,7 @@ class AuditOut(Out):
 class AuditFilter(Asked):
     """Selects entries of the audit log."""
 
+    q: str | None = Query(None, max_length=512, description="Part of the actor's, the action's or the target's name.")
     action: str | None = Query(None, max_length=64, description="Only this action, for example topic.create.")
     actor: str | None = Query(None, max_length=80)
     target: str | None = Query(None, max_length=512, description="Only this topic, group, option, ...")

@@ -6,7 +6,7 @@ import contextlib
 import html
 import re
 import shlex
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
@@ -59,7 +59,9 @@ def test_it_is_an_operation_with_these_parameters(page: str):
     ("page", "path"),
     [
         ("/", "/api/v1/broker"),
-        ("/topics/?q=a%26b+%27c&sort=-name&show=all", "/api/v1/topics?q=a%26b+%27c&sort=-name"),
+        ("/topics/?q=a%26b+%27c&sort=-name&show=all", "/api/v1/topics?q=a%26b+%27c&sort=-name&system=true"),
+        ("/topics/?show=dlq", "/api/v1/topics?category=dlq"),
+        ("/groups/?online=no&system=yes", "/api/v1/groups?online=false&system=true"),
         ("/topics/?q=&sort=", "/api/v1/topics"),
         ("/topics/half%25full/", "/api/v1/topics/half%25full"),
         ("/groups/shipping/diagnosis/", "/api/v1/groups/shipping/diagnosis"),
@@ -71,11 +73,25 @@ def test_it_is_an_operation_with_these_parameters(page: str):
         ("/system/", "/api/v1/system"),
         ("/system/users/?q=a&role=viewer&sort=-name", "/api/v1/users?q=a&role=viewer&sort=-name"),
         ("/transactions/?topic=orders", "/api/v1/transactions/open?topic=orders"),
-        ("/transactions/?show=resolved&how=committed", "/api/v1/transactions/resolved?how=committed"),
+        ("/transactions/?show=resolved&how=committed", "/api/v1/transactions/resolved?how=committed&from=24+h+ago"),
         (
             "/dead-letters/shipping/?key=a&origin=orders",
             "/api/v1/groups/shipping/dead-letters?origin_topic=orders&key=a",
         ),
+        (
+            "/dead-letters/shipping/?no_origin=yes&from=1000&bodies=on",
+            "/api/v1/groups/shipping/dead-letters?from=1000&origin_topic=",
+        ),
+        (
+            "/search/?q=k+1&topic=half%25full&from=1000&to=2000&copies=yes&bodies=on",
+            "/api/v1/search?q=k+1&topic=half%25full&from=1000&to=2000&copies=true",
+        ),
+        (
+            "/delayed/?topic=half%25full&level=3&from=1000&show=retries&q=",
+            "/api/v1/delayed?topic=half%25full&level=3&from=1000&retries=true",
+        ),
+        ("/delayed/?topic=half%25full&q=k", "/api/v1/delayed?q=k"),
+        ("/system/audit/?q=topic&way=wire&to=2000", "/api/v1/audit?q=topic&to=2000&kind=wire"),
         ("/connect/?topic=orders&language=go", "/api/v1/connect?topic=orders&language=go"),
         ("/connect/try/?client=go&topic=orders&group=g", "/api/v1/connect/trial?client=go&topic=orders&group=g"),
     ],
@@ -103,6 +119,21 @@ def test_no_page_without_a_twin_tells_one(client_as):
     assert "as-curl" not in client_as("admin").get("/search/").content.decode()
     assert "as-curl" in client_as("admin").get("/search/?q=x").content.decode()
     assert "as-curl" not in client_as("admin").get("/create/topic/").content.decode()
+    assert "as-curl" not in client_as("admin").get("/system/audit/?way=console").content.decode()
+
+
+@pytest.mark.parametrize("page", ["/search/?q=k&", "/messages/?topic=Times&", "/dead-letters/Times/?", "/delayed/?"])
+def test_a_time_without_a_zone_is_the_readers(client_as, running: RunningEngine, page: str):
+    """A token reads such a time in UTC."""
+    for make in (running.window.topic_commands.create, running.window.group_commands.create):
+        with contextlib.suppress(Conflict):
+            make("Times")
+    client = client_as("viewer", "may_read_bodies")
+    User.objects.filter(username="the-viewer").update(time_zone="Asia/Shanghai")
+    address = command_of(client.get(f"{page}from=2026-11-30+08:00&bodies=on").content.decode())[3]
+    asked = parse_qs(urlsplit(address).query)
+    assert asked["from"] == ["1795996800000"], "2026-11-30T00:00Z"
+    assert asked.get("body_chars") == (None if page.startswith("/delayed/") else ["160"])
 
 
 def test_the_page_of_a_person_tells_the_name(client_as, admin: Caller):

@@ -172,6 +172,10 @@ def test_the_audit_log_newest_first_in_pages_and_by_filter(admin, operator):
     at_ms = first["items"][0]["at_ms"]
     assert answer_of(admin.get(f"/audit?to={at_ms - 60_000}"))["items"] == []
     assert len(answer_of(admin.get(f"/audit?from={at_ms - 60_000}&actor=another"))["items"]) == 1
+    assert len(answer_of(admin.get("/audit?q=NOTHE"))["items"]) == 1
+    assert len(answer_of(admin.get("/audit?q=c.CREAT&limit=500"))["items"]) == len(
+        answer_of(admin.get("/audit?action=topic.create&limit=500"))["items"]
+    )
 
 
 def test_what_is_kept(viewer, admin, running, topic):

@@ -17,9 +17,10 @@ from tests.support.server import ROOT, Server
 from .test_snippets import shell
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+#: As README has it -> the same with the name server's address.
 COMMANDS = {
-    "java": ("mvn -f examples/java compile exec:java", " -Dexec.args={namesrv}"),
-    "go": ("cd examples/go && go run .", " {namesrv}"),
+    "java": ("mvn -f examples/java compile exec:java", "mvn -f examples/java compile exec:java -Dexec.args={namesrv}"),
+    "go": ("(cd examples/go && go run .)", "(cd examples/go && go run . {namesrv})"),
 }
 
 
@@ -49,11 +50,11 @@ def progress(server: Server, topic: str, group: str) -> list[tuple[int, int]]:
 def test_two_runs_show_their_own_message_each_and_leave_nothing_unread(
     server: Server, tmp_path: Path, key: str
 ) -> None:
-    text, arguments = COMMANDS[key]
+    text, command = COMMANDS[key]
     assert f"```\n{text}\n```" in README
     shutil.copytree(ROOT / "examples" / key, tmp_path / "examples" / key, ignore=shutil.ignore_patterns("target"))
     for run in (1, 2):
-        done = shell(text + arguments.format(namesrv=server.namesrv), tmp_path, tmp_path)
+        done = shell(command.format(namesrv=server.namesrv), tmp_path, tmp_path)
         assert done.returncode == 0, done.stdout + done.stderr
         sent = re.findall(r"^sent +(\w+)", done.stdout, re.MULTILINE)
         received = re.findall(r"^received +(\w+)", done.stdout, re.MULTILINE)

@@ -8,6 +8,7 @@ from django.http import HttpRequest
 from ninja import Query, Router
 
 from ...console.audit import wire_entries
+from ...console.audit.log import named
 from ...console.models import AuditEntry
 from ..paging import Cursor, From, Limit, To, decode_position, encode_position
 from ..schemas import AuditFilter, AuditPage
@@ -32,7 +33,10 @@ def list_audit(
     wanted = {"actor_kind" if name == "kind" else name: value for name, value in asked}
     wanted |= {"at_ms__gte": from_ms, "at_ms__lte": to_ms}
     filters = {name: value for name, value in wanted.items() if value is not None}
-    rows = AuditEntry.objects.filter(**filters).order_by("-id")
+    exact = {name: value for name, value in filters.items() if name != "q"}
+    rows = AuditEntry.objects.filter(**exact).order_by("-id")
+    if asked.q:
+        rows = rows.filter(named(asked.q))
     if cursor is not None:
         rows = rows.filter(id__lt=decode_position(cursor, filters))
     found = list(rows[: limit + 1])

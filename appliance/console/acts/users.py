@@ -158,9 +158,9 @@ ROWS: tuple[Act | Also, ...] = (
         VIEWER, takes=FORM, posts=True, confirms=True, names=OWN, calls=[
         Call("DELETE tokens/<int:token_id>", "token disable ID", "Revoke a token.", takes=WORD)]),
     # --- the audit log
-    Act("audit.views.audit", "system/audit/", ADMIN, curl="result", calls=[
+    Act("audit.views.audit", "system/audit/", ADMIN, curl="q result", calls=[
         Call("GET audit", "audit list", "Who changed what, newest first.",
-             query=f"{TIMES} action actor target kind result {PAGE}",
+             query=f"{TIMES} q action actor target kind result {PAGE}",
              columns="id at_ms actor action target result address", lists=True)]),
     Act("audit.views.audit_check", "system/audit/check/", ADMIN, takes=FORM, posts=True, calls=[
         Call("POST audit/checks", takes=WORD)]),

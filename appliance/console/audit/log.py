@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from django.db import DatabaseError, connection, transaction
+from django.db.models import Q
 
 from ... import runtime
 from ...engine import file_sync
@@ -44,6 +45,11 @@ ROWS_AT_A_TIME = 200
 START_REST_S = 0.03
 #: Key of this process if there is no data directory (checks, tests).
 _PASSING_KEY = secrets.token_bytes(KEY_BYTES)
+
+
+def named(q: str) -> Q:
+    """Return the condition of entries with a text in the name of the actor, the act or the target."""
+    return Q(actor__icontains=q) | Q(action__icontains=q) | Q(target__icontains=q)
 
 
 def audit(

@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
 
 from .. import jobs
 from ..jobs import audit_check as checking
 from ..models import AuditEntry
+from ..pages.curl import curl
 from ..pages.engine_pages import CSV_ROWS, csv_answer, page_number, time_asked, time_shown, wants_csv
 from ..pages.rows import page_of
 from . import wire_entries
-from .log import look
+from .log import look, named
 
 
 def audit(request: HttpRequest) -> HttpResponse:
@@ -43,6 +44,12 @@ def audit(request: HttpRequest) -> HttpResponse:
         "asked": asked,
         "verdict": look(),
     }
+    # No operation leaves one kind of entry out.
+    if asked["way"] in ("", "wire"):
+        kind = wire_entries.KIND if asked["way"] else None
+        context["as_curl"] = curl(request, {"from": begin, "to": end, "kind": kind})
+    else:
+        context["as_curl"] = ""
     return render(request, "audit/list.html", context)
 
 
@@ -56,7 +63,7 @@ def _found(q: str, way: str, result: str, begin: int | None, end: int | None) ->
     for all others, "" for both."""
     entries = AuditEntry.objects.all()
     if q:
-        entries = entries.filter(Q(actor__icontains=q) | Q(action__icontains=q) | Q(target__icontains=q))
+        entries = entries.filter(named(q))
     if way == "wire":
         entries = entries.filter(actor_kind=wire_entries.KIND)
     elif way:

@@ -16,7 +16,7 @@ from django.utils.translation import gettext as _
 from ... import runtime
 from ...engine.errors import InvalidInput
 from ..audit.log import audit
-from ..pages.curl import command_of
+from ..pages.curl import command
 from ..pages.engine_pages import (
     CSV_ROWS,
     PAGE_SIZE,
@@ -107,8 +107,6 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
     asked = {field: request.GET.get(field, "") for field in ("from", "to", "origin", "retries", "key", "replayed")}
     context: dict[str, Any] = {"group": name, "asked": asked, "no_origin": request.GET.get("no_origin") == "yes"}
     context["carried"] = {field: request.GET.get(field, "") for field in FILTER}
-    named = {"origin_topic" if field == "origin" else field: value for field, value in asked.items()}
-    context["as_curl"] = command_of(request, f"groups/{quote(name, safe='')}/dead-letters", named)
     status = 200
     try:
         from_ms, to_ms = time_asked(request, "from"), time_asked(request, "to")
@@ -119,6 +117,7 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
             return _csv(name, _all_letters(name, from_ms, to_ms, wanted))
         cursor = request.GET.get("cursor") or None
         bodies = "bodies" in request.GET and allows(request.user, "message_content")
+        context["as_curl"] = _curl(request, name, from_ms, to_ms, wanted, bodies)
         context["page"] = found = admin.dead_letters.page(
             name, from_ms=from_ms, to_ms=to_ms, wanted=wanted, cursor=cursor, limit=PAGE_SIZE,
             body_chars=BODY_CHARS if bodies else 0,
@@ -139,6 +138,17 @@ def dead_letters(request: HttpRequest, name: str) -> HttpResponse:
     context |= {"jobs": jobs[:10], "job_times": {job.id: job.created_at_ms for job in jobs}}
     context["ladder"] = admin.waiting.ladder(name) if not summary.total else None
     return render(request, "dead_letters/group.html", context, status=status)
+
+
+def _curl(
+    request: HttpRequest, name: str, from_ms: int | None, to_ms: int | None, wanted: dict[str, Any], bodies: bool
+) -> str:
+    """Return the command that lists the same dead letters, from the first page on."""
+    given: dict[str, Any] = {"from": from_ms, "to": to_ms, "body_chars": BODY_CHARS if bodies else None}
+    given |= {"origin_topic" if field == "topic" else field: value for field, value in wanted.items()}
+    # An empty origin_topic is a filter, too: those whose origin is not known.
+    asked = urlencode({field: value for field, value in given.items() if value is not None})
+    return command(request, f"groups/{quote(name, safe='')}/dead-letters{'?' if asked else ''}{asked}")
 
 
 def grid(cells: Any) -> tuple[list[int], list[GridRow], int]:

@@ -25,6 +25,7 @@ from ..pages.changes import (
     is_forced,
     is_submitted,
 )  # fmt: skip
+from ..pages.curl import curl
 from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_of, page_number, wants_csv
 from ..users.scope import cut
 
@@ -73,6 +74,8 @@ def groups(request: HttpRequest) -> HttpResponse:
         "online": online,
         "system": system,
     }
+    is_online = {"yes": "true", "no": "false"}.get(online)
+    context["as_curl"] = curl(request, {"online": is_online, "system": "true" if system else None})
     return render(request, "groups/list.html", context)
 
 

@@ -13,6 +13,7 @@ from django.urls import reverse
 from ... import runtime
 from ...engine.errors import InvalidInput, NotFound
 from ..audit.log import audit
+from ..pages.curl import curl
 from ..pages.engine_pages import refusal_text, time_asked, time_shown, topic_names
 from ..users.access import allows
 
@@ -47,6 +48,10 @@ def search(request: HttpRequest) -> HttpResponse:
         begin, end = time_asked(request, "from"), time_asked(request, "to")
         asked["from"], asked["to"] = time_shown(begin), time_shown(end)
         if text:
+            context["as_curl"] = curl(request, {
+                "topic": topic, "from": begin, "to": end, "copies": "true" if copies else None,
+                "body_chars": _BODY_CHARS if bodies else None,
+            })  # fmt: skip
             cursor = request.GET.get("cursor") or None
             found = runtime.window().search.page(
                 text, topic=topic or None, from_ms=begin, to_ms=end, cursor=cursor, limit=LIMIT, copies=copies,

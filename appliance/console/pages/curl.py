@@ -30,18 +30,22 @@ OPERATIONS = _operations()
 NEEDED = {act.name: one[:-1] for act in ACTS for one in (act.curl or "").split() if one.endswith("!")}
 
 
-def curl(request: HttpRequest) -> str:
-    """Return the command; "" for a page without such an operation. The reader has a token in ROCKETBOX_TOKEN."""
+def curl(request: HttpRequest, more: Mapping[str, object] | None = None) -> str:
+    """Return the command; "" for a page without such an operation. The reader has a token in ROCKETBOX_TOKEN.
+
+    more: parameters of the operation that the page's address has under other names, or as people type them; None and ""
+    are left out. Views with such put the command into their context as `as_curl`.
+    """
     match = request.resolver_match
     operation = OPERATIONS.get(match.view_name) if match else None
     if match is None or operation is None:
         return ""
     path, _, names = operation.partition("?")
     path = path.format(**{name: quote(str(value), safe="") for name, value in match.kwargs.items()})
-    asked = {name: request.GET[name] for name in names.split() if request.GET.get(name)}
+    asked: dict[str, object] = {name: request.GET[name] for name in names.split() if request.GET.get(name)}
     if match.view_name in NEEDED and NEEDED[match.view_name] not in asked:
         return ""
-    return command(request, f"{path}{'?' if asked else ''}{urlencode(asked)}")
+    return command_of(request, path, asked | dict(more or {}))
 
 
 def command(request: HttpRequest, path: str) -> str:
@@ -51,9 +55,9 @@ def command(request: HttpRequest, path: str) -> str:
 
 
 def command_of(request: HttpRequest, path: str, asked: Mapping[str, object]) -> str:
-    """Return the command that gets a path below /api/v1/ with those parameters that are not empty. For the views whose
-    page is not one operation with the same parameters; they put it into their context as `as_curl`."""
-    given = urlencode({name: value for name, value in asked.items() if value})
+    """Return the command that gets a path below /api/v1/ with those parameters that are neither None nor "". For views
+    whose page is not one operation; they put it into their context as `as_curl`."""
+    given = urlencode({name: value for name, value in asked.items() if value not in (None, "")})
     return command(request, f"{path}{'?' if given else ''}{given}")
 
 

@@ -25,6 +25,7 @@ from ..pages.changes import (
     is_forced,
     is_submitted,
 )  # fmt: skip
+from ..pages.curl import curl
 from ..pages.engine_pages import PAGE_SIZE, all_rows, csv_of, page_number, refusal_text, wants_csv
 from ..pages.words import WORDS
 from ..users.scope import cut
@@ -83,6 +84,7 @@ def topics(request: HttpRequest) -> HttpResponse:
         "kind": kind or "",
         "show": show,
     }
+    context["as_curl"] = curl(request, {"system": "true"} if show == "all" else {"category": request.GET.get("show")})
     context |= {"kinds": [(value, WORDS[value]) for value in CONSEQUENCES]}
     context |= {"shown": [(value, WORDS.get(value, _("all"))) for value in SHOWN]}
     return render(request, "topics/list.html", context)

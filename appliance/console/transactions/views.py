@@ -64,7 +64,9 @@ def transactions(request: HttpRequest) -> HttpResponse:
     context: dict[str, Any] = {"show": show, "asked": asked, "how": HOW, "by": by, "topics": topic_names()}
     context |= {"filtered": any(asked.values()), "carried": {name: asked[name] for name in _FILTER}}
     context["counts"] = admin.transactions.counts()
-    named = asked if show == "resolved" else {name: asked[name] for name in _FILTER}
+    named = {name: asked[name] for name in _FILTER}
+    if show == "resolved":
+        named = asked | {"from": "24 h ago"}
     context["as_curl"] = command_of(request, f"transactions/{show}", named)
     status = 200
     try:

@@ -20,6 +20,7 @@ from ... import runtime
 from ...engine.errors import AdminError, InvalidInput
 from ..audit.log import audit
 from ..pages.changes import failure_audited, is_final
+from ..pages.curl import curl
 from ..pages.engine_pages import PAGE_SIZE, refusal_text, time_asked, time_shown, topic_names
 from ..pages.outcomes import Line, counted, keep, kept, way_back
 
@@ -83,6 +84,12 @@ class Filter:
         show = {None: None, False: "delayed", True: "retries"}[self.retries]
         return {"topic": self.topic, "level": self.level, "from": self.from_ms, "to": self.to_ms, "show": show}
 
+    @property
+    def api_fields(self) -> dict[str, object]:
+        """The same of the API's operation."""
+        retries = None if self.retries is None else str(self.retries).lower()
+        return {name: value for name, value in self.fields.items() if name != "show"} | {"retries": retries}
+
     def query(self, **changes: object) -> str:
         """Return the filter as part of an address."""
         values = self.fields | changes
@@ -120,6 +127,7 @@ def delayed(request: HttpRequest) -> HttpResponse:
         wanted = filter_asked(request.GET, time_asked(request, "from"), time_asked(request, "to"))
         context["asked"] |= {"from": time_shown(wanted.from_ms), "to": time_shown(wanted.to_ms)}
         context |= {"wanted": wanted, "query": wanted.query(), "carried": wanted.fields | {"q": q}}
+        context["as_curl"] = curl(request, {} if q else wanted.api_fields)
         if q:
             context["page"] = admin.waiting.by_name(q, PAGE_SIZE)
         else:

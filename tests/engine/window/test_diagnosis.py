@@ -364,6 +364,21 @@ def test_fewer_consumers_than_queues_while_the_backlog_grows(running):
     assert states(running)["fewer_consumers"] == "clear"
 
 
+@pytest.mark.parametrize("in_order", [True, False])
+def test_no_more_consumers_are_advised_for_a_message_that_is_held_in_order(running, monkeypatch, in_order):
+    """Before it counts as stuck, too; without a lock, another message of the queue may well go on."""
+    monkeypatch.setattr(limits, "KEEPS_UP_S", 0.0)
+    healthy(running)
+    member = running.join("c2", "CG")
+    if in_order:
+        lock(member, "c2", 3)
+    running.put("Orders", *[b"x"] * 50, queue=3)
+    pull(member, 3, 1)
+    running.sample()
+    assert states(running)["queue_stuck"] == "clear"
+    assert states(running)["fewer_consumers"] == ("clear" if in_order else "found")
+
+
 def test_more_consumers_than_queues(running):
     healthy(running)
     for number in range(5):

@@ -245,6 +245,17 @@ class _Patient:
         """The queues that stand still, by the same judgement as in the overview's needs."""
         return self._lateness.standing(self._group, self._progress, self._backlog(), self._reader)
 
+    def _held_in_order(self) -> list[StandingQueue]:
+        """Return the queues that are consumed in order and whose member has held the next message for longer than
+        members usually take: those that stand still, and others that will if the listener goes on."""
+        if not self._locks.is_locked(self._group):
+            return []
+        owned = self._locks.leases(self._group)
+        found = self._lateness.standing(
+            self._group, self._progress, self._backlog(), self._reader, min(limits.KEEPS_UP_S, limits.STUCK_S)
+        )
+        return [one for one in found if MessageQueue(one.queue.topic, self._broker_name, one.queue.queue_id) in owned]
+
     def _is_off(self) -> bool:
         """True if consumption is switched off, which is a finding by itself."""
         return self._config is not None and not self._config.consume_enable
@@ -626,16 +637,17 @@ class _Patient:
         """More messages come than are consumed, and there are queues that another consumer could take."""
         self._shares_queues()
         self._waiting()
+        # Without the queues that stand still: another client would not move them.
+        still = {one.queue: one for one in [*self._held_in_order(), *self._standing]}
         for topic, queues, clients in self._shares():
             if not clients < queues:
                 continue
-            # Without the queues that stand still: another client would not move them.
-            still = {one.queue for one in self._standing}
             lagging = self._progress.backlog(self._group, topic).lagging
             lag = sum(queue.max_offset - offset for queue, offset in lagging if queue not in still)
             if not lag:
                 continue
-            rates = self._lateness.rates(self._group, (topic,), self._standing, self._reader, limits.RATE_SAMPLES)
+            held = tuple(still.values())
+            rates = self._lateness.rates(self._group, (topic,), held, self._reader, limits.RATE_SAMPLES)
             if rates is None:
                 raise _Unknown(say("not_measured_yet"))
             comes, goes = rates

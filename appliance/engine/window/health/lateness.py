@@ -75,9 +75,18 @@ class Lateness:
         # Queue -> (monotonic time of the count, messages that came a second). Each step on it is one C call.
         self._came: dict[ConsumeQueue, tuple[float, float]] = {}
 
-    def standing(self, group: str, progress: LagSnapshot, backlog: Backlog, reader: QueueReader) -> list[StandingQueue]:
-        """Return the queues of a group with members that stand still."""
+    def standing(
+        self,
+        group: str,
+        progress: LagSnapshot,
+        backlog: Backlog,
+        reader: QueueReader,
+        for_s: float | None = None,
+    ) -> list[StandingQueue]:
+        """Return the queues of a group with members that stand still. for_s: the time that counts instead of
+        `limits.STUCK_S`."""
         found = []
+        for_s = limits.STUCK_S if for_s is None else for_s
         now, now_ms = time.monotonic(), int(time.time() * 1000)
         entries = progress.entries.get(group, {})
         for queue, offset in backlog.lagging:
@@ -85,13 +94,13 @@ class Lateness:
             if entry is None:
                 continue
             since = self._sampler.queue_since(entry, queue.queue_id)
-            if now - since < limits.STUCK_S or self._attendance.attended_s(group, since) < limits.STUCK_S:
+            if now - since < for_s or self._attendance.attended_s(group, since) < for_s:
                 continue  # before the log is read
             stored = self._measures.stored_at_ms(reader, queue, offset)
             if stored is None:
                 continue
             since = max(since, now - (now_ms - stored) / 1000)
-            if self._attendance.attended_s(group, since) >= limits.STUCK_S:
+            if self._attendance.attended_s(group, since) >= for_s:
                 found.append(StandingQueue(queue, offset, queue.max_offset - offset, int(1000 * (now - since))))
         return found
 
