@@ -70,9 +70,7 @@ _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
 _NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
 _IN_CLEAR = "this user has to come over TLS, and this connection is in clear: switch TLS on in the client"
-_WITHOUT_TLS = (
-    "this user has to come over TLS, and this server serves none: its tlsMode is disabled"
-)
+_WITHOUT_TLS = "this user has to come over TLS, and this server serves none: its tlsMode is disabled"
 _NOT_CERTIFIED = "the user whose name is in the client's certificate is unknown or disabled"
 #: Field of the requests by which this process looks if an address leads to it.
 _OWN_CHECK = "rocketboxCheck"

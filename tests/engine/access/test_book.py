@@ -8,8 +8,9 @@ from contextlib import closing
 
 import pytest
 
-from appliance.engine.access.book import Book, BookRefusal
-from appliance.engine.access.policies import checked_entry
+from appliance.engine.access.acts import entry_put, with_quotas
+from appliance.engine.access.book import Book, BookRefusal, of_known
+from appliance.engine.access.policies import CUSTOM, Entry, checked_entry
 from appliance.engine.access.sealing import sealer_of
 from appliance.engine.config import Secret
 from appliance.engine.crc_lines import line_of
@@ -95,19 +96,29 @@ def test_damage_in_the_middle_refuses_the_start_since_it_may_have_taken_a_right_
     [
         {"expires": 5},
         {"quotas": {"topics": 5}},
-        {"custom": [{"resource": "Topic:a", "actions": ["Pub"], "until": 5}]},
+        {"custom": [{"resource": "Topic:a", "actions": ["Pub"], "until": {"unknown": "5"}}]},
+        {"unknown": "topics"},
     ],
 )
-def test_a_line_of_a_newer_version_refuses_the_start_and_stays(path, said):
-    """Left out of an account, it would be lost with the next change, and might have taken a right away."""
+def test_what_a_newer_version_says_of_a_user_is_kept_and_told(path, said, caplog):
+    """Left out of an account, it would be lost with the next change, and the newer version would heed it no more."""
     filled(path).close()
     line = {"name": "later", "secrets": [SECRET]} | said
     with path.open("ab") as file:
         file.write(line_of(json.dumps(line).encode()))
-    whole = path.read_bytes()
-    with pytest.raises(StartError, match="written by a newer version"):
-        book_of(path)
-    assert path.read_bytes() == whole
+    book = book_of(path)
+    [told] = [one for one in caplog.messages if "does not heed" in one]
+    assert "of ['later']" in told
+    assert any(name in told for name in ("expires", "topics", "until", "unknown"))
+    book.change("later", of_known("later", lambda account: with_quotas(account, {"requests": 5})))
+    entry = Entry("Topic:b", ("Sub",))
+    book.change("later", of_known("later", lambda account: entry_put(account, CUSTOM, entry)))
+    [*_, last] = path.read_bytes().splitlines()
+    wanted = line | {"quotas": {"requests": 5} | said.get("quotas", {})}
+    wanted["custom"] = [*said.get("custom", []), {"resource": "Topic:b", "actions": ["Sub"]}]
+    assert json.loads(last[9:]) == wanted
+    book.close()
+    assert book_of(path).get("later").account == book.get("later").account
 
 
 @pytest.mark.parametrize(
