@@ -34,7 +34,7 @@ from ..journal_file import JournalFile
 from ..protocol.codes import ResponseCode
 from ..protocol.signature import SigningKey
 from ..wire_gate import plain
-from .policies import ALLOW, DENY, MOST_ENTRIES, Entry, Policies
+from .policies import ALL, ALLOW, DENY, MOST_ENTRIES, Entry, Policies
 from .quotas import NAMES, Quotas, wrong_quota
 from .sealing import OPTION, Sealer
 from .unknown_fields import Inner, names_of, read
@@ -519,9 +519,23 @@ def may_less(before: Account, after: Account) -> bool:
 
 
 def _takes(before: tuple[Entry, ...], after: tuple[Entry, ...]) -> bool:
-    """True if an entry that allowed something is gone, or one that denies has come. Other entries only give."""
+    """True if an entry that allowed something is gone, unless one in its place allows all of that, or one that denies
+    has come. Other entries only give."""
     gone, new = set(before) - set(after), set(after) - set(before)
-    return any(entry.decision == ALLOW for entry in gone) or any(entry.decision == DENY for entry in new)
+    if any(entry.decision == DENY for entry in new):
+        return True
+    in_place = {entry.resource: entry for entry in new}
+    return any(entry.decision == ALLOW and not _allows_all(in_place.get(entry.resource), entry) for entry in gone)
+
+
+def _allows_all(wider: Entry | None, entry: Entry) -> bool:
+    """True if an entry of the same resource allows all that another one does."""
+    return (
+        wider is not None
+        and wider.unknown == entry.unknown
+        and (ALL in wider.actions or set(entry.actions) <= set(wider.actions))
+        and (not wider.source_ips or (bool(entry.source_ips) and set(entry.source_ips) <= set(wider.source_ips)))
+    )
 
 
 def _administers(account: Account) -> bool:

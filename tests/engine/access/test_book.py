@@ -191,6 +191,36 @@ def test_an_entry_that_only_gives_takes_nothing(path):
         assert told == ["new"] * takes, (custom, default)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "takes"),
+    [
+        ("Pub", "Pub,Sub", False),
+        ("Pub,Sub", "Sub", True),
+        ("Pub,Sub", "All", False),
+        ("All", "Pub,Sub", True),
+        ("Pub 10.0.0.0/8", "Pub,Sub", False),
+        ("Pub", "Pub,Sub 10.0.0.0/8", True),
+        ("Pub 10.0.0.1", "Pub ::1 10.0.0.1", False),
+        ("Pub 10.0.0.1", "Pub,Sub ::1", True),
+    ],
+)
+def test_an_entry_that_is_replaced_by_a_wider_one_takes_nothing(path, before, after, takes):
+    """Nobody is hung up on for being given more."""
+    book = filled(path)
+    book.create("new", SECRET)
+
+    def of(text: str) -> Entry:
+        actions, *sources = text.split(" ")
+        return checked_entry("Topic:a", actions.split(","), sources, "Allow")
+
+    for place in (lambda entry: ((entry,), ()), lambda entry: ((), (entry,))):
+        book.set_entries("new", *place(of(before)))
+        told: list[str] = []
+        book.on_less = told.append
+        book.set_entries("new", *place(of(after)))
+        assert told == ["new"] * takes
+
+
 def test_a_change_the_disk_does_not_take_does_not_count(path, monkeypatch):
     book = filled(path)
     monkeypatch.setattr(book._file, "append", lambda *_, **__: (_ for _ in ()).throw(OSError(28, "full")))
