@@ -22,7 +22,7 @@ usage: rocketbox backup TARGET [--json] [--quiet] [options of serve, as --data-d
 
 Copies the data directory: the log up to one offset, topics, groups, offsets, what waits, the console's database. The
 broker may be running. TARGET is a file NAME.tar, or a directory that does not exist yet. --check compares a backup with
-its manifest. A backup holds message bodies, password hashes and keys: only its owner may read it; keep it so.
+its manifest. A backup holds message bodies, password hashes, secrets and keys: only its owner may read it; keep it so.
 Exit status: 0 made and whole, 1 it is damaged, 2 it was not made."""
 
 _TELL_S = 1.0

@@ -5,6 +5,7 @@
     apache_accounts.py  accounts of its ACL 1.0 as users; PURE
     asked.py       permissions that each request code needs; PURE
     book.py        users and policies, in a journal
+    unknown_fields.py  what only a newer version knows of them; PURE
     supers_in_clear.py  Super users who sign in clear from other machines
     gate.py        stands before every handler of a port
     requests.py    3001 to 3010, as mqadmin sends them

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from ..named_tuple import NamedTuple
 from .book import Account, BookRefusal
 from .policies import CUSTOM, DEFAULT, Entry, with_entry
-from .quotas import Quotas
 
 #: Bytes of a secret that is made here: 160 bits, as hexadecimal text, which no shell and no form changes.
 _SECRET_BYTES = 20
@@ -87,7 +86,7 @@ def entry_removed(account: Account, policy_type: str, resource: str) -> Account:
 def with_quotas(account: Account, changes: Mapping[str, int | None]) -> Account:
     """Return the account with some other quotas. changes: name in `quotas.NAMES` -> number; None: the default counts.
     The book refuses numbers that cannot be."""
-    return replace(account, quotas=Quotas(**{**dict(account.quotas.items()), **changes}))
+    return replace(account, quotas=replace(account.quotas, **changes))
 
 
 # --- for the audit log and for previews

@@ -4,6 +4,8 @@
     <crc> {"name":"orders","sealed":"...","enabled":true}
     <crc> {"name":"orders","gone":true}
 
+Fields that this version does not know are kept and not heeded (`unknown_fields.py`); the log names them.
+
 A line is synced before the change takes effect and before its request is answered. A torn last line was never answered
 and is cut. Any other damage prevents the start: the damaged line may have been one that took a right away.
 
@@ -14,6 +16,7 @@ else in clear text. The file is 0600 in a directory of 0700. Secrets are in no a
 from __future__ import annotations
 
 import itertools
+import logging
 import re
 import secrets
 import threading
@@ -30,9 +33,14 @@ from ..hotpath import TableState
 from ..journal_file import JournalFile
 from ..protocol.codes import ResponseCode
 from ..protocol.signature import SigningKey
-from .policies import ALLOW, DENY, MOST_ENTRIES, Entry, Policies
+from ..wire_gate import plain
+from .policies import ALL, ALLOW, DENY, MOST_ENTRIES, Entry, Policies
 from .quotas import NAMES, Quotas, wrong_quota
 from .sealing import OPTION, Sealer
+from .unknown_fields import Inner, names_of, read
+from .unknown_fields import text_of as json_of
+
+logger = logging.getLogger(__name__)
 
 #: Names that RocketBox takes. Apache takes any name that is not blank. Names of only dots would change an address.
 _NAME = re.compile(r"(?=[._-]*[A-Za-z0-9])[A-Za-z0-9._-]{1,64}\Z", re.ASCII)
@@ -43,11 +51,13 @@ _EXAMPLES = frozenset(("12345678", "rocketmq", "rocketmq2", "rocketmq12", "secre
 MOST_BYTES = 64 << 20
 #: The file is rewritten when it has doubled and grown by this much more.
 _ANEW_BYTES = 256 << 10
+#: Most names in one line of the log about unknown fields.
+_MOST_TOLD = 20
 
 
 class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """A user, and its entries. secrets: one, or two while one is replaced by the other. requires_tls: its requests in
-    clear are refused."""
+    clear are refused. unknown: see `unknown_fields.py`."""
 
     name: str
     secrets: tuple[str, ...] = ()
@@ -58,6 +68,7 @@ class Account(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_
     gone: bool = False
     quotas: Quotas = Quotas()
     requires_tls: bool = msgspec.field(name="requireTls", default=False)
+    unknown: str = ""
 
 
 class _Line(Account, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
@@ -126,6 +137,20 @@ class Changes(msgspec.Struct):
     more: bool
 
 
+#: See `unknown_fields.py`.
+_INNER: Inner = {"accounts": Account, "custom": Entry, "default": Entry, "quotas": Quotas}
+
+
+def encoded(changes: Changes) -> bytes:
+    """Return changes as another broker reads them."""
+    return json_of(changes, _INNER)
+
+
+def decoded(data: bytes) -> Changes:
+    """Return the changes of another broker. Raises ValueError."""
+    return read(data, Changes, _INNER)
+
+
 class Book(TableState):
     """Read by any thread; changed by any but remoting-io, one at a time."""
 
@@ -157,6 +182,7 @@ class Book(TableState):
         self._file = JournalFile("users", path, MOST_BYTES, self._content, disk)
         try:
             self._file.load(self._take)
+            self._tell_unknown(user.account for user in self._users.values())
             if sealer is not None and self._is_unsealed:
                 self._file.begin_anew()
         except BaseException:
@@ -166,13 +192,8 @@ class Book(TableState):
     def _take(self, raw: bytes) -> bool:
         text = text_of(raw)
         try:
-            user = User(self._opened(msgspec.json.decode(text or b"", type=_Line)))
-        except ValueError as error:  # msgspec's, and those of a resource, a network or a quota
-            if text is not None and "unknown field" in str(error):
-                raise StartError(
-                    f"{self._path} was written by a newer version, which says things of users that this one does not "
-                    "know; nothing of it was changed. Start the newer version."
-                ) from None
+            user = User(self._opened(read(text or b"", _Line, _INNER)))
+        except ValueError:  # msgspec's, and those of a resource, a network or a quota
             raise StartError(
                 f"{self._path} is damaged: who may do what cannot be told. Put a backup of it in its place, or move it "
                 "away and make the users again."
@@ -203,7 +224,18 @@ class Book(TableState):
             return _encode(account)
         sealed = self._sealer.seal(account.name, msgspec.json.encode(account.secrets))
         fields = {name: getattr(account, name) for name in Account.__struct_fields__}
-        return line_of(msgspec.json.encode(_Line(**fields | {"secrets": (), "sealed": sealed})))
+        return line_of(json_of(_Line(**fields | {"secrets": (), "sealed": sealed}), _INNER))
+
+    def _tell_unknown(self, accounts: Iterable[Account]) -> None:
+        """Log what a newer version says of users and this one does not heed."""
+        found = {account.name: names for account in accounts if (names := names_of(account, _INNER))}
+        if found:
+            logger.warning(
+                "access: a newer version says things of %d users that this one does not heed: %s of %s",
+                len(found),
+                [plain(name, 64) for name in sorted(set().union(*found.values()))[:_MOST_TOLD]],
+                sorted(found)[:_MOST_TOLD],
+            )
 
     def _keep(self, user: User) -> None:
         """Let an account that was written down take effect."""
@@ -428,6 +460,7 @@ class Book(TableState):
                     less.append(name)
             if news:
                 self._write(news)
+        self._tell_unknown(user.account for user in news)
         names = [user.account.name for user in news]
         for name in names:
             self.on_change(name)
@@ -441,7 +474,7 @@ class Book(TableState):
 
 
 def _encode(account: Account) -> bytes:
-    return line_of(msgspec.json.encode(account))
+    return line_of(json_of(account, _INNER))
 
 
 def creation(
@@ -486,9 +519,23 @@ def may_less(before: Account, after: Account) -> bool:
 
 
 def _takes(before: tuple[Entry, ...], after: tuple[Entry, ...]) -> bool:
-    """True if an entry that allowed something is gone, or one that denies has come. Other entries only give."""
+    """True if an entry that allowed something is gone, unless one in its place allows all of that, or one that denies
+    has come. Other entries only give."""
     gone, new = set(before) - set(after), set(after) - set(before)
-    return any(entry.decision == ALLOW for entry in gone) or any(entry.decision == DENY for entry in new)
+    if any(entry.decision == DENY for entry in new):
+        return True
+    in_place = {entry.resource: entry for entry in new}
+    return any(entry.decision == ALLOW and not _allows_all(in_place.get(entry.resource), entry) for entry in gone)
+
+
+def _allows_all(wider: Entry | None, entry: Entry) -> bool:
+    """True if an entry of the same resource allows all that another one does."""
+    return (
+        wider is not None
+        and wider.unknown == entry.unknown
+        and (ALL in wider.actions or set(entry.actions) <= set(wider.actions))
+        and (not wider.source_ips or (bool(entry.source_ips) and set(entry.source_ips) <= set(wider.source_ips)))
+    )
 
 
 def _administers(account: Account) -> bool:

@@ -12,7 +12,8 @@ says that it has the change, for which the change's own answer waits (`wait_for_
 `topic_service.tell_members` waits.
 
 begin: the answer is the first of a whole copy, after which accounts that were not in it are gone. A whole copy is taken
-over with its last page, so a follower never has only a part of it; accounts are those of the journal (`book.py`). The
+over with its last page, so a follower never has only a part of it; accounts are those of the journal (`book.py`). A
+follower of an older version keeps the fields that it does not know, and gives them to those that follow it later. The
 follower's journal is synced before it reports that it has a change.
 """
 
@@ -24,8 +25,6 @@ import secrets
 import threading
 from collections.abc import Callable
 
-import msgspec
-
 from ..clock import Clock
 from ..errors import RefusedRequest
 from ..few_lines import FewLines
@@ -34,7 +33,7 @@ from ..protocol.command import RemotingCommand
 from ..protocol.member_proof import BROKER, MEMBER, NONCE, PAGE_BYTES, PROOF, over, proof, seal, session_key, unseal
 from ..remoting.connection import Connection
 from ..remoting.dispatcher import Dispatcher
-from .book import MOST_BYTES, MOST_USERS, Account, Book, Changes
+from .book import MOST_BYTES, MOST_USERS, Account, Book, Changes, decoded, encoded
 
 logger = logging.getLogger(__name__)
 
@@ -156,7 +155,7 @@ class MembersProcessor:
 
 def _sealed(page: Changes, request: RemotingCommand, conn: Connection) -> RemotingCommand:
     nonce = request.ext_fields[NONCE]
-    body = seal(conn.session_key, msgspec.json.encode(page), nonce, secrets.token_bytes(16))
+    body = seal(conn.session_key, encoded(page), nonce, secrets.token_bytes(16))
     return RemotingCommand.response(ResponseCode.SUCCESS, body=body)
 
 
@@ -189,7 +188,7 @@ class UserCopies:
             if not key:  # it was lost meanwhile, and what answers now proved nothing: a stranger can seal without one
                 raise ValueError("the broker that gives users has not proved that it has the secret")
             body = unseal(key, bytes(answer.body), nonce)
-            page = msgspec.json.decode(body, type=Changes)
+            page = decoded(body)
             self._take_page(page, len(body))
             more = page.more
         return self._known != place

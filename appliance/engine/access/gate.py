@@ -70,6 +70,7 @@ _PROOFS = (ACCESS_KEY, SIGNATURE, "SecurityToken")
 
 _NOT_PROVED = "check signature failed: the user is unknown or disabled, or the secret is another one"
 _IN_CLEAR = "this user has to come over TLS, and this connection is in clear: switch TLS on in the client"
+_WITHOUT_TLS = "this user has to come over TLS, and this server serves none: its tlsMode is disabled"
 _NOT_CERTIFIED = "the user whose name is in the client's certificate is unknown or disabled"
 #: Field of the requests by which this process looks if an address leads to it.
 _OWN_CHECK = "rocketboxCheck"
@@ -115,8 +116,8 @@ class Failures:
 class Caller:
     """The user of an admitted request: quotas, and checks that only its handler can make.
 
-    allowance: of a pull, None for a user without quotas. on_allowed: called once `check_topic` has passed, on its
-    thread.
+    allowance: of a pull, None for a user without quotas. on_allowed: called when the handler has found all of the
+    request allowed, on its thread.
     """
 
     __slots__ = ("_address", "_code", "_gate", "_user", "allowance", "on_allowed")
@@ -157,9 +158,13 @@ class Caller:
         self, named: Iterable[tuple[str, str]], conn: Connection
     ) -> tuple[Set[tuple[str, str]], str]:
         """See `protocol.command.Caller`. On remoting-io."""
-        if self._user.account.is_super:
-            return frozenset(), ""
-        return self._gate.kept_from_consuming(self._user, named, self._address, self._code, conn)
+        kept_from: Set[tuple[str, str]] = frozenset()
+        refusal = ""
+        if not self._user.account.is_super:
+            kept_from, refusal = self._gate.kept_from_consuming(self._user, named, self._address, self._code, conn)
+        if not refusal:
+            self.allowed()
+        return kept_from, refusal
 
     def seen(self, kind: str) -> Callable[[str], bool] | None:
         """Return what tells whether a name of this kind, TOPIC or GROUP, is shown to the user; None if all are. Any
@@ -171,6 +176,10 @@ class Caller:
         user = self._gate.as_now(self._user)  # its record may have been read for long
         if not user.account.is_super:
             self._gate.check(user, of_topic(topic, *actions), self._address, self._code)
+        self.allowed()
+
+    def allowed(self) -> None:
+        """See `protocol.command.Caller`. Any thread."""
         if self.on_allowed is not None:
             self.on_allowed()
 
@@ -178,13 +187,14 @@ class Caller:
 class GateRules(NamedTuple):
     """cluster: name in Cluster: resources. anonymous_routes: name servers also answer requests that are not signed.
     brokers: networks from which brokers register without a signature. slaves: those of Apache's slaves. own: this
-    machine's, besides its loopback."""
+    machine's, besides its loopback. serves_tls: the ports take TLS."""
 
     cluster: str
     anonymous_routes: bool
     brokers: tuple[Network, ...]
     slaves: tuple[Network, ...]
     own: tuple[Network, ...]
+    serves_tls: bool
 
 
 class AccessGate:
@@ -203,7 +213,8 @@ class AccessGate:
         """brake: None if quotas do not count. last: None where it is not asked for. enforces: False for report mode."""
         # Constant after construction.
         self._book = book
-        self._cluster, self._anonymous_routes, self._brokers, self._slaves, self._own = rules
+        self._cluster, self._anonymous_routes, self._brokers, self._slaves, self._own, serves_tls = rules
+        self._in_clear = _IN_CLEAR if serves_tls else _WITHOUT_TLS
         self._brake = brake
         self._last = last
         self.in_clear = SupersInClear(book, clock)
@@ -308,7 +319,7 @@ class AccessGate:
         meter = None if brake is None else brake.meter_of(user)
         is_allowed = self._admit_user(request, user, address, meter)
         if self._last is not None:
-            if code in BY_RECORD:
+            if code in BY_RECORD or code in IN_PARTS:
                 assert isinstance(request.caller, Caller)
                 request.caller.on_allowed = lambda: conn.post(lambda: self._note_last(user.account.name, code, conn), 0)
             else:
@@ -431,7 +442,7 @@ class AccessGate:
         user = self._proved(name, request, conn, self._failures)
         if user is not None:
             if user.account.requires_tls and not conn.channel:
-                self._refuse(name, _address_of(born_host), request.code, _IN_CLEAR, NO_TLS)
+                self._refuse(name, _address_of(born_host), request.code, self._in_clear, NO_TLS)
                 return None
             return user
         is_known = self._book.get(name) is not None

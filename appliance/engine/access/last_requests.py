@@ -3,9 +3,9 @@ start, in memory.
 
 The gate notes the requests that it admits itself, in report mode those that it would refuse, too; what it refuses is
 among the refusals. One whose topic is known only when its record is read (33, 36, 37, 309) is noted then, if its user
-may do it. Of those that its guard lets pass (`guard.pxi`, `pure_guard.py`) each connection keeps the newest in its
-grants, as two numbers; they are read when somebody asks, and when it closes. A client's housekeeping, as heartbeats and
-commits of offsets, does not hide what it did.
+may do it, and a heartbeat if all of it is allowed. Of those that its guard lets pass (`guard.pxi`, `pure_guard.py`)
+each connection keeps the newest in its grants, as two numbers; they are read when somebody asks, and when it closes. A
+client's housekeeping, as heartbeats and commits of offsets, does not hide what it did.
 """
 
 from __future__ import annotations

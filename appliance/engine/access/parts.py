@@ -93,6 +93,7 @@ class Access:
             (*brokers, *own),
             parse_networks(config.store.ha_slave_addresses),
             own,
+            serves_tls=config.broker.tls_mode != "disabled",
         )
         self.gate = AccessGate(self.book, clock, rules, self.brake, self.last, enforces=enforces)
         gives = config.broker.auth_give_secrets

@@ -115,12 +115,13 @@ def _is_source(text: str) -> bool:
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True, forbid_unknown_fields=True):
-    """One line of a policy, as requests and the journal have it."""
+    """One line of a policy. unknown: see `unknown_fields.py`."""
 
     resource: str
     actions: tuple[str, ...]
     source_ips: tuple[str, ...] = ()
     decision: str = ALLOW
+    unknown: str = ""
 
 
 class EntryError(ValueError):

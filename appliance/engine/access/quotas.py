@@ -19,16 +19,18 @@ BURST_S = 1.0
 
 class Quotas(msgspec.Struct, frozen=True, gc=False, omit_defaults=True, forbid_unknown_fields=True):
     """Quotas of one user, or the defaults. Bytes and requests are of a second. None: the default counts. 0: no
-    limit."""
+    limit. unknown: see `unknown_fields.py`."""
 
     send_bytes: int | None = None
     pull_bytes: int | None = None
     requests: int | None = None
     connections: int | None = None
+    unknown: str = ""
 
     def over(self, defaults: Quotas) -> Quotas:
         """Return these, with the defaults where there is none."""
-        return Quotas(*(getattr(defaults, name) if own is None else own for name, own in self.items()))
+        missing = {name: getattr(defaults, name) for name, own in self.items() if own is None}
+        return msgspec.structs.replace(self, **missing)
 
     def items(self) -> Iterator[tuple[str, int | None]]:
         """Yield each quota's name and number."""

@@ -18,6 +18,7 @@ SECRETS = (
     "password hashes of the console's users",
     "hashes of API tokens and sessions",
     "the key of sessions and of the audit log",
+    "the secrets of wire users, sealed only with accessKeyFile",
 )
 _PATH = re.compile(r"(?:store|rocketbox)(?:/[^/\0]{1,255}){1,12}\Z")
 

@@ -78,6 +78,9 @@ class Caller(Protocol):
         the text that refuses it; nothing and "" if all is allowed. For handlers that do the rest nevertheless. On the
         I/O thread."""
 
+    def allowed(self) -> None:
+        """Learn that all of the request is allowed. For handlers that know it without asking. Any thread."""
+
     def seen(self, kind: str) -> Callable[[str], bool] | None:
         """Return what tells whether a name of this kind, "Topic" or "Group", is shown to the caller; None if all are.
         For handlers that answer with a whole table. Any thread."""

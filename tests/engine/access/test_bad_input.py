@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import json
 import struct
+import time
 from typing import Any
 
 import pytest
 
 from appliance.engine.access import book as book_module
-from appliance.engine.access import requests
+from appliance.engine.access import gate, requests
 from appliance.engine.access.book import Account
 from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.signature import signed_content
-from tests.engine.access.test_enforced import ANN, CODE, SignedPeer, Site, send, start  # noqa: F401
+from tests.engine.access.test_enforced import ANN, BOB, CODE, SignedPeer, Site, send, start  # noqa: F401
+from tests.engine.test_wall_clock import wall  # noqa: F401
 from tests.support.engine import send_fields
 
 
@@ -127,6 +129,23 @@ def test_more_users_than_there_may_be(site, monkeypatch):
     assert (answer.code, "there are 5 users" in str(answer.remark)) == (16, True), answer
     assert site.root.ask(CODE.AUTH_DELETE_USER, {"username": "user0"}).code == 0
     assert site.root.ask(CODE.AUTH_CREATE_USER, {"username": "more"}, body).code == 0
+
+
+@pytest.mark.parametrize("hours", [24 * 400, -24 * 400])
+def test_a_clock_that_is_set_lets_nobody_in_and_keeps_nobody_out(site, wall, monkeypatch, hours):  # noqa: F811
+    monkeypatch.setattr(gate, "_FAILURES_S", 3600.0)
+    ann = site.make(ANN, "Topic:T Pub")
+    site.make(BOB, "Topic:T Pub")
+    assert send(ann, "T").code == 0
+    for _ in range(10):
+        assert send(site.peer((BOB[0], "some other secret")), "T").code == 16
+    wall.seconds = hours * 3600
+    assert send(site.peer(BOB), "T").code == 16, "its time is not over"
+    assert [send(peer, "T").code for peer in (ann, ann, site.peer(ANN))] == [0] * 3
+    last = site.running.window.users.one("ann").last
+    assert abs(last.at_ms - 1000 * (time.time() + wall.seconds)) < 3_600_000
+    rows = [row for row in site.running.window.users.refusals().rows if row.user == BOB[0]]
+    assert sum(row.count for row in rows) == 11
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,9 @@ from contextlib import closing
 
 import pytest
 
-from appliance.engine.access.book import Book, BookRefusal
-from appliance.engine.access.policies import checked_entry
+from appliance.engine.access.acts import entry_put, with_quotas
+from appliance.engine.access.book import Book, BookRefusal, of_known
+from appliance.engine.access.policies import CUSTOM, Entry, checked_entry
 from appliance.engine.access.sealing import sealer_of
 from appliance.engine.config import Secret
 from appliance.engine.crc_lines import line_of
@@ -95,19 +96,29 @@ def test_damage_in_the_middle_refuses_the_start_since_it_may_have_taken_a_right_
     [
         {"expires": 5},
         {"quotas": {"topics": 5}},
-        {"custom": [{"resource": "Topic:a", "actions": ["Pub"], "until": 5}]},
+        {"custom": [{"resource": "Topic:a", "actions": ["Pub"], "until": {"unknown": "5"}}]},
+        {"unknown": "topics"},
     ],
 )
-def test_a_line_of_a_newer_version_refuses_the_start_and_stays(path, said):
-    """Left out of an account, it would be lost with the next change, and might have taken a right away."""
+def test_what_a_newer_version_says_of_a_user_is_kept_and_told(path, said, caplog):
+    """Left out of an account, it would be lost with the next change, and the newer version would heed it no more."""
     filled(path).close()
     line = {"name": "later", "secrets": [SECRET]} | said
     with path.open("ab") as file:
         file.write(line_of(json.dumps(line).encode()))
-    whole = path.read_bytes()
-    with pytest.raises(StartError, match="written by a newer version"):
-        book_of(path)
-    assert path.read_bytes() == whole
+    book = book_of(path)
+    [told] = [one for one in caplog.messages if "does not heed" in one]
+    assert "of ['later']" in told
+    assert any(name in told for name in ("expires", "topics", "until", "unknown"))
+    book.change("later", of_known("later", lambda account: with_quotas(account, {"requests": 5})))
+    entry = Entry("Topic:b", ("Sub",))
+    book.change("later", of_known("later", lambda account: entry_put(account, CUSTOM, entry)))
+    [*_, last] = path.read_bytes().splitlines()
+    wanted = line | {"quotas": {"requests": 5} | said.get("quotas", {})}
+    wanted["custom"] = [*said.get("custom", []), {"resource": "Topic:b", "actions": ["Sub"]}]
+    assert json.loads(last[9:]) == wanted
+    book.close()
+    assert book_of(path).get("later").account == book.get("later").account
 
 
 @pytest.mark.parametrize(
@@ -178,6 +189,36 @@ def test_an_entry_that_only_gives_takes_nothing(path):
         told.clear()
         book.set_entries("new", custom, default)
         assert told == ["new"] * takes, (custom, default)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "takes"),
+    [
+        ("Pub", "Pub,Sub", False),
+        ("Pub,Sub", "Sub", True),
+        ("Pub,Sub", "All", False),
+        ("All", "Pub,Sub", True),
+        ("Pub 10.0.0.0/8", "Pub,Sub", False),
+        ("Pub", "Pub,Sub 10.0.0.0/8", True),
+        ("Pub 10.0.0.1", "Pub ::1 10.0.0.1", False),
+        ("Pub 10.0.0.1", "Pub,Sub ::1", True),
+    ],
+)
+def test_an_entry_that_is_replaced_by_a_wider_one_takes_nothing(path, before, after, takes):
+    """Nobody is hung up on for being given more."""
+    book = filled(path)
+    book.create("new", SECRET)
+
+    def of(text: str) -> Entry:
+        actions, *sources = text.split(" ")
+        return checked_entry("Topic:a", actions.split(","), sources, "Allow")
+
+    for place in (lambda entry: ((entry,), ()), lambda entry: ((), (entry,))):
+        book.set_entries("new", *place(of(before)))
+        told: list[str] = []
+        book.on_less = told.append
+        book.set_entries("new", *place(of(after)))
+        assert told == ["new"] * takes
 
 
 def test_a_change_the_disk_does_not_take_does_not_count(path, monkeypatch):

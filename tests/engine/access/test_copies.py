@@ -16,7 +16,7 @@ import msgspec
 import pytest
 
 from appliance.engine.access import book as book_module
-from appliance.engine.access.book import Account, Book, BookRefusal, Changes
+from appliance.engine.access.book import Account, Book, BookRefusal, Changes, decoded, encoded
 from appliance.engine.access.copies import KNOWN, WAIT_MS, MembersProcessor, UserCopies
 from appliance.engine.access.policies import Entry, checked_entry
 from appliance.engine.access.quotas import Quotas
@@ -132,6 +132,32 @@ def test_a_copy_reaches_the_newest_change_also_if_that_is_of_a_user_who_never_wa
     there, copies = books("there"), UserCopies(books("here"))
     copied(there, copies, 1 << 20)
     assert there.number_of(copies._known) == there.generation == 5
+
+
+def test_what_only_a_newer_leader_knows_of_users_stops_no_copy_and_is_given_on(books, caplog):
+    here, later = books("here"), books("later")
+    here.create("ann", "the secret of ann")
+    told = [
+        {"name": "ann", "secrets": ["the secret of ann"], "requireTls": True, "onlyAtNight": True},
+        {"name": "bob", "secrets": ["bob's own secret"], "quotas": {"requests": 5, "topics": 9}},
+        {"name": "eve", "default": [{"resource": "Topic:a", "actions": ["Pub"], "until": 5}]},
+    ]
+    page = {"begin": True, "accounts": told, "place": "c:3", "more": False, "epoch": 7}
+
+    def ask(request: RemotingCommand) -> RemotingCommand:
+        body = seal(b"k" * 32, msgspec.json.encode(page), request.ext_fields[NONCE], secrets.token_bytes(16))
+        return RemotingCommand.response(0, None, body=body)
+
+    assert UserCopies(here).take(ask, lambda: b"k" * 32)
+    [line] = [line for line in caplog.messages if "does not heed" in line]
+    assert "3 users" in line
+    assert "['onlyAtNight', 'topics', 'until'] of ['ann', 'bob', 'eve']" in line
+    account = here.get("ann").account
+    assert (account.requires_tls, account.is_enabled) == (True, True)
+    given = json.loads(encoded(here.since("", 1 << 20)))["accounts"]
+    assert given == told
+    later.take_copies(decoded(json.dumps(page | {"accounts": given}).encode()).accounts, are_all=True)
+    assert list(later) == list(here) == list(books("here"))
 
 
 def test_a_broken_off_whole_copy_changes_nothing(books):

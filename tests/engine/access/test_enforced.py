@@ -294,6 +294,21 @@ def test_a_right_that_is_taken_away_ends_at_once_for_held_pulls_too(site, monkey
     assert send(again, "T").code == 16
 
 
+def test_a_held_pull_stands_when_its_user_is_given_more(site):
+    ann = site.make(ANN, "Group:readers Sub", "Topic:T Sub")
+    assert send(site.root, "T").code == 0
+    ann.send(CODE.PULL_MESSAGE, pull_fields("T", 0, 1, consumerGroup="readers", sysFlag=6, suspendTimeoutMillis=60_000))
+    connections = site.running.engine.server.connections
+    wait_for(lambda: any(conn.parked_count for conn in list(connections.values())), "the held pull")
+    users = site.running.window.users
+    users.put_entry("ann", "Topic:T", ["Pub", "Sub"], by="a test")
+    users.act("ann", "rotate", by="a test")
+    assert send(site.root, "T", b"behind the change").code == 0
+    answer = ann.receive()
+    assert (answer.code, b"behind the change" in answer.body) == (0, True)
+    assert send(ann, "T").code == 0
+
+
 def test_who_comes_after_a_right_was_taken_away_stays_connected(site, monkeypatch):
     before = site.make(ANN, "Topic:T Pub", "Topic:U Pub")
     assert send(before, "T").code == 0

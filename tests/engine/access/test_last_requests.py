@@ -12,6 +12,7 @@ from appliance.engine.clock import Clock
 from appliance.engine.protocol.codes import RequestCode
 from tests.engine.access.test_enforced import ANN, BOB, ROOT, SignedPeer, Site, pull, start  # noqa: F401
 from tests.engine.access.test_guard import passed, send
+from tests.engine.access.test_heartbeats import beat
 from tests.support.tls import client_context, make_pair
 from tests.support.waiting import wait_for
 
@@ -25,6 +26,11 @@ def site(start) -> Site:  # noqa: F811
 
 def last(site: Site, user: tuple[str, str]):
     return site.running.window.users.one(user[0]).last
+
+
+def noted_at(site: Site, user: tuple[str, str]) -> float:
+    found = site.running.engine._access.last.all().get(user[0])
+    return 0.0 if found is None else found.at
 
 
 def test_the_newest_request_is_told_also_if_only_the_guard_saw_it(site: Site):
@@ -84,6 +90,22 @@ def test_a_refused_request_is_not_what_a_user_did(site: Site):
     assert send(ann, "Orders").code == 0
     assert pull(ann, "readers", "Orders").code == 16
     assert last(site, ANN).request == "SEND_MESSAGE_V2"
+
+
+def test_a_heartbeat_counts_if_all_of_it_is_allowed(site: Site):
+    ann = site.make(ANN, "Topic:Orders Sub", "Group:mine Sub")
+    for groups in ({"other": ["Orders"]}, {"mine": ["Orders"], "other": ["Orders"]}):
+        for _ in range(2):
+            assert beat(ann, groups).code == 16
+    assert ann.ask(CODE.HEART_BEAT, {}, b"{").code == 1
+    assert send(ann, "Secret").code == 16, "by now what they would have noted is there"
+    assert last(site, ANN) is None
+    noted = [0.0]
+    for _ in range(2):  # the second one, which equals it, is not looked at
+        assert beat(ann, {"mine": ["Orders"]}).code == 0
+        wait_for(lambda: noted_at(site, ANN) > noted[0], "it is noted")
+        noted[0] = noted_at(site, ANN)
+    assert last(site, ANN).request == "HEART_BEAT"
 
 
 def test_in_report_mode_it_is_done_all_the_same(start):  # noqa: F811

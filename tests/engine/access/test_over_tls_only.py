@@ -89,6 +89,15 @@ def test_a_user_who_has_to_come_over_tls_is_refused_in_clear(site):
     assert [row for row in users.refusals().rows if row.reason == "no_tls"] == []
 
 
+def test_where_no_tls_is_served_the_refusal_says_so(start):
+    site = start()
+    ann = site.make(ANN, "Topic:Orders Pub")
+    site.running.window.users.act("ann", "require-tls", by="a test")
+    answer = send(ann, "Orders")
+    told = "this user has to come over TLS, and this server serves none: its tlsMode is disabled"
+    assert (answer.code, answer.remark) == (16, told)
+
+
 def test_in_report_mode_it_is_noted_and_passes(start):
     site = start(access_control="report")
     ann = site.make(ANN, "Topic:Orders Pub")

@@ -160,6 +160,8 @@ class ClientProcessor:
             and conn not in self._waiting_for
             and self._clients.heard_again(conn, mark, self._generation())
         ):
+            if caller is not None:
+                caller.allowed()
             return _taken(full_wanted=True)  # it equals the connection's last one, as nearly all do
         data = decode_body(body, HeartbeatData)
         if mark is None or mark != self._clients.mark_of(conn):  # otherwise it equals the last one, which passed
