@@ -18,7 +18,7 @@ class Left:
     """A group that says whether it has left."""
 
     def __init__(self, name, is_closed):
-        self.name, self.is_closed = name, is_closed
+        self.name, self.is_closed, self.is_joining = name, is_closed, False
 
     def member(self):
         return Member(self.name)
