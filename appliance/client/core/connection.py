@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import BadAnswer
@@ -23,7 +23,7 @@ from ..wire import (
     decode_frame,
     encode_command,
 )
-from .quick import Answered, Flight, Flights, Stop
+from .quick import Flight, Flights, Stop
 
 _LENGTH = struct.Struct(">i")
 
@@ -69,6 +69,8 @@ class Connection(Generic[Waiting]):
         self._waiting: dict[int, Asked[Waiting]] = {}
         self._turned_away: list[Asked[Waiting]] = []
         self._flights = Flights()
+        #: Returns the flights that have landed, each only once, with their answers.
+        self.take_landed = self._flights.take_landed
         self._deadlines: list[tuple[float, int]] = []
         self._opaque = 0
         #: True once a whole frame has arrived.
@@ -130,18 +132,15 @@ class Connection(Generic[Waiting]):
         self._output_bytes = 0
         return output
 
-    def feed(
-        self, data: bytes, answers: MutableSequence[tuple[Waiting, RemotingCommand]] | None = None
-    ) -> tuple[MutableSequence[tuple[Waiting, RemotingCommand]], list[RemotingCommand]]:
-        """Take received bytes; return (answers with their waiters, requests of the server). Those of flights that have
-        landed are for `take_landed`. answers: gets the answers, and has those so far if a signal's handler raises.
+    def feed(self, data: bytes, answers: list[tuple[Waiting, RemotingCommand]]) -> list[RemotingCommand]:
+        """Take received bytes; return requests of the server. answers: gets the answers, each with its waiter, and has
+        those so far if a signal's handler raises. Those of flights that have landed are for `take_landed`.
 
         Answers without a waiter, for instance after the deadline, are dropped. Bytes that are no frame set `broken`;
-        the frames before them are still returned, since their waiters are no longer kept here.
+        the answers before them are given, since their waiters are no longer kept here.
         """
         received = self._received
         received += data
-        answers = [] if answers is None else answers
         requests = []
         at, end = 0, len(received)
         while end - at >= 4:
@@ -177,7 +176,7 @@ class Connection(Generic[Waiting]):
                 self._is_told_to_go(command)
                 answers.append((flight, command))  # type: ignore[arg-type]
         del received[:at]
-        return answers, requests
+        return requests
 
     def _is_told_to_go(self, answer: RemotingCommand) -> bool:
         """Note what an answer says of the connection; True if it has to be left."""
@@ -191,10 +190,6 @@ class Connection(Generic[Waiting]):
         """Return the calls that were refused with GO_AWAY, each only once: they are for another connection."""
         turned_away, self._turned_away = self._turned_away, []
         return turned_away
-
-    def take_landed(self) -> list[tuple[Flight, Answered]]:
-        """Return the flights that have landed, each only once, with their answers."""
-        return self._flights.take_landed()
 
     def _no_frame(self, begin: bytes) -> str:
         if self.has_spoken:
