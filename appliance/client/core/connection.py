@@ -65,6 +65,8 @@ class Connection(Generic[Waiting]):
         self._received = bytearray()
         self._output: list[bytes] = []
         self._output_bytes = 0
+        #: Frames of calls in the output, by opaque.
+        self._unsent: dict[int, bytes] = {}
         #: By opaque.
         self._waiting: dict[int, Asked[Waiting]] = {}
         self._turned_away: list[Asked[Waiting]] = []
@@ -87,7 +89,8 @@ class Connection(Generic[Waiting]):
         """Put a request into the output; set and return its opaque. Raises FrameError for one that is too large."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         request.opaque = opaque
-        self._output.append(self._encode(request))
+        frame = self._unsent[opaque] = self._encode(request)
+        self._output.append(frame)
         self._waiting[opaque] = Asked(deadline, waiting, request, is_repeated)
         heapq.heappush(self._deadlines, (deadline, opaque))
         if len(self._deadlines) > 2 * len(self._waiting) + _STALE:
@@ -130,6 +133,7 @@ class Connection(Generic[Waiting]):
         """Return the bytes to send, each only once."""
         output, self._output = b"".join(self._output), []
         self._output_bytes = 0
+        self._unsent.clear()
         return output
 
     def feed(self, data: bytes, answers: list[tuple[Waiting, RemotingCommand]]) -> list[RemotingCommand]:
@@ -204,14 +208,19 @@ class Connection(Generic[Waiting]):
         return self._deadlines[0][0] if until is None else min(until, self._deadlines[0][0])
 
     def expire(self, now: float) -> list[Waiting]:
-        """Remove and return the waiters whose deadline has come; they get no answer."""
+        """Remove and return the waiters whose deadline has come; they get no answer. What of theirs is in the output
+        still, as before there is a connection, is not sent any more."""
         expired: list[Waiting] = self._flights.expire(now)  # type: ignore[assignment]
+        dropped = set()
         while self._deadlines and self._deadlines[0][0] <= now:
             _, opaque = heapq.heappop(self._deadlines)
             found = self._waiting.get(opaque)
             if found is not None and found.deadline <= now:
                 del self._waiting[opaque]
                 expired.append(found.waiting)
+                dropped.add(id(self._unsent.pop(opaque, None)))
+        if dropped:
+            self._output = [frame for frame in self._output if id(frame) not in dropped]
         return expired
 
     @property
@@ -234,4 +243,5 @@ class Connection(Generic[Waiting]):
         self._deadlines.clear()
         self._output.clear()
         self._output_bytes = 0
+        self._unsent.clear()
         return waiting

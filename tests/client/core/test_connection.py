@@ -153,3 +153,15 @@ def frames_in(data: bytes) -> int:
 
 
 FRAMES = list(recorded("5.3.3"))[:40]
+
+
+def test_what_has_expired_before_there_was_a_connection_is_not_sent_later():
+    """Its sender was told that nothing was sent, and may have sent it again."""
+    connection = Connection()
+    for number in range(3):
+        connection.call(request(11, {"number": str(number)}), 1.0 + number % 2, number)
+    assert connection.expire(1.5) == [0, 2]
+    sent = connection.take_output()
+    assert b'"number":"1"' in sent
+    assert b'"number":"0"' not in sent
+    assert b'"number":"2"' not in sent
