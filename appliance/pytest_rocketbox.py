@@ -239,10 +239,23 @@ def _new_name(request: pytest.FixtureRequest) -> str:
     return f"{words}-{os.getpid()}-{next(_names)}"
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "rocketmq(queues=4): how many queues the test's `rocketmq_topic` has")
+
+
 @pytest.fixture
 def rocketmq_topic(request: pytest.FixtureRequest) -> str:
-    """The name of a topic for this test alone; its first message makes it, with 4 queues."""
-    return _new_name(request)
+    """The name of a topic for this test alone; its first message makes it, with 4 queues. With
+    `@pytest.mark.rocketmq(queues=1)` it is made at the server of this run, with so many."""
+    topic = _new_name(request)
+    marker = request.node.get_closest_marker("rocketmq")
+    if marker is not None:
+        client: Client = request.getfixturevalue("_rocketmq_client")
+        client.admin().create_topic(topic, **{"queues": 4} | marker.kwargs)
+        until = time.monotonic() + _PATIENCE_S
+        while not _queues(client, topic) and time.monotonic() < until:
+            time.sleep(_LOOK_S)
+    return topic
 
 
 @pytest.fixture

@@ -240,13 +240,13 @@ class ProducerActs:
         self._close_parcels()
         self._session.shell.write_now()
 
-    def _have_landed(self, flights: list[Flight], places: list[SendResult]) -> None:
+    def _have_landed(self, flights: list[Flight], places: list[SendResult], counted: list[None]) -> None:
         # First, or a caller that sees its results would send more beside these.
         size, topics = tally(flights)
         with self._room.lock:
-            for topic, messages in topics.items():
+            for topic, messages in topics.items() if not counted else ():
                 self._counts.setdefault(topic, [0, 0])[0] += messages
-            self._leave(len(flights), size)
+            self._leave(len(flights), size, counted)
         complete(flights, places)
 
     def _diverted(self, flight: Flight, outcome: CallFailed | RemotingCommand) -> None:
@@ -414,10 +414,14 @@ class ProducerActs:
         with self._room.lock:
             self._leave(1, size)
 
-    def _leave(self, messages: int, size: int) -> None:
-        """Count messages of some bytes as no longer in flight. Called with the bell's lock."""
-        self._in_flight -= messages
-        self._in_flight_bytes -= size
+    def _leave(self, messages: int, size: int, counted: list[None] | None = None) -> None:
+        """Count messages of some bytes as no longer in flight, unless `counted` notes it. Called with the bell's
+        lock."""
+        if not counted:  # without a call, at which a signal's handler may raise
+            self._in_flight -= messages
+            self._in_flight_bytes -= size
+            if counted is not None:
+                counted += (None,)
         self._room.ring()
         if not self._in_flight:
             self._nothing_left.ring()

@@ -556,6 +556,29 @@ async def test_handlers_run_side_by_side_and_failures_come_again(client, box, ro
 
 
 @in_loop
+async def test_members_that_subscribe_to_something_else_are_said_by_both(
+    client, box, rocketmq_topic, rocketmq_group, caplog
+):
+    def says(member, ours, theirs):
+        return any(
+            f"{rocketmq_topic} with '{theirs}' there and '{ours}' here. The others are {member}" in text
+            for text in caplog.messages
+        )
+
+    with box.client() as threads:
+        await asyncio.to_thread(threads.producer().send, rocketmq_topic, "a topic with queues")
+        first = threads.push_consumer(rocketmq_group)
+        first.subscribe(rocketmq_topic, tags="a", handler=print)
+        await asyncio.to_thread(first.start)
+        async with client:
+            second = client.push_consumer(rocketmq_group)
+            second.subscribe(rocketmq_topic, tags="b", handler=print)
+            await second.start()
+            assert says(threads.client_id, "b", "a"), caplog.messages
+            await wait_in_loop(lambda: says(client.client_id, "a", "b"), "a warning of the first member")
+
+
+@in_loop
 async def test_plain_functions_are_handlers_too(client, rocketmq_topic, rocketmq_group):
     found, threads = [], set()
 

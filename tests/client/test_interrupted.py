@@ -8,6 +8,7 @@ import multiprocessing
 import socket
 import threading
 import time
+from contextlib import nullcontext
 from functools import partial
 from multiprocessing import util
 
@@ -15,15 +16,26 @@ import pytest
 
 from appliance.client import Client
 from appliance.client.acts import finish
+from appliance.client.core import requests
 from appliance.client.core.client_core import ClientCore
-from appliance.client.core.steps import Sleep
+from appliance.client.core.quick import Flight, Stop
+from appliance.client.core.steps import CallFailed, Sleep
+from appliance.client.message import MessageQueue
+from appliance.client.shells.link import Link
 from appliance.client.shells.threads import ThreadBell
 from appliance.client.shells.worker import Worker
 from appliance.client.shells.workers import Workers
+from appliance.client.wire import RemotingCommand, encode_command
 from tests.support.interrupted import interrupted
 from tests.support.waiting import wait_for
 
 PATIENT = 30.0
+
+
+def stored(opaque):
+    found = RemotingCommand.response(0, ext={"queueId": "3", "msgId": "0A", "queueOffset": "17", "TRACE_ON": "true"})
+    found.opaque = opaque
+    return encode_command(found)
 
 
 @pytest.fixture
@@ -189,6 +201,45 @@ def pushes(client, group):
     consumer = client.push_consumer(group)
     consumer.subscribe("T")(lambda message: None)
     return consumer
+
+
+class ALink(Link):
+    def _disconnect(self):
+        pass
+
+
+def test_what_was_answered_in_a_read_that_was_interrupted_ends_once(client):
+    """As on an event loop, where handlers raise as answers come: nothing waits for ever or stays in flight."""
+    session = client._session
+    session.begin()
+    producers = client.producer("one"), client.producer("two")
+    queue = MessageQueue("orders", "broker-a", 3)
+
+    def launch(link, producer, end):
+        now = time.monotonic()
+        flight = Flight(producer._fleet, queue, "key", "", b"x", None, now, now, now, end)
+        with producer._room.lock:
+            assert producer._enters(1)
+        link._connection.launch(flight, Stop("g", queue, "a:1", False), 5)
+
+    for behind in itertools.count():
+        link, ends = ALink("a:1", session.shell, nullcontext()), []
+        link._is_open = True
+        for number in range(6):
+            launch(link, producers[number // 2 % 2], lambda *_, ends=ends, number=number: ends.append(number))
+        request = requests.members("g")
+        link._connection.call(request, 1e9, lambda _, ends=ends: ends.append(6))
+        data = b"".join(stored(number + 1) for number in range(7))
+        whole = interrupted(partial(link._received, data), behind)
+        if not whole:
+            link.fail(CallFailed("lost", "the test ends what was not touched"))
+        wait_for(lambda ends=ends: len(ends) >= 7, f"all ends, interrupted behind {behind} calls")
+        wait_for(lambda: not any(one.in_flight for one in producers), "nothing in flight")
+        assert sorted(ends) == list(range(7)), behind
+        assert not any(one._in_flight_bytes for one in producers), behind
+        if whole:
+            break
+    assert behind > 20
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # generators that are dropped

@@ -214,6 +214,17 @@ def test_dead_letters_are_found(rocketbox, produce, dead_letters, rocketmq_topic
     assert letter.properties["RETRY_TOPIC"] == rocketmq_topic
 
 
+@pytest.fixture
+def one_queue(request):
+    """The mark, which is known only once the plugin is loaded: here by the module itself."""
+    request.node.add_marker(pytest.mark.rocketmq(queues=1))
+
+
+def test_a_topic_has_the_queues_that_its_test_wants(rocketbox, one_queue, rocketmq_topic):
+    with rocketbox.client(timeout=60) as client:
+        assert [queue.queue_id for queue in client.reader().queues(rocketmq_topic)] == [0]
+
+
 def test_further_servers_are_of_their_own(rocketbox, rocketbox_factory):
     other = rocketbox_factory("--cluster-name", "other")
     assert other.namesrv != rocketbox.namesrv

@@ -139,7 +139,7 @@ class ClientCore:
         while True:
             # One that has left would be a member again, until its connection ends.
             producers = [name for name in producers if name in self.producers]
-            consumers = [group.member() for group in groups if not group.is_closed]
+            consumers = [group.member() for group in groups if not (group.is_closed or group.is_joining)]
             if not producers and not consumers:
                 return True
             request = requests.heartbeat(self.client_id, producers, consumers)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 import struct
-from collections.abc import Callable, MutableSequence
+from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
 from ..errors import BadAnswer
@@ -23,7 +23,7 @@ from ..wire import (
     decode_frame,
     encode_command,
 )
-from .quick import Answered, Flight, Flights, Stop
+from .quick import Flight, Flights, Stop
 
 _LENGTH = struct.Struct(">i")
 
@@ -65,10 +65,14 @@ class Connection(Generic[Waiting]):
         self._received = bytearray()
         self._output: list[bytes] = []
         self._output_bytes = 0
+        #: Frames of calls in the output, by opaque.
+        self._unsent: dict[int, bytes] = {}
         #: By opaque.
         self._waiting: dict[int, Asked[Waiting]] = {}
         self._turned_away: list[Asked[Waiting]] = []
         self._flights = Flights()
+        #: Returns the flights that have landed, each only once, with their answers.
+        self.take_landed = self._flights.take_landed
         self._deadlines: list[tuple[float, int]] = []
         self._opaque = 0
         #: True once a whole frame has arrived.
@@ -85,7 +89,8 @@ class Connection(Generic[Waiting]):
         """Put a request into the output; set and return its opaque. Raises FrameError for one that is too large."""
         self._opaque = opaque = (self._opaque + 1) & 0x7FFFFFFF
         request.opaque = opaque
-        self._output.append(self._encode(request))
+        frame = self._unsent[opaque] = self._encode(request)
+        self._output.append(frame)
         self._waiting[opaque] = Asked(deadline, waiting, request, is_repeated)
         heapq.heappush(self._deadlines, (deadline, opaque))
         if len(self._deadlines) > 2 * len(self._waiting) + _STALE:
@@ -128,20 +133,18 @@ class Connection(Generic[Waiting]):
         """Return the bytes to send, each only once."""
         output, self._output = b"".join(self._output), []
         self._output_bytes = 0
+        self._unsent.clear()
         return output
 
-    def feed(
-        self, data: bytes, answers: MutableSequence[tuple[Waiting, RemotingCommand]] | None = None
-    ) -> tuple[MutableSequence[tuple[Waiting, RemotingCommand]], list[RemotingCommand]]:
-        """Take received bytes; return (answers with their waiters, requests of the server). Those of flights that have
-        landed are for `take_landed`. answers: gets the answers, and has those so far if a signal's handler raises.
+    def feed(self, data: bytes, answers: list[tuple[Waiting, RemotingCommand]]) -> list[RemotingCommand]:
+        """Take received bytes; return requests of the server. answers: gets the answers, each with its waiter, and has
+        those so far if a signal's handler raises. Those of flights that have landed are for `take_landed`.
 
         Answers without a waiter, for instance after the deadline, are dropped. Bytes that are no frame set `broken`;
-        the frames before them are still returned, since their waiters are no longer kept here.
+        the answers before them are given, since their waiters are no longer kept here.
         """
         received = self._received
         received += data
-        answers = [] if answers is None else answers
         requests = []
         at, end = 0, len(received)
         while end - at >= 4:
@@ -177,7 +180,7 @@ class Connection(Generic[Waiting]):
                 self._is_told_to_go(command)
                 answers.append((flight, command))  # type: ignore[arg-type]
         del received[:at]
-        return answers, requests
+        return requests
 
     def _is_told_to_go(self, answer: RemotingCommand) -> bool:
         """Note what an answer says of the connection; True if it has to be left."""
@@ -192,10 +195,6 @@ class Connection(Generic[Waiting]):
         turned_away, self._turned_away = self._turned_away, []
         return turned_away
 
-    def take_landed(self) -> list[tuple[Flight, Answered]]:
-        """Return the flights that have landed, each only once, with their answers."""
-        return self._flights.take_landed()
-
     def _no_frame(self, begin: bytes) -> str:
         if self.has_spoken:
             return f"sent a broken frame that begins with {begin!r}"
@@ -209,14 +208,19 @@ class Connection(Generic[Waiting]):
         return self._deadlines[0][0] if until is None else min(until, self._deadlines[0][0])
 
     def expire(self, now: float) -> list[Waiting]:
-        """Remove and return the waiters whose deadline has come; they get no answer."""
+        """Remove and return the waiters whose deadline has come; they get no answer. What of theirs is in the output
+        still, as before there is a connection, is not sent any more."""
         expired: list[Waiting] = self._flights.expire(now)  # type: ignore[assignment]
+        dropped = set()
         while self._deadlines and self._deadlines[0][0] <= now:
             _, opaque = heapq.heappop(self._deadlines)
             found = self._waiting.get(opaque)
             if found is not None and found.deadline <= now:
                 del self._waiting[opaque]
                 expired.append(found.waiting)
+                dropped.add(id(self._unsent.pop(opaque, None)))
+        if dropped:
+            self._output = [frame for frame in self._output if id(frame) not in dropped]
         return expired
 
     @property
@@ -239,4 +243,5 @@ class Connection(Generic[Waiting]):
         self._deadlines.clear()
         self._output.clear()
         self._output_bytes = 0
+        self._unsent.clear()
         return waiting

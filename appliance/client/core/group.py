@@ -11,6 +11,7 @@ messages.
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -35,7 +36,7 @@ from .answers import failure, refusal
 from .directory import Directory, first_error
 from .figures import Rates
 from .pulling import Pulled, ask_committed, ask_offset
-from .rebalance import read_members, share
+from .rebalance import difference, named, read_connections, read_members, share
 from .requests import Member, Subscription
 from .steps import Call, CallFailed, Clock, Sleep, Start, Steps, Together
 
@@ -53,6 +54,9 @@ WAIT_S = 20.0
 #: Time between two rebalances, as Java has it; shorter while a topic, its members or its queues are not to be had.
 _REBALANCE_S = 20.0
 _LOOK_S = 1.0
+#: Time between two comparisons of what this member and the others subscribe to. Brokers keep what the last heartbeat of
+#: any member said: this is no multiple of the 30 s between these, or it would always see the same member's.
+_COMPARE_S = 40.0
 #: Pause after a broker could not be reached: doubled each time, up to a second.
 _FIRST_PAUSE_S = 0.01
 _PAUSE_S = 1.0
@@ -66,6 +70,8 @@ _NOT_KNOWN = (
     ResponseCode.FILTER_DATA_NOT_EXIST,
     ResponseCode.FILTER_DATA_NOT_LATEST,
 )
+#: Codes of a broker that is asked again: it knows no member, as after its restart, or is busy.
+_NOT_NOW = (ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SYSTEM_BUSY)
 #: Rounds after which offsets that did not move are written again: a group's offsets at a broker may be lost.
 _ROUNDS_TO_ALL = 12
 #: Time between two looks for the end of a queue's commit.
@@ -141,10 +147,17 @@ class Group(Generic[HeldQueue]):
         self.subscriptions: dict[str, Subscription] = {}
         self.held: dict[MessageQueue, HeldQueue] = {}
         self.is_closed = False
+        #: True until heartbeats may name it.
+        self.is_joining = True
         self._is_balancing = False
         self._balance_again = False
         self._is_complete = True
         self._balanced_at = 0.0
+        #: False while this is the only member; True where it is not known.
+        self._has_others = True
+        self._compared_at = -math.inf
+        #: Differences that were said.
+        self._said: set[str] = set()
         #: True if a loop may have ended because its cache was full.
         self._is_stalled = False
         self._rounds = 0
@@ -189,6 +202,10 @@ class Group(Generic[HeldQueue]):
         """Return what an answer to 307 says of a queue."""
         raise NotImplementedError
 
+    def _have_changed(self, topic: str) -> Steps[None]:
+        """React to other queues of a topic than before."""
+        yield from ()
+
     def _needs_a_person(self, error: ClientError) -> None:
         """Take an error that does not mend itself; it is noted as well."""
 
@@ -206,6 +223,8 @@ class Group(Generic[HeldQueue]):
         for topic in self.subscriptions:
             yield from self._directory.look_up(topic, deadline)
         yield from self._check_conditions()
+        yield from self._compare_at_start()
+        self.is_joining = False
         yield from self._beat_all()
         yield from self.rebalance()
         yield Start(self._keep_balanced())
@@ -236,6 +255,51 @@ class Group(Generic[HeldQueue]):
             yield Sleep(self._clock.monotonic() + _LOOK_S)
             if not self._is_complete or self._clock.monotonic() >= self._balanced_at + _REBALANCE_S:
                 yield from self.rebalance()
+            yield from self.compare(_COMPARE_S)
+
+    def _broker(self) -> str | None:
+        """Return the address of a broker that knows all members; None if there is none now."""
+        routes = (self._directory.known(topic) for topic in self.subscriptions)
+        return next((one for route in routes if route is not None for one in route.addresses()), None)
+
+    def _compare_at_start(self) -> Steps[None]:
+        """Compare with the members so far, while the broker has what they say."""
+        address = self._broker()
+        if address is not None:
+            answer = yield Call(address, requests.members(self.group), self._clock.monotonic() + self._timeout)
+            try:
+                is_known = not isinstance(answer, CallFailed) and answer.code == ResponseCode.SUCCESS
+                members = read_members(answer.body) if is_known else []
+            except BadAnswer:
+                return  # it is asked again, and the error noted then
+            if any(one != self._client_id for one in members):
+                yield from self.compare(0.0)
+
+    def compare(self, seconds: float) -> Steps[None]:
+        """Say if other members subscribe to something else, each difference once: messages are missed then. seconds:
+        that have to have passed since the last comparison."""
+        address, now = self._broker(), self._clock.monotonic()
+        if address is None or not self._has_others or now < self._compared_at + seconds:
+            return
+        self._compared_at = now
+        answer = yield Call(address, requests.connections(self.group), self._clock.monotonic() + self._timeout)
+        if isinstance(answer, CallFailed) or answer.code in _NOT_NOW or self.is_closed:
+            return
+        try:
+            if answer.code != ResponseCode.SUCCESS:
+                raise refusal(answer, f"broker at {address}", f"the question for what {self.group} subscribes to")
+            members, subscriptions = read_connections(answer.body)
+        except ClientError:  # it does not know this question, or this user may not ask it
+            self._compared_at = math.inf
+            return
+        others = sorted({*members} - {self._client_id})
+        found = difference(self.subscriptions, subscriptions) if others else ""
+        if found and found not in self._said:
+            self._said.add(found)
+            self._note(
+                f"members of group {self.group} do not subscribe to the same, so that they miss messages: {found}. "
+                f"The others are {named(others)}"
+            )
 
     def rebalance(self) -> Steps[None]:
         """Give up and take on queues as the group's members share them; queues stay as they are if routes or members
@@ -276,7 +340,9 @@ class Group(Generic[HeldQueue]):
             members = yield from self._members(queues, deadline)
         if not members:
             return False
+        self._has_others = any(one != self._client_id for one in members)
         mine = share(self._allocation, queues, members, self._client_id)
+        before = {queue for queue in self.held if queue.topic == topic}
         own = set(mine)
         for held in [one for one in self.held.values() if one.queue.topic == topic and one.queue not in own]:
             yield from self._give_up(held)
@@ -284,6 +350,8 @@ class Group(Generic[HeldQueue]):
         for queue in mine:
             if queue not in self.held:
                 complete &= yield from self._take_on(queue)
+        if before != {queue for queue in self.held if queue.topic == topic}:
+            yield from self._have_changed(topic)
         return complete
 
     def _members(self, queues: Sequence[MessageQueue], deadline: float) -> Steps[list[str]]:

@@ -76,6 +76,7 @@ class PullGroup(Group[PullHeld]):
             unknown = [str(queue) for queue in queues if queue.topic == topic and queue not in found]
             if unknown:
                 raise NoRoute(f"The topic {topic} has no queue {', '.join(unknown)}; it has {len(found)} queues.")
+        self.is_joining = False
         yield from self._beat_all()
         for queue in queues:
             yield from self._take_on(queue)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -37,6 +37,8 @@ _MOST_SPAN = 2000
 _SEND_BACK_PAUSE_S = 1.0
 #: Level for a message whose handler does not end, as Java has it.
 _STUCK_LEVEL = 3
+#: Shortest time between two comparisons with other members.
+_COMPARE_PAUSE_S = 1.0
 #: Own limit of messages that administrators have handled and that wait for a worker.
 _MOST_DIRECTS = 100
 #: Time for running handlers before a queue begins again elsewhere, as Java waits, and between two looks; attempts to
@@ -157,6 +159,8 @@ class PushGroup(Group[PushHeld]):
         self.directs = 0
         #: Queues that begin again at other offsets, with these, and are not taken meanwhile.
         self._resetting: dict[PushHeld, int] = {}
+        #: Versions of subscriptions in heartbeats, by topic, since its queues changed.
+        self._versions: dict[str, int] = {}
         self.is_paused = False
         self.is_stopping = False
         #: Returns what a thread does, as text.
@@ -164,9 +168,10 @@ class PushGroup(Group[PushHeld]):
 
     def member(self) -> Member:
         begins = self._begin.upper() if isinstance(self._begin, str) else ""
+        versions = self._versions
         return Member(
             self.group,
-            tuple(self.subscriptions.values()),
+            tuple(replace(one, version=versions.get(one.topic, one.version)) for one in self.subscriptions.values()),
             is_push=True,
             broadcasts=self._offsets is not None,
             begins=f"CONSUME_FROM_{begins}_OFFSET" if begins else "CONSUME_FROM_TIMESTAMP",
@@ -187,6 +192,15 @@ class PushGroup(Group[PushHeld]):
         if self._offsets is not None:
             return [self._client_id]
         return (yield from super()._members(queues, deadline))
+
+    def _have_changed(self, topic: str) -> Steps[None]:
+        """Renew the subscription, as Java does: of what members say brokers keep the newest, and filter by that of one
+        that has left, until another is newer."""
+        if not self._balanced_at:  # heartbeats have just said it
+            return
+        yield from self.compare(_COMPARE_PAUSE_S)  # first: from then on the broker has this member's
+        self._versions[topic] = self._clock.wall_ms()
+        yield from self._beat_all()
 
     # --- fetching
 

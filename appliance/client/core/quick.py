@@ -123,12 +123,12 @@ class Fleet:
         self,
         group: str,
         sending: Sending,
-        landed: Callable[[list[Flight], list[SendResult]], None],
+        landed: Callable[[list[Flight], list[SendResult], list[None]], None],
         diverted: Callable[[Flight, CallFailed | RemotingCommand], None],
         slow: Callable[[str, float, float], None],
     ) -> None:
-        """landed: takes messages that are stored, and their places. diverted: takes another outcome of a first
-        attempt. slow: takes (broker, latency, now) of a slow one. All are called without locks."""
+        """landed: takes messages that are stored, their places, and the list of `landing`. diverted: takes another
+        outcome of a first attempt. slow: takes (broker, latency, now) of a slow one. All are called without locks."""
         # Constant after construction.
         self._group = group
         self._sending = sending
@@ -176,12 +176,13 @@ class Fleet:
     def envelope(self, flight: Flight) -> Envelope:
         return Envelope(self._group, flight.queue.topic, flight.body, flight.text, 0, flight.key, flight.shard)
 
-    def landing(self, found: list[tuple[Flight, Answered]], now: float) -> None:
-        """Take answers with code 0, each with its flight."""
+    def landing(self, found: list[tuple[Flight, Answered]], now: float, counted: list[None]) -> None:
+        """Take answers with code 0, each with its flight. After a call that a signal's handler interrupted another one
+        does what is left. counted: empty at first; notes that the messages are no longer in flight."""
         first = found[0][0]
         if now - first.began >= SLOW_S:
             self._slow(first.queue.broker_name, now - first.began, now)
-        self._landed([flight for flight, _ in found], [place_of(*one) for one in found])
+        self._landed([flight for flight, _ in found], [place_of(*one) for one in found], counted)
 
 
 class Form:
@@ -284,10 +285,13 @@ class Flights:
                 return False
         assert form is not None, "it has matched"
         number, offset, offset_id, transaction_id, opaque = match.group(*_GROUPS)
-        flight = self._waiting.pop(int(opaque), None)
+        place = int(opaque)
+        flight = self._waiting.get(place)
         if flight is None:
             return False
-        self._landed.append((flight, (form, number, offset, offset_id, transaction_id)))
+        # Without a call, at which a signal's handler may raise: it waits, or has landed.
+        self._landed += ((flight, (form, number, offset, offset_id, transaction_id)),)
+        del self._waiting[place]
         return True
 
     def take_landed(self) -> list[tuple[Flight, Answered]]:

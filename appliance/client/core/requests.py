@@ -188,6 +188,11 @@ def members(group: str) -> RemotingCommand:
     return request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
 
 
+def connections(group: str) -> RemotingCommand:
+    """Make a 203, the question for the members of a group and what it subscribes to."""
+    return request(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": group})
+
+
 def committed_offset(group: str, queue: MessageQueue) -> RemotingCommand:
     fields = {"queueId": queue.queue_id, "bname": queue.broker_name, "topic": queue.topic, "consumerGroup": group}
     return request(RequestCode.QUERY_CONSUMER_OFFSET, fields)

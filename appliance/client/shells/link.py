@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import deque
 from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from ..core.connection import Asked, Connection
@@ -171,39 +171,35 @@ class Link:
 
     def _received(self, data: bytes) -> bool:
         """Hand out what bytes bring; False if the link is dead now."""
-        answers: deque[tuple[Resume, Any]] = deque()
+        arrived = _Arrived()
         try:
-            self._hand_out(data, answers)
+            self._hand_out(data, arrived)
         except BaseException:  # a signal's handler raised in a loop: what waits would do so until its time-out
-            interrupted = CallFailed("lost", "a signal interrupted this process as its answer came")
             with self._lock:
-                self._take_answers(answers)
-            self.fail(interrupted)
-            for resume, _ in answers:
-                safely(partial(resume, interrupted))
+                self._take_answers(arrived)
+            self.fail(CallFailed("lost", "a signal interrupted this process as its answer came"))
+            arrived.hand_out()
             raise
         return not self.is_dead
 
-    def _take_answers(self, answers: deque[tuple[Resume, Any]]) -> None:
+    def _take_answers(self, arrived: _Arrived) -> None:
         """Add those that the connection keeps apart: of quick sends, and of calls to make again."""
-        if landed := self._connection.take_landed():
-            answers.appendleft((partial(_land, landed), None))
-        answers += [(partial(self._repeat, asked), None) for asked in self._connection.take_turned_away()]
+        # In one step: a signal's handler that raises comes before this, or when `arrived` has them.
+        arrived.landed += chain.from_iterable(iter(self._connection.take_landed, []))
+        arrived.answers += [(partial(self._repeat, asked), None) for asked in self._connection.take_turned_away()]
 
-    def _hand_out(self, data: bytes, answers: deque[tuple[Resume, Any]]) -> None:
-        """Do so. answers: gets those of the bytes, and keeps what is not handed out yet."""
+    def _hand_out(self, data: bytes, arrived: _Arrived) -> None:
+        """Do so. arrived: gets what the bytes bring, and keeps what is not handed out yet."""
         self._heard_at = time.monotonic()
         with self._lock:
-            _, questions = self._connection.feed(data, answers)
-            self._take_answers(answers)
+            questions = self._connection.feed(data, arrived.answers)
+            self._take_answers(arrived)
             goes_away, broken = self._connection.goes_away, self._connection.broken
         if goes_away and not self._is_left:  # before what waits goes on: that needs another link
             logger.debug("client: %s stops, and another connection is made", self.address)
             self._is_left = True
             self._owner.leave(self)
-        while answers:
-            resume, answer = answers.popleft()
-            safely(partial(resume, answer))
+        arrived.hand_out()
         for question in questions:
             safely(partial(self._owner.was_asked, self, question))
         if broken is not None:
@@ -212,10 +208,9 @@ class Link:
         elif self._is_left:
             self._end_if_idle(_REPLACED)
 
-    def _repeat(self, asked: Asked[Resume], outcome: CallFailed | None) -> None:
-        """Make a call again, which the server refused as it stops, over the link in the place of this one. outcome: of
-        one that is not made again."""
-        outcome = outcome or self._owner.repeat(Call(self.address, asked.request, asked.deadline), asked.waiting)
+    def _repeat(self, asked: Asked[Resume], _: object) -> None:
+        """Make a call again, which the server refused as it stops, over the link in the place of this one."""
+        outcome = self._owner.repeat(Call(self.address, asked.request, asked.deadline), asked.waiting)
         if outcome is not None:
             asked.waiting(outcome)
 
@@ -279,11 +274,34 @@ class Link:
             safely(partial(resume, failed))
 
 
-def _land(landed: list[tuple[Flight, Answered]], _: object) -> None:
-    """Give answers to the producers that wait for them, each its own together."""
-    now = time.monotonic()
-    first = 0
-    for at in range(1, len(landed) + 1):
-        if at == len(landed) or landed[at][0].fleet is not landed[first][0].fleet:
-            safely(partial(landed[first][0].fleet.landing, landed[first:at], now))
-            first = at
+class _Arrived:
+    """Answers that are handed out, each once, however often a signal's handler interrupts it. landed: of quick sends;
+    answers: the others, with their waiters."""
+
+    __slots__ = ("_begun", "_counted", "_have_landed", "answers", "landed")
+
+    def __init__(self) -> None:
+        self.landed: list[tuple[Flight, Answered]] = []
+        self.answers: list[tuple[Resume, Any]] = []
+        #: One for each of `answers` that was begun to be handed out.
+        self._begun: list[None] = []
+        #: The same for `landed`, those of one producer together; and whether their number was taken off.
+        self._have_landed = 0
+        self._counted: list[None] = []
+
+    def hand_out(self) -> None:
+        now, landed = time.monotonic(), self.landed
+        while self._have_landed < len(landed):
+            first = behind = self._have_landed
+            while behind < len(landed) and landed[behind][0].fleet is landed[first][0].fleet:
+                behind += 1
+            safely(partial(landed[first][0].fleet.landing, landed[first:behind], now, self._counted))
+            self._counted, self._have_landed = [], behind
+        while len(self._begun) < len(self.answers):
+            resume, answer = self.answers[len(self._begun)]
+            try:
+                resume(answer)  # not by `safely`, before whose call a handler may raise
+            except Exception:
+                logger.exception("client: answers are handed out after an error")
+            finally:
+                self._begun += (None,)

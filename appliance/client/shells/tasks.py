@@ -253,9 +253,16 @@ class _Link(Link, asyncio.Protocol):
             self.fail(CallFailed("connect", self._why_not(error), sent=False))
 
     def _has_tried(self, connecting: asyncio.Task[None]) -> None:
-        """Fail if the loop ends, and cancels what connects, perhaps before it began, or a signal's handler raised."""
-        if connecting.cancelled() or connecting.exception() is not None:
+        """Fail if the loop ends, and cancels what connects, perhaps before it began, or if something raised that no
+        server causes, as a signal's handler."""
+        if connecting.cancelled():
             self.fail(CallFailed("closed", CLOSED, sent=False))
+            return
+        error = connecting.exception()
+        if isinstance(error, Exception):  # the loop raises others itself
+            logger.error("client: an error in connecting to %s", self.address, exc_info=error)
+        if error is not None:
+            self.fail(CallFailed("connect", f"an error in this process: {error!r}", sent=False))
 
     def _tls_options(self, host: str) -> dict[str, Any]:
         tls = self._owner.security.tls

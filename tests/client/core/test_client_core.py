@@ -18,7 +18,7 @@ class Left:
     """A group that says whether it has left."""
 
     def __init__(self, name, is_closed):
-        self.name, self.is_closed = name, is_closed
+        self.name, self.is_closed, self.is_joining = name, is_closed, False
 
     def member(self):
         return Member(self.name)
@@ -190,3 +190,29 @@ def test_a_changed_route_moves_the_groups_that_read_its_topic_alone():
         outcome = driver._do(keeping.send(outcome))
     keeping.close()
     assert moved == ["g0"]
+
+
+def test_heartbeats_and_routes_are_asked_for_side_by_side_and_one_that_fails_keeps_no_other():
+    clock, asked = SetClock(), []
+    directory = Directory(["ns:9876"], clock, 3.0)
+
+    def cluster(call):
+        topic = call.request.ext_fields.get("topic")
+        asked.append(call.address if topic is None else topic)
+        if call.request.code != RequestCode.GET_ROUTEINFO_BY_TOPIC:
+            return CallFailed("timeout", "no answer in time") if call.address == "a:10911" else answer()
+        return CallFailed("timeout", "no answer in time") if is_away and topic == "T1" else answer(body=routes[topic])
+
+    core, driver = ClientCore(directory, clock, "me", 3.0, note=lambda text: None), Driver(cluster, clock)
+    core.producers.add("p")
+    is_away, routes = False, {"T1": route("a"), "T2": route("b"), "T3": route("c")}
+    for topic in routes:
+        driver.run(directory.look_up(topic, clock.now + 3.0))
+    asked.clear()
+    (together,) = list(core.beat_all())
+    assert len(together.procedures) == 3
+    driver._do(together)
+    assert asked == ["a:10911", "b:10911", "c:10911"]
+    is_away, routes["T3"] = True, route("c", queues=8)
+    assert driver.run(directory.refresh()) == {"T3"}
+    assert len(directory.known("T1").read_queues("T1")) == 4

@@ -30,6 +30,12 @@ def connection_with(opaques):
     return connection
 
 
+def fed(connection, data):
+    """Return (answers with their waiters, requests of the server)."""
+    answers = []
+    return answers, connection.feed(data, answers)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("piece", [1, 7, 1 << 20])
 def test_recorded_answers_reach_who_waits_in_any_pieces(version, piece):
@@ -43,7 +49,7 @@ def test_recorded_answers_reach_who_waits_in_any_pieces(version, piece):
     stream = b"".join(sent.values())
     found = []
     for at in range(0, len(stream), piece):
-        answers, questions = connection.feed(stream[at : at + piece])
+        answers, questions = fed(connection, stream[at : at + piece])
         assert not questions
         found += [(waiting, command.opaque, command.body) for waiting, command in answers]
     assert found == [(opaque, opaque, decode_frame(frame).body) for opaque, frame in sent.items()]
@@ -54,16 +60,16 @@ def test_a_server_that_stops_is_left_unless_it_has_answered_nothing_else_and_cal
     connection, told = Connection(), answer(1500)
     for told.opaque in (1, 2):
         connection.call(request(11, {}), 10.0, told.opaque)
-        answers, _ = connection.feed(encode_command(told))
+        answers, _ = fed(connection, encode_command(told))
         assert [waiting for waiting, _ in answers] == [told.opaque]
     assert not connection.goes_away
     connection.call(request(11, {}), 10.0, 3)
     served = answer()
     served.opaque = 3
-    connection.feed(encode_command(served))
+    fed(connection, encode_command(served))
     for told.opaque in (4, 5):
         connection.call(asked := request(11, {}), 10.0, told.opaque, is_repeated=told.opaque == 5)
-        answers, _ = connection.feed(encode_command(told))
+        answers, _ = fed(connection, encode_command(told))
         assert [waiting for waiting, _ in answers] == [5] * (told.opaque == 5)
         assert connection.goes_away
         assert connection.take_turned_away() == [(10.0, 4, asked, False)] * (told.opaque == 4)
@@ -73,7 +79,7 @@ def test_requests_of_the_server_are_told_apart_and_answered_unless_one_way():
     connection = Connection()
     asked = request(307, {"consumerGroup": "g"})
     asked.opaque = 5
-    answers, questions = connection.feed(encode_command(asked))
+    answers, questions = fed(connection, encode_command(asked))
     assert not answers
     assert [question.code for question in questions] == [307]
     connection.answer(questions[0], answer(3))
@@ -89,7 +95,7 @@ def test_an_answer_that_nobody_waits_for_is_dropped():
     assert connection.expire(10.0) == [1]
     late = answer()
     late.opaque = 1
-    assert connection.feed(encode_command(late)) == ([], [])
+    assert fed(connection, encode_command(late)) == ([], [])
 
 
 def test_deadlines_are_kept_over_many_answered_calls():
@@ -99,7 +105,7 @@ def test_deadlines_are_kept_over_many_answered_calls():
         if number != 700:
             done = answer()
             done.opaque = number + 1
-            connection.feed(encode_command(done))
+            fed(connection, encode_command(done))
     assert len(connection._deadlines) < 200
     assert connection.next_deadline() <= 705.0
     assert connection.expire(704.9) == []
@@ -112,7 +118,7 @@ def test_deadlines_are_kept_over_many_answered_calls():
 )
 def test_another_protocol_is_said_to_be_one(begin):
     connection = Connection()
-    assert connection.feed(begin) == ([], [])
+    assert fed(connection, begin) == ([], [])
     assert "does not speak RocketMQ's protocol: its answer begins with b" in str(connection.broken)
 
 
@@ -120,7 +126,7 @@ def test_what_comes_before_a_broken_frame_reaches_who_waits():
     connection = connection_with([1, 2])
     good = answer()
     good.opaque = 1
-    answers, _ = connection.feed(encode_command(good) + b"\0\0\0\x08\0\0\0\x04{}{}")
+    answers, _ = fed(connection, encode_command(good) + b"\0\0\0\x08\0\0\0\x04{}{}")
     assert [waiting for waiting, _ in answers] == [1]
     assert "broken frame" in str(connection.broken)
     assert connection.lost() == [2]
@@ -133,7 +139,7 @@ def test_whatever_comes_is_an_answer_or_a_broken_connection(data):
     for _ in range(data.draw(st.integers(1, 6))):
         frame[data.draw(st.integers(0, len(frame) - 1))] = data.draw(st.integers(0, 255))
     connection = connection_with(range(1, 200))
-    answers, questions = connection.feed(bytes(frame))
+    answers, questions = fed(connection, bytes(frame))
     assert len(answers) + len(questions) + (connection.broken is not None) <= frames_in(bytes(frame))
 
 
@@ -147,3 +153,15 @@ def frames_in(data: bytes) -> int:
 
 
 FRAMES = list(recorded("5.3.3"))[:40]
+
+
+def test_what_has_expired_before_there_was_a_connection_is_not_sent_later():
+    """Its sender was told that nothing was sent, and may have sent it again."""
+    connection = Connection()
+    for number in range(3):
+        connection.call(request(11, {"number": str(number)}), 1.0 + number % 2, number)
+    assert connection.expire(1.5) == [0, 2]
+    sent = connection.take_output()
+    assert b'"number":"1"' in sent
+    assert b'"number":"0"' not in sent
+    assert b'"number":"2"' not in sent

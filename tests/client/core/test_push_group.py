@@ -42,6 +42,8 @@ class Broker:
         self.answers = {}
         self.asked = []
         self.owner = None
+        #: What the group subscribes to, as 203 tells it: tags by topic.
+        self.subscribed = {}
 
     def __call__(self, call):
         ext, code = call.request.ext_fields, call.request.code
@@ -53,6 +55,10 @@ class Broker:
                 return answer(body=route("a", queues=self.queues)) if ext["topic"] in ("T", RETRY) else answer(17)
             case 38:
                 return answer(body=json.dumps({"consumerIdList": self.members}).encode())
+            case 203:
+                table = {topic: {"topic": topic, "subString": tags} for topic, tags in self.subscribed.items()}
+                ids = [{"clientId": one} for one in self.members]
+                return answer(body=json.dumps({"connectionSet": ids, "subscriptionTable": table}).encode())
             case 14 | 31:
                 return answer(offset=0)
             case 41:
@@ -390,7 +396,7 @@ def test_a_broadcasting_consumer_has_all_queues_and_keeps_its_offsets():
     group.finish(batch, Outcome(batch.messages))
     group.driver.run(group.core.commit())
     assert file.offsets == {QUEUE: 1}
-    assert not {36, 38, 14, 15} & set(group.broker.codes())
+    assert not {36, 14, 15} & set(group.broker.codes())
     assert RETRY not in group.core.subscriptions
 
 
@@ -554,6 +560,100 @@ def test_a_broker_that_does_not_lock_does_not_keep_other_queues_away():
     assert not group.core._is_complete
     group.driver.run(group.core.rebalance())
     assert QUEUE in group.core.held
+
+
+def beside(subscribed):
+    """A member of T with all tags beside two others, and what it does by itself from then on."""
+    found = Broker(members=["you", "me", "they"], queues=3)
+    found.subscribed = subscribed
+    group = Group(found)
+    (keeping,) = [one for one in group.driver.started if one.__name__ == "_keep_balanced"]
+    return group, keeping
+
+
+def pass_time(group, keeping, seconds):
+    until = group.clock.now + seconds
+    outcome = None
+    while group.clock.now < until:
+        outcome = group.driver._do(keeping.send(outcome))
+
+
+def test_members_with_other_subscriptions_are_a_warning_at_the_start_and_no_second_one():
+    group, keeping = beside({"T": "a || b", RETRY: "*", "U": "*"})
+    asked = group.broker.codes()
+    assert asked[asked.index(38) + 1] == 203, "before brokers keep what this member says"
+    (warning,) = group.notes
+    assert "T with 'a || b' there and '*' here, U with '*' there and nothing here." in warning
+    assert "The others are they, you" in warning
+    pass_time(group, keeping, 130.0)
+    assert group.broker.codes().count(203) == 4
+    assert group.notes == [warning]
+    group.broker.subscribed = {"T": "*"}
+    pass_time(group, keeping, 40.0)
+    assert f"{RETRY} with nothing there and '*' here" in group.notes[1]
+
+
+def test_members_with_the_same_subscriptions_are_no_news():
+    group, keeping = beside({"T": "*", RETRY: "*"})
+    pass_time(group, keeping, 130.0)
+    assert group.broker.codes().count(203) == 4
+    assert not group.notes
+
+
+def test_the_only_member_compares_with_nobody():
+    group = Group(Broker())
+    (keeping,) = [one for one in group.driver.started if one.__name__ == "_keep_balanced"]
+    pass_time(group, keeping, 100.0)
+    assert 203 not in group.broker.codes()
+    group.broker.members.append("they")
+    group.broker.subscribed = {"T": "a", RETRY: "*"}
+    group.driver.run(group.core.rebalance())
+    pass_time(group, keeping, 2.0)
+    assert len(group.notes) == 1
+
+
+ODD = (
+    b"", b"[]", b"{}", b'{"connectionSet":null,"subscriptionTable":{}}', b'{"connectionSet":[{"clientId":1}],'
+    b'"subscriptionTable":{}}', b'{"connectionSet":[{"clientId":"they"}],"subscriptionTable":{"T":[]}}',
+    b'{"connectionSet":[{"clientId":"they"}],"subscriptionTable":{"T":{"subString":1}}}',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("refusal", [answer(1), answer(3), answer(16), *(answer(body=body) for body in ODD)])
+def test_a_broker_that_does_not_tell_what_others_subscribe_to_is_asked_once(refusal):
+    group, keeping = beside({"T": "*", RETRY: "*"})
+    group.broker.answers[203] = [refusal]
+    group.broker.subscribed = {"T": "a"}
+    pass_time(group, keeping, 130.0)
+    assert group.broker.codes().count(203) == 2
+    assert not group.notes
+
+
+@pytest.mark.parametrize("passing", [answer(2), answer(206), AWAY])
+def test_a_broker_that_cannot_tell_it_now_is_asked_again(passing):
+    group, keeping = beside({"T": "*", RETRY: "*"})
+    group.broker.answers[203] = [passing]
+    group.broker.subscribed = {"T": "a", RETRY: "*"}
+    pass_time(group, keeping, 90.0)
+    assert group.broker.codes().count(203) == 3
+    assert len(group.notes) == 1
+
+
+def test_a_subscription_is_renewed_with_each_change_of_queues_once_others_are_compared_with():
+    """Brokers keep the newest of each topic, of a member that has left, too."""
+    broker = Broker(members=["me"], queues=2)
+    group = Group(broker)
+    group.clock.now += 60
+    broker.members.append("they")
+    broker.subscribed = {"T": "a", RETRY: "*"}
+    asked = len(broker.asked)
+    beats = []
+    group.core._beat = lambda address, _: beats.append(len(broker.asked)) or no_beat(address, None)
+    group.driver.run(group.core.rebalance())
+    assert {one.version for one in group.core.member().subscriptions} == {group.clock.wall_ms()}
+    assert beats
+    assert broker.codes()[asked:].index(203) < beats[0] - asked
+    assert group.core.subscriptions["T"].version == 0, "pulls ask for what does not change"
 
 
 def test_queues_that_are_not_to_be_had_are_asked_for_again_soon():

@@ -47,6 +47,12 @@ def answer(opaque, body=b"", **fields):
     return encode_command(found)
 
 
+def fed(connection, data):
+    """Return (answers with their waiters, requests of the server)."""
+    answers = []
+    return answers, connection.feed(data, answers)
+
+
 def launched(deadline=10.0):
     fleet, connection = Fleet(), Connection()
     flight = flight_of(fleet, deadline)
@@ -72,7 +78,7 @@ def test_properties_are_those_of_the_long_way():
 @pytest.mark.parametrize("fields", [{}, {"transactionId": KEY}, {"TRACE_ON": "false", "MSG_REGION": "größer+.*"}])
 def test_an_answer_lands_with_its_place(fields):
     _, connection, flight = launched()
-    assert connection.feed(answer(1, **fields)) == ([], [])
+    assert fed(connection, answer(1, **fields)) == ([], [])
     ((landed, answered),) = connection.take_landed()
     place = place_of(landed, answered)
     assert landed is flight
@@ -97,7 +103,7 @@ def test_an_answer_lands_with_its_place(fields):
 )
 def test_an_odd_answer_takes_the_long_way(odd):
     _, connection, flight = launched()
-    ((waiting, command),) = connection.feed(answer(1, **odd))[0]
+    ((waiting, command),) = fed(connection, answer(1, **odd))[0]
     assert waiting is flight
     assert command.ext_fields.items() >= odd.items()
     assert connection.take_landed() == []
@@ -106,7 +112,7 @@ def test_an_odd_answer_takes_the_long_way(odd):
 def test_an_answer_that_is_no_text_after_a_good_one_ends_the_connection():
     fleet, connection, flight = launched()
     connection.launch(flight_of(fleet), Stop("billing", flight.queue, "host:1", False), 5)
-    assert connection.feed(answer(1) + answer(2).replace(b'"0A"', b'"\xff\xfe"')) == ([], [])
+    assert fed(connection, answer(1) + answer(2).replace(b'"0A"', b'"\xff\xfe"')) == ([], [])
     assert [landed for landed, _ in connection.take_landed()] == [flight]
     assert connection.broken is not None
     assert len(connection.lost()) == 1
@@ -115,7 +121,7 @@ def test_an_answer_that_is_no_text_after_a_good_one_ends_the_connection():
 def test_refusals_and_answers_with_a_body_take_the_long_way():
     for frame in (answer(1, b"x"), encode_command(RemotingCommand(14, 1, 1, remark="full"))):
         _, connection, flight = launched()
-        ((waiting, _),) = connection.feed(frame)[0]
+        ((waiting, _),) = fed(connection, frame)[0]
         assert waiting is flight
         assert not connection.take_landed()
 
@@ -124,7 +130,7 @@ def test_an_answer_tells_the_queue_and_that_of_another_call_goes_there():
     _, connection, flight = launched()
     other = RemotingCommand(310)
     connection.call(other, 10.0, "another")
-    ((waiting, _),) = connection.feed(answer(2) + answer(1, queueId="5"))[0]
+    ((waiting, _),) = fed(connection, answer(2) + answer(1, queueId="5"))[0]
     assert waiting == "another"
     ((landed, answered),) = connection.take_landed()
     assert landed is flight
@@ -145,16 +151,16 @@ def test_a_form_that_changes_is_learned_again():
     for _ in range(3):
         connection.launch(flight_of(fleet), stop, 5)
     frames = [answer(1), answer(2, TRACE_ON="false"), answer(3, transactionId=KEY), answer(4)]
-    assert connection.feed(b"".join(frames)) == ([], [])
+    assert fed(connection, b"".join(frames)) == ([], [])
     assert len(connection.take_landed()) == 4
 
 
 def test_an_answer_to_nothing_or_after_the_deadline_lands_nowhere():
     fleet, connection, flight = launched(deadline=10.0)
-    assert connection.feed(answer(77)) == ([], [])
+    assert fed(connection, answer(77)) == ([], [])
     assert not connection.take_landed()
     assert connection.expire(10.0) == [flight]
-    assert connection.feed(answer(1)) == ([], [])
+    assert fed(connection, answer(1)) == ([], [])
     assert not connection.take_landed()
     flight(CallFailed("timeout", "no answer in time"))
     assert fleet.diverted_to[0][0] is flight

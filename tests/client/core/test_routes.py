@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from appliance.client import allocation
-from appliance.client.core.rebalance import read_members, share
+from appliance.client.core.rebalance import difference, read_connections, read_members, share
 from appliance.client.core.records import read_messages
+from appliance.client.core.requests import Subscription
 from appliance.client.core.routes import read_route
 from appliance.client.errors import BadAnswer
 from appliance.client.message import MessageQueue
@@ -76,6 +77,28 @@ def test_members_are_sorted_as_java_sorts_text():
     assert share(allocation.average, queues, ["\uff41", "\U0001f600"], "\U0001f600") == queues[:1]
 
 
+CONNECTIONS = b"""{"connectionSet":[{"clientAddr":"10.0.0.5:53211","clientId":"10.0.0.5@1#2","language":"JAVA",
+"version":453}],"consumeFromWhere":"CONSUME_FROM_LAST_OFFSET","consumeType":"CONSUME_PASSIVELY",
+"messageModel":"CLUSTERING","subscriptionTable":{"TopicA":{"classFilterMode":false,"codeSet":[],"expressionType":"TAG",
+"subString":"b || a","subVersion":1700000000000,"tagsSet":["a","b"],"topic":"TopicA"},"TopicB":{"expressionType":
+"SQL92","subString":"a > 1","topic":"TopicB"},"TopicC":{"expressionType":null,"subString":""}}}"""
+
+
+def test_what_a_group_subscribes_to_is_compared_by_what_it_means():
+    ids, theirs = read_connections(CONNECTIONS)
+    assert ids == ["10.0.0.5@1#2"]
+    same = {
+        "TopicA": Subscription("TopicA", "a||b"),
+        "TopicB": Subscription("TopicB", sql="a > 1"),
+        "TopicC": Subscription("TopicC"),
+    }
+    assert not difference(same, theirs)
+    assert difference({**same, "TopicB": Subscription("TopicB", "a > 1")}, theirs).startswith("TopicB with")
+    many = {f"T{number}": Subscription(f"T{number}", "x" * 1000) for number in range(5000)}
+    assert "and 4995 more" in difference(many, theirs)
+    assert len(difference(many, theirs)) < 2000
+
+
 def damaged(data, body):
     found = bytearray(body)
     for _ in range(data.draw(st.integers(1, 8))):
@@ -91,6 +114,7 @@ def test_damaged_answers_are_refused_or_read(data):
     for body, read in (
         (route("a", "b"), read_route),
         (b'{"consumerIdList":["10.0.0.5@1#2","10.0.0.6@1#2"]}', read_members),
+        (CONNECTIONS, read_connections),
         (record, lambda body: read_messages(body, queue)),
     ):
         try:
