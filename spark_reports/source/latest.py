@@ -50,7 +50,8 @@ def _of_store(options: Options) -> dict[str, Any]:
     try:
         if options.fail_on_missing_topic:
             view.check_topics(options.topics)
-        return {"position": view.end}
+        witness = view.witness_of(view.end)
+        return {"position": view.end, **({} if witness is None else {"witness": list(witness)})}
     finally:
         view.close()
 

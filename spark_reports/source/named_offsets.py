@@ -2,7 +2,7 @@
 
 {"orders": {"0": 12, "1": -1}}                  by topic and queue
 {"broker-a": {"orders": {"0": 12, "1": -1}}}    by broker too: the offset of a stream over brokers
-{"position": 4711}                              a place in the log: the offset of a stream of files
+{"position": 4711, "witness": [4500, 17000]}    a place in the log: the offset of a stream of files
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ Place = tuple[str, str, int]
 @dataclass(frozen=True)
 class NamedOffsets:
     """Pickles. everywhere: EARLIEST or LATEST for queues that are not named, None for the option's default. queues:
-    next offsets, EARLIEST or LATEST. position: a physical offset, of a store only."""
+    next offsets, EARLIEST or LATEST. position: a physical offset, of a store only. witness: see StoreView."""
 
     everywhere: int | None = None
     queues: Mapping[Place, int] = field(default_factory=dict)
     position: int | None = None
+    witness: tuple[int, int] | None = None
 
     def of(self, topic: str, queue_id: int, broker: str = "") -> int | None:
         """Return the offset for a queue, None for the option's default."""
@@ -60,10 +61,15 @@ def parse(text: str) -> NamedOffsets | None:
 
 
 def _of_files(found: dict[str, Any]) -> NamedOffsets:
-    position, starts = found.pop("position"), found.pop("starts", {})
+    position, starts, witness = found.pop("position"), found.pop("starts", {}), found.pop("witness", None)
     if found or not 0 <= position < 1 << 63:
         raise ValueError
-    return NamedOffsets(queues=dict(_of_topics("", starts)), position=position)
+    if witness is not None:
+        place, ms = witness
+        if type(place) is not int or type(ms) is not int or not 0 <= place <= position:
+            raise ValueError
+        witness = place, ms
+    return NamedOffsets(queues=dict(_of_topics("", starts)), position=position, witness=witness)
 
 
 def _queues(found: dict[str, Any]) -> Iterator[tuple[Place, int]]:

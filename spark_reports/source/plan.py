@@ -10,7 +10,7 @@ messages instead, taken from the same entries. The same store and options give t
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 
@@ -143,7 +143,20 @@ class Plan:
         if options.ending_offsets.everywhere == EARLIEST:
             end = begin
         self._check_starts(wanted)
+        for offsets in (options.starting_offsets, options.ending_offsets):
+            if offsets.position is not None:
+                self.check_witness(offsets.position, offsets.witness)
         return self.between(begin, end, wanted)
+
+    def check_witness(self, place: int, witness: Sequence[int] | None) -> None:
+        """Note a gap before a place if the log was written anew there since its witness was taken."""
+        if witness is not None and not self._view.has_witness((witness[0], witness[1])):
+            why = (
+                f"The message at {witness[0]} of {self._options.store} is not the one that was there when {place} was "
+                "noted: the log lost its end, as in a power cut, and was written anew, or the offset is of another "
+                "store"
+            )
+            self._ledger.add(GAP, witness[0], max(place, witness[0] + 1), why)
 
     def _reached(self, last: int) -> int:
         """Return that physical offset, or the log's end before it, which is a gap. Where something is written behind

@@ -117,6 +117,10 @@ class Queues:
             offset += 1
         return queue.ends
 
+    def last_physical(self, queue: Queue) -> int:
+        """Return the physical offset of the queue's last message."""
+        return int(ENTRY.unpack(self._read(queue, queue.end - 1, 1))[0])
+
     def places(self, queue: Queue, offset: int, end: int) -> tuple[np.ndarray, np.ndarray]:
         """Return (physical offsets, sizes) of the messages [offset, end); holes are left out."""
         physicals, sizes = [], []

@@ -49,6 +49,8 @@ class StoreView:
         #: True if RocketBox seems to have written here last: the record at its recovery position is still there.
         self.is_ours = position is not None and position_matches(self._store, position)
         self._published = position.offset if position is not None and self.is_ours else 0
+        #: Physical offset of the record that ends there.
+        self._before_published = position.record_offset if position is not None and self.is_ours else 0
         #: Topics that were deleted while the log had messages of them.
         self.deleted = DeletedTopics(self._store.paths, self._store.disk).load() if self.is_ours else {}
         self.is_open = self._store.lock_holder() is not None
@@ -132,6 +134,24 @@ class StoreView:
             return None
         ms = store_time_ms(head)
         return ms if ms < 1 << 63 else ms - (1 << 64)
+
+    def witness_of(self, place: int) -> tuple[int, int] | None:
+        """Return (physical offset, store time in ms) of the record that begins at a place, or of the last one before
+        the log's end; None if it is not known. While it is there, the log was not written anew before that place."""
+        if place == self.end:
+            places = self.tail[-1:]
+            if self._published == place:
+                places.append(self._before_published)
+            if self.queues:
+                places.append(self.entries.last_physical(max(self.queues, key=lambda queue: queue.ends)))
+            place = max(places, default=-1)
+        ms = self.store_ms_at(place) if place >= self.begin else None
+        return None if ms is None else (place, ms)
+
+    def has_witness(self, witness: tuple[int, int]) -> bool:
+        """True if that record is still there, or was deleted with its file."""
+        place, ms = witness
+        return place < self.begin or self.store_ms_at(place) == ms
 
     def is_written(self, physical: int) -> bool:
         """True if the log's files have something there; they are zeros where they are allocated ahead."""

@@ -2,7 +2,8 @@
 
 An offset is a physical offset of the log at which a record begins or will: {"position": 1234}. A batch is the log
 between two of them, so that a query that starts again from its checkpoint reads the same bytes: each message once.
-`starts` is added when the first batch had to look up the ends of queues.
+`starts` is added when the first batch had to look up the ends of queues. `witness` is a message there or just before,
+with its store time: if it is another one later, the log lost its end and was written anew.
 """
 
 from __future__ import annotations
@@ -96,8 +97,12 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     )
                     ledger.add(findings.GAP, end, position, why)
                     self._write(f"plan-back-{end:020d}-{position:020d}", ledger)
-                    return {**start, "position": end}
+                    return _offset(view, start, end)
                 end = position  # a broker that has just started: its queues are not written yet
+            else:
+                ledger = self._ledger()
+                self._plan(view, ledger).check_witness(position, start.get("witness"))
+                self._write(f"plan-anew-{position:020d}", ledger)
             lasts = [last for last in (self._options.last_place, self._target) if last is not None]
             end = min([end, *lasts])
             end = max(position, min(end, self._end_of_wanted(view, start, end)))
@@ -106,7 +111,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             elif isinstance(limit, ReadMaxBytes):
                 end = self._end_of_bytes(view, start, end, limit.max_bytes)
             self._sound.add(end)
-            return {**start, "position": end}
+            return start if end == position else _offset(view, start, end)
         finally:
             view.close()
 
@@ -164,7 +169,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the log's end, so that a query's progress shows how far it is behind, in bytes."""
         view = self._view()
         try:
-            return {"position": self._end(view)}
+            return _offset(view, {}, self._end(view))
         finally:
             view.close()
 
@@ -185,7 +190,10 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         try:
             self._check_places(view, begin, behind)
             ledger = self._ledger()
-            found = self._plan(view, ledger).between(begin, behind, wanted)
+            plan = self._plan(view, ledger)
+            plan.check_witness(begin, start.get("witness"))
+            plan.check_witness(behind, end.get("witness"))
+            found = plan.between(begin, behind, wanted)
         finally:
             view.close()
         self._write(f"plan-{begin:020d}-{behind:020d}", ledger)
@@ -234,3 +242,10 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             for queue_id, offset in queues.items()
         }
         return replace(wanted_of(self._options), starts=starts)
+
+
+def _offset(view: StoreView, start: Offset, position: int) -> Offset:
+    """Return the offset of a place. start: an offset before it."""
+    kept = {name: value for name, value in start.items() if name != "witness"}
+    witness = view.witness_of(position)
+    return {**kept, "position": position, **({} if witness is None else {"witness": list(witness)})}

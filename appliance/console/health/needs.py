@@ -58,6 +58,7 @@ _OF_CODES: tuple[tuple[tuple[str, str | Promise, str], str], ...] = (
     ),
     (("unread", _("Diagnose"), "group_diagnosis"), "deleted_unread_soon"),
     (("lost", _("Diagnose"), "group_diagnosis"), "deleted_unread"),
+    (("lost", _("Open retention"), "system"), "deleted_unread_by_some"),
     (("client_ids", _("Diagnose"), "group_diagnosis"), "client_id_twice"),
     (("subscriptions", _("Compare"), "group"), "subscriptions_differ"),
     (("dead_letters", _("Open dead letters"), "dead_letters"), "dead_letters dead_letters_expire"),

@@ -424,6 +424,12 @@ TEMPLATES: dict[str, str | Plural] = {
         "Retention deleted %(count)d message of %(topic)s before %(group)s had read it, %(for_span)s ago.",
         "Retention deleted %(count)d messages of %(topic)s before %(group)s had read them, the last %(for_span)s ago.",
     ),
+    "deleted_unread_by_some": ngettext_lazy(
+        "Retention deleted %(count)d message before it was read, %(for_span)s ago. It is no longer known which group "
+        "lost it.",
+        "Retention deleted %(count)d messages before they were read, the last %(for_span)s ago. It is no longer known "
+        "which groups lost them.",
+    ),
     "disk_full_soon": _("At the rate of the last ten minutes the disk reaches its limit on %(full_at_ms)s."),
     "transactions_without_producer": ngettext_lazy(
         "%(group)s has %(count)d open transaction, and none of its producers is connected. It is %(minutes)d "

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
+from appliance.engine.broker.deleted_unread import DeletedUnread
 from appliance.engine.store.retention.clean_queues import Raised
 from appliance.engine.window.health import unread_deletion
 from appliance.engine.window.health.disk_room import DiskFigures, DiskRoom
@@ -187,3 +188,21 @@ def test_a_diagnosis_names_what_was_deleted_unread_in_the_last_day(losing, monke
     later(monkeypatch, 25)
     assert diagnosed(losing, "deleted_unread") == ("clear", [])
     assert all(one.sentence.code != "deleted_unread" for one in losing.window.overview.snapshot().needs)
+
+
+def test_what_a_deleted_topic_lost_needs_nobody_and_the_sum_of_many_groups_does(losing):
+    def told():
+        found = losing.window.overview.snapshot().needs
+        return [(one.kind, one.name, str(one.sentence)) for one in found if "Retention deleted" in str(one.sentence)]
+
+    table = losing.engine.broker.deleted_unread
+    now_ms = int(time.time() * 1000)
+    table.rows = (DeletedUnread("gone", "Orders", 0, 0, 2, 2, now_ms), DeletedUnread("*", "*", -1, 0, 7, 7, now_ms))
+    (system, _, said), (group, name, _) = told()
+    assert (system, group, name) == ("system", "group", "gone")
+    assert said.startswith("Retention deleted 7 messages before they were read, the last 0 s ago. It is")
+    losing.put("another", b"x")
+    losing.commit("gone", "another", 0, 1)
+    losing.window.topic_commands.delete("Orders", force=True)
+    assert [one[0] for one in told()] == ["system"]
+    assert diagnosed(losing, "deleted_unread") == ("clear", [])

@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 
 from appliance.engine.protocol.codes import RequestCode
+from spark_reports.source.network.stream import NetworkStreamReader
+from spark_reports.source.options import parse
 from tests.clients.agents import Agent
 from tests.clients.messages import Message, rich
 from tests.spark_reports.network.reading import offsets, read, reader
@@ -164,6 +166,23 @@ def test_offsets_choose_the_messages(target: Target, topic: str) -> None:
     assert found == {(topic, 0): list(range(5, 9)), (topic, 2): list(range(25)), (topic, 3): list(range(25))}
     assert read(target.namesrv, topic=topic, startingOffsets="latest").num_rows == 0
     assert read(target.namesrv, topic=topic, endingOffsets="earliest").num_rows == 0
+
+
+def test_a_stream_takes_at_most_so_many_bytes_of_the_log_or_one_message(target: Target, topic: str) -> None:
+    put(target, topic, 40, size=1000)
+    most = 5_000
+    made = NetworkStreamReader(parse({"brokers": target.namesrv, "topic": topic, "maxBytesPerTrigger": str(most)}))
+    at, seen, steps = made.initialOffset(), [], 0
+    while (then := made.latestOffset(at, made.getDefaultReadLimit())) != at:
+        rows = [row for part in made.partitions(at, then) for batch in made.read(part) for row in batch.to_pylist()]
+        places = [row["physical_offset"] for row in rows]
+        behind = max(row["physical_offset"] + row["size"] for row in rows)
+        assert len(rows) == 1 or behind - min(places) <= most
+        seen += rows
+        at, steps = then, steps + 1
+    found = sorted((row["queue_id"], row["queue_offset"]) for row in seen)
+    assert found == [(queue, offset) for queue in range(4) for offset in range(10)]
+    assert 40 // 4 <= steps < 40, "some four messages each"
 
 
 def test_without_a_topic_all_topics_of_users_are_read(target: Target, topic: str) -> None:

@@ -101,6 +101,8 @@ def test_times(text, ms):
         ({"store": "/data", "startingOffsets": '{"b": {"a": {"0": 1}}}'}, "of a store names no brokers"),
         ({"store": "/data", "startingOffsets": '{"position": -3}'}, "or the offset of a stream"),
         ({"store": "/data", "startingOffsets": '{"position": 3, "ends": {}}'}, "or the offset of a stream"),
+        ({"store": "/data", "startingOffsets": '{"position": 3, "witness": [4, 1]}'}, "or the offset of a stream"),
+        ({"store": "/data", "startingOffsets": '{"position": 3, "witness": [1]}'}, "or the offset of a stream"),
         ({"brokers": "a:1", "startingOffsets": '{"": {"a": {"0": 1}}}'}, "or the offset of a stream"),
         ({"brokers": "a:1", "startingOffsets": '{"b": {"a": {"0": 1}, "c": 2}}'}, "or the offset of a stream"),
         ({"brokers": "a:1", "endingOffsets": '{"position": 3}'}, "the offset of a stream of files"),
@@ -132,6 +134,8 @@ def test_wrong_ones_are_said_in_a_sentence(given, said):
 def test_offsets_may_be_those_of_a_stream():
     found = parse({"store": "/data", "startingOffsets": '{"position": 7, "starts": {"a": {"0": 3}}}'})
     assert found.starting_offsets == NamedOffsets(queues={("", "a", 0): 3}, position=7)
+    found = parse({"store": "/data", "startingOffsets": '{"position": 7, "witness": [3, 1700]}'})
+    assert found.starting_offsets == NamedOffsets(position=7, witness=(3, 1700))
     found = parse({"brokers": "a:1", "endingOffsets": '{"b": {"a": {"0": 3}}, "c": {"a": {"0": 4}}}'})
     ends = found.ending_offsets
     assert [ends.of("a", 0, broker) for broker in "bcd"] == [3, 4, None]

@@ -18,7 +18,8 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from appliance.engine.store_tools.offline_store import OfflineStore
-from spark_reports.source.findings import DataLoss
+from spark_reports.source import findings
+from spark_reports.source.findings import DataLoss, Finding
 from spark_reports.source.options import OptionError, parse
 from spark_reports.source.queue_entries import Queue, Queues
 from spark_reports.source.store_view import StoreView
@@ -163,6 +164,46 @@ def test_a_log_that_lost_its_end_is_said(tmp_path, monkeypatch):
     # A broker that has just started writes the entries of what is there later.
     monkeypatch.setattr(StoreView, "is_written", lambda view, place: place == end["position"])
     assert stream(tmp_path / "data").latestOffset(offset, ReadAllAvailable()) == offset
+
+
+def test_a_log_that_was_written_anew_to_the_same_place_is_said(tmp_path):
+    """Its messages have the same sizes, so one begins at each place that the stream was at."""
+    data = stopped(tmp_path / "data", 50)
+    begin = stream(data).initialOffset()
+    middle = stream(data).latestOffset(begin, ReadMaxRows(30))
+    end = stream(data).latestOffset(middle, ReadAllAvailable())
+    shutil.copytree(data, tmp_path / "kept")
+    shutil.rmtree(data)
+    under = StoreUnderTest(data).open()
+    under.scheduler.wall_ms += 1
+    fill(under, 50)
+    fill(under, 50)
+    under.stop()
+    behind = {"position": stream(data).reportLatestOffset()["position"]}
+    for offset, place in ((middle, middle["position"]), (end, read(data).rows[49]["physical_offset"])):
+        for look in (
+            lambda offset: stream(data).latestOffset(offset, ReadAllAvailable()),
+            lambda offset: stream(data).partitions(offset, behind),
+            lambda offset: stream(data).partitions(begin, offset),
+            lambda offset: read(data, startingOffsets=json.dumps(offset)),
+            lambda offset: read(data, endingOffsets=json.dumps(offset)),
+        ):
+            with pytest.raises(DataLoss, match=f"message at {place} of {data} is not the one .* was written anew"):
+                look(offset)
+        lenient = stream(data, failOnDataLoss="false", findings=tmp_path / "found")
+        batches, _ = drained(lenient, offset)
+        assert list(chain.from_iterable(batches)) == [
+            row for row in read(data).rows if row["physical_offset"] >= offset["position"]
+        ]
+        assert Finding("gap", place, max(place + 1, offset["position"])) in findings.read(tmp_path / "found")
+    # What was lost behind the place was not read.
+    under = StoreUnderTest(tmp_path / "kept").open()
+    under.scheduler.wall_ms += 90_000
+    fill(under, 50)
+    under.stop()
+    for offset, count in ((middle, 70), (end, 50)):
+        batches, _ = drained(stream(tmp_path / "kept"), offset)
+        assert sum(map(len, batches)) == count
 
 
 def test_messages_that_were_deleted_before_they_were_read_are_said(tmp_path, kept):

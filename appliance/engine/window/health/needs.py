@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from ...broker.deleted_unread import ALL
 from ...broker.groups import is_system_group
 from ...broker.topic_config import reserve_hours_of
 from ...protocol.names import DLQ_PREFIX, PERM_WRITE, RETRY_PREFIX
@@ -43,6 +44,7 @@ _ORDER = (
     "disk_full_soon",
     "disk_filling",
     "deleted_unread",
+    "deleted_unread_by_some",
     "deleted_unread_soon",
     "certificate_expired",
     "slave_gone",
@@ -126,6 +128,7 @@ class Needs:
         with QueueReader(self._store) as reader:
             look = _Look(self, progress, reader)
             found += look.dead_letters()
+            found += look.deleted_unread_by_some()
             for group in progress.entries.keys() | progress.online.keys():
                 if not is_system_group(group):
                     found += look.group(group)
@@ -241,6 +244,14 @@ class _Look:
             count, ago_ms = messages_and_age(rows, self._now_ms)
             text = say("deleted_unread", count=count, topic=topic, group=group, for_span=ago_ms)
             yield _need("act", "group", group, text, count)
+
+    def deleted_unread_by_some(self) -> Iterator[Finding]:
+        """Yield the need of groups of which so many lost messages that the broker keeps only the sum."""
+        rows = self._lost.get(ALL, {}).get(ALL)
+        if rows:
+            count, ago_ms = messages_and_age(rows, self._now_ms)
+            text = say("deleted_unread_by_some", count=count, for_span=ago_ms)
+            yield _need("act", "system", "deleted_unread", text, count)
 
     def _deleted_soon(self, group: str, backlog: Backlog) -> Iterator[Finding]:
         """Yield the need of a group that will lose messages."""

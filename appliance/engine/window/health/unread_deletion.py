@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from ...broker.deleted_unread import DeletedUnread
+from ...broker.deleted_unread import ALL, DeletedUnread
 from ...broker.topic_config import reserve_hours_of
 from ...store.queues.consume_queue import ConsumeQueue
 from ..dead_letters.expiry import Expiry
@@ -79,11 +79,11 @@ class UnreadDeletion:
 
     def lost(self) -> dict[str, dict[str, list[DeletedUnread]]]:
         """Return by group and topic what retention deleted before the group had consumed it, of the last
-        UNREAD_LOST_MS."""
+        UNREAD_LOST_MS. Topics that were deleted since are left out."""
         since = int(time.time() * 1000) - limits.UNREAD_LOST_MS
         found: dict[str, dict[str, list[DeletedUnread]]] = {}
         for one in self._deleted():
-            if one.at_ms >= since:
+            if one.at_ms >= since and (one.topic == ALL or self.topics.get(one.topic) is not None):
                 found.setdefault(one.group, {}).setdefault(one.topic, []).append(one)
         return found
 
