@@ -447,6 +447,26 @@ def test_a_pull_that_was_held_is_answered(come_to, subscription):
     come_to([*known, *reads(held(), number=1), *unwanted])
 
 
+def test_pulls_that_were_held_at_one_queue_are_answered_together(come_to):
+    """Peers in all states among them, and pulls that the compiled part leaves to Python."""
+
+    def held(**changes: Any) -> bytes:
+        return pull(**{"offset": 40, "sysFlag": 6, "suspendTimeoutMillis": 15_000} | changes)
+
+    known = [*FORTY, *reads(held(offset=0), held(offset=0, consumerGroup="Other"), number=1)]
+    other = [held(opaque=4, subscription="TagB"), held(opaque=5, consumerGroup="Other"), held(opaque=6, code=361)]
+    waiting = [*reads(held(opaque=1), held(opaque=2), number=1), *reads(held(opaque=3), *other, number=2)]
+    waiting += [step for number in range(3, 30) for step in reads(held(opaque=number), number=number)]
+    woken = [("tick",), *reads(send(b"late")), ("tick",)]
+    got = come_to([*known, *waiting, *woken])
+    assert (got.taken, got.counters["held"]) == (32, 1)
+    for between in (
+        ("slow", 3, True), ("close", 3), ("hang_up", 3), ("reset", "Other", "TopicA", 0, 3), ("ungroup", "CG"),
+        ("group_is_named", "CG", {"consume_enable": False}), ("is_cached", False),
+    ):  # fmt: skip
+        come_to([*known, *waiting, ("tick",), between, *woken])
+
+
 # --- peers
 
 

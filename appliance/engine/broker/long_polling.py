@@ -58,6 +58,9 @@ class LongPolling:
         self._finds_something = finds_something
         self._resume = resume
         self._flush_answers = flush_answers
+        #: Looks at a queue's pulls in the compiled twin: takes both, then `_look_at`, `_remove` and `_resume`, for what
+        #: it leaves to Python. Set before the loop runs.
+        self.wake_usual: Callable[..., None] | None = None
         # A place -> the pulls that wait there; for one that waits alone, as at most queues, itself: a dictionary of one
         # entry takes more than the pull.
         self._waiting: dict[ConsumeQueue | Allowance, PullRequest | dict[PullRequest, None]] = {}
@@ -167,8 +170,14 @@ class LongPolling:
                 self._begin_round(queue)
                 continue
             room -= count
-            for request in self.held_at(queue):
-                self._look_at(request, queue)
+            self._look_at_all(self.held_at(queue), queue)
+
+    def _look_at_all(self, some: list[PullRequest], queue: ConsumeQueue) -> None:
+        if self.wake_usual is not None:
+            self.wake_usual(queue, some, self._look_at, self._remove, self._resume)
+            return
+        for request in some:
+            self._look_at(request, queue)
 
     def _look_at(self, request: PullRequest, queue: ConsumeQueue) -> None:
         if request.bucket and request.offset < queue.max_offset and self._matches(request, queue):
@@ -189,8 +198,7 @@ class LongPolling:
         while self._rounds:
             queue, waiting = next(iter(self._rounds.items()))
             some = list(islice(waiting, _STEP))
-            for request in some:
-                self._look_at(request, queue)
+            self._look_at_all(some, queue)
             if not some:
                 del self._rounds[queue]
                 if queue in self._again:  # behind the other queues

@@ -18,7 +18,7 @@ cdef extern from *:
     """
     const unsigned long ROCKETBOX_SOURCES
 
-INTERFACE = 9
+INTERFACE = 10
 #: The number that `building.mark_of_sources` returned for the sources of this build.
 SOURCES = ROCKETBOX_SOURCES
 

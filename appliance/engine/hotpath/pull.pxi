@@ -317,7 +317,7 @@ cdef class PullRuns:
     cdef public long long hits
     cdef public long long asked
     cdef dict _plans
-    cdef object _find_group, _get_topic, _consumer_group
+    cdef object _find_group, _get_topic, _consumer_group, _refusal_of
     cdef object _find_queue, _settings, _published, _files, _log
     cdef StageState _stage
     # Queue -> the EntryBlock read last from its file; valid until a file is deleted or replaced (`_deletions`).
@@ -356,7 +356,7 @@ cdef class PullRuns:
         cdef Py_buffer view
         self._plans = {}
         self._find_group, self._get_topic = parts.find_group, parts.get_topic
-        self._consumer_group = parts.consumer_group
+        self._consumer_group, self._refusal_of = parts.consumer_group, parts.refusal_of
         self._find_queue, self._settings, self._published = parts.find_queue, parts.settings, parts.published
         self._files, self._log, self._stage = parts.files, parts.log, parts.log
         self._blocks, self._deletions, self._deletions_seen = {}, parts.deletions, parts.deletions[0]
@@ -548,6 +548,39 @@ cdef class PullRuns:
         self.hits += 1
         return True
 
+    def wake(self, queue, list held, look_at, remove, resume):
+        """Answer those of a queue's held pulls that find messages, one after the other, as LongPolling and PullPath do.
+
+        look_at: does the same for one pull. remove: takes one out of the places where it is held. resume: answers one
+        that is no longer there.
+        """
+        cdef PullPlan plan, sure = None
+        cdef QueueState entries = <QueueState?>queue
+        for request in held:
+            plan = request.plan
+            if (
+                plan is None or not plan.usual or plan.code_count >= 0 or len(self._resets)
+                or not request.bucket or request.offset >= entries.max_offset
+                or request.reply_to is not self._answers or request.group is not plan.group
+                or plan is not sure and (
+                    self._refusal_of(request) is not None
+                    or self._find_queue(plan.topic_name, plan.queue_id) is not queue
+                )
+            ):
+                sure = None  # Python may change anything
+                look_at(request, queue)
+                continue
+            sure = plan
+            remove(request)
+            try:
+                if self._answer_from(request.conn, request.opaque, plan, queue, request.offset, request.max_count):
+                    self.hits += 1
+                else:
+                    sure = None
+                    resume(request)
+            except Exception:
+                request.conn.fail()
+
     cdef int _take_settings(self, settings) except -1:
         self._bytes_in_memory, self._count_in_memory = settings.max_bytes_in_memory, settings.max_count_in_memory
         self._bytes_on_disk, self._count_on_disk = settings.max_bytes_on_disk, settings.max_count_on_disk
@@ -559,6 +592,14 @@ cdef class PullRuns:
 
     cdef bint _answer(self, PeerState conn, long long opaque, PullPlan plan, long long offset, long long max_count) except -1:
         """As PullPath.pull and PullAnswers.found for a pull that finds messages; False if nothing was done."""
+        return self._answer_from(
+            conn, opaque, plan, self._find_queue(plan.topic_name, plan.queue_id), offset, max_count
+        )
+
+    cdef bint _answer_from(
+        self, PeerState conn, long long opaque, PullPlan plan, found_queue, long long offset, long long max_count
+    ) except -1:
+        """The same of a queue that was found; None: there is none."""
         cdef QueueState queue
         cdef Picked picked
         cdef const byte* entries
@@ -567,7 +608,6 @@ cdef class PullRuns:
         # With an answer still in the outbox, this one must not go to the socket directly: it would overtake that one.
         if conn.closed or conn.full or conn._out_bytes:
             return False
-        found_queue = self._find_queue(plan.topic_name, plan.queue_id)
         if found_queue is None:
             return False
         queue = <QueueState?>found_queue

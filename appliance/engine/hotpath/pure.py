@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ..remoting.event_loop import EventLoop
 
 #: Both twins have this number; it changes whenever one of them changes its interface to the rest of the engine.
-INTERFACE = 9
+INTERFACE = 10
 
 
 class LoopState:
@@ -109,15 +109,20 @@ class PeerState:
     """
 
     __slots__ = (
+        "_accounted",
+        "_filled",
         "_going_on",
         "_held_back",
+        "_hung_up",
         "_in_pool",
+        "_in_pools_bytes",
         "_in_socket",
         "_mask",
         "_out",
         "_out_bytes",
         "_partial",
         "_pool_waits",
+        "_posted",
         "_server",
         "_settled",
         "born_host",
@@ -137,15 +142,20 @@ class PeerState:
         "told",
     )
 
+    _accounted: int
+    _filled: int
     _going_on: bool
     _held_back: bool
+    _hung_up: bool
     _in_pool: bool
+    _in_pools_bytes: int
     _in_socket: int
     _mask: int
     _out: list[Any] | None
     _out_bytes: int
     _partial: bytearray | None
     _pool_waits: int
+    _posted: int
     _server: Any
     _settled: bool
     born_host: bytes

@@ -1,5 +1,9 @@
 # The fields of the engine's parts that compiled code uses as plain C values. `pure.py` describes them.
 
+cdef extern from *:
+    # One byte in memory, where a `bint` takes four.
+    ctypedef bint flag "_Bool"
+
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.string cimport memcpy
 
@@ -58,34 +62,40 @@ cdef class Reading
 
 
 cdef class PeerState:
-    cdef public bint _going_on
-    cdef public bint _held_back
-    cdef public bint _in_pool
-    cdef public int _in_socket
-    cdef public int _mask
+    # The largest first, so that there are no gaps between them.
     cdef public list _out
-    cdef public long long _out_bytes
     cdef public bytearray _partial
-    cdef public int _pool_waits
     cdef public object _server
-    cdef public bint _settled
-    cdef public bint closed
-    cdef public bint closing
-    cdef public double connected_at
-    cdef public bint dirty
-    cdef public int fd
-    cdef public bint full
     cdef public object grants
-    cdef public bint halted
-    cdef public double last_active
-    cdef public double listening_since
-    cdef public int parked_count
-    cdef public int partial_magnitude
     cdef public Reading reading
     cdef public dict told
+    cdef public long long _out_bytes
+    cdef public double connected_at
+    cdef public double last_active
+    cdef public double listening_since
+    cdef public int _accounted
+    cdef public int _filled
+    cdef public int _in_pools_bytes
+    cdef public int _in_socket
+    cdef public int _mask
+    cdef public int _pool_waits
+    cdef public int _posted
+    cdef public int fd
+    cdef public int parked_count
     # `born_host`: an object for each peer would take twice as much.
     cdef unsigned char born[BORN_MOST]
-    cdef int born_bytes
+    cdef unsigned char born_bytes
+    cdef public unsigned char partial_magnitude
+    cdef public flag _going_on
+    cdef public flag _held_back
+    cdef public flag _hung_up
+    cdef public flag _in_pool
+    cdef public flag _settled
+    cdef public flag closed
+    cdef public flag closing
+    cdef public flag dirty
+    cdef public flag full
+    cdef public flag halted
 
     def on_event(self, int mask):
         read_socket(self, mask)
@@ -98,7 +108,7 @@ cdef class PeerState:
     def born_host(self, bytes host not None):
         if PyBytes_GET_SIZE(host) > BORN_MOST:
             raise ValueError(f"{len(host)} bytes for a host")
-        self.born_bytes = <int>PyBytes_GET_SIZE(host)
+        self.born_bytes = <unsigned char>PyBytes_GET_SIZE(host)
         memcpy(self.born, PyBytes_AS_STRING(host), self.born_bytes)
 
 

@@ -39,6 +39,8 @@ def encode_host(host: str, port: int) -> bytes:
 @lru_cache(_HOSTS_KEPT)
 def decode_host(raw: bytes) -> tuple[str, int]:
     """Return (address, port) of 8 or 20 bytes, the reverse of `encode_host`."""
+    if len(raw) == 8:  # as below, in a tenth of the time
+        return f"{raw[0]}.{raw[1]}.{raw[2]}.{raw[3]}", int.from_bytes(raw[4:], "big")
     return str(ipaddress.ip_address(raw[:-4])), int.from_bytes(raw[-4:], "big")
 
 

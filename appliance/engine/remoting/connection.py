@@ -97,7 +97,6 @@ class Connection(Outbox):
 
     _server: ConnectionServer
     __slots__ = (
-        "_filled",
         "certified",
         "challenge",
         "channel",

@@ -81,18 +81,14 @@ class Outbox(PeerState):
     """
 
     __slots__ = (
-        "_accounted",
         "_held",
-        "_hung_up",
-        "_in_pools_bytes",
-        "_posted",
-        "_sock",
+        "_socket",
         "_waiting",
     )
 
     def __init__(self, server: OutboxServer, sock: socket.SocketType, born_host: bytes) -> None:
         self._server = server
-        self._sock = sock
+        self._socket: socket.SocketType | None = sock
         self.fd = sock.fileno()
         self.born_host = born_host
         self.closed = False
@@ -121,6 +117,20 @@ class Outbox(PeerState):
         self._posted = 0  # bytes of answers built by pools that have not reached the I/O thread yet
         self._pool_waits = 0  # jobs of pools that found no room
         self._in_pools_bytes = 0
+
+    @property
+    def _sock(self) -> socket.SocketType:
+        sock = self._socket
+        if sock is None:  # whatever its family is: only addresses depend on that
+            sock = self._socket = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, 0, self.fd)
+            sock.setblocking(False)
+        return sock
+
+    def keep_descriptor(self) -> None:
+        """Hold the descriptor without its socket, until something needs one: compiled reads and sends do not, and ten
+        thousand connections with a waiting pull hold nothing larger beside the connection and the pull."""
+        sock, self._socket = self._sock, None
+        sock.detach()
 
     # --- queueing
 

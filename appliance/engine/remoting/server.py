@@ -346,6 +346,8 @@ class RemotingServer(ServerState):
         self.count(conn)
         if self.reading_paused or dispatcher.paused:
             conn.update_reading()
+        if conn.reading is not None:  # now that it is known to all who close it
+            conn.keep_descriptor()
 
     def count(self, guest: Guest) -> None:
         """Count a descriptor for the address of its peer, until `uncount`."""

@@ -16,6 +16,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from ...named_tuple import NamedTuple
 
@@ -35,6 +36,8 @@ MOST_COUNT = 0xFFFF
 MOST_OFFSET = (1 << 47) - 1
 #: Largest number of lost events. Also stands for an unknown number: deliveries were not recorded for a while.
 MOST_LOST = 0xFFFF_FFFF
+#: Definitions that one call encodes.
+_AT_A_TIME = 32
 #: In place of tag codes: a filter that is not recorded here may have kept messages out of the answer.
 SOME = "some"
 
@@ -84,10 +87,13 @@ def decode_header(data: bytes) -> FileHeader | None:
 
 
 def encode_definitions(definitions: Iterable[tuple[int, Definition]]) -> bytes:
-    """Return the definitions' bytes. Half a surrogate pair in a name is written as JSON writes it. They are encoded one
-    by one: one call for thousands of them would keep all other threads waiting."""
-    text = ",".join(_encode([number, *one]) for number, one in definitions)
-    return f"[{text}]".encode() if text else b""
+    """Return the definitions' bytes. Half a surrogate pair in a name is written as JSON writes it. They are encoded a
+    few at a time: one call for thousands of them would keep all other threads waiting."""
+    left = iter(definitions)
+    parts: list[str] = []
+    while some := [[number, *one] for number, one in islice(left, _AT_A_TIME)]:
+        parts.append(_encode(some)[1:-1])
+    return f"[{','.join(parts)}]".encode() if parts else b""
 
 
 def encode_batch(published: int, wall_ms: int, lost: int, definitions: bytes, events: bytes | memoryview) -> bytes:

@@ -72,6 +72,7 @@ class PullProcessor:
                 find_group=tables.groups.find,
                 get_topic=tables.topics.get,
                 consumer_group=clients.consumer_group,
+                refusal_of=self._admission.refusal_of,
                 find_queue=store.find_queue,
                 settings=lambda: store.settings,
                 published=lambda: store.publication.published,
@@ -90,6 +91,7 @@ class PullProcessor:
             )
             self.compiled = PullRuns(parts)
             self._path.answer_woken = self.compiled.answer_woken
+            self.long_polling.wake_usual = self.compiled.wake
         # Replaced whole by take_options().
         self._config = config
 

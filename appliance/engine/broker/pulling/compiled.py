@@ -9,6 +9,7 @@ from ...named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from ...config import BrokerConfig
+    from ...errors import RefusedRequest
     from ...remoting.event_loop import EventLoop
     from ...store.log.commit_log import CommitLog
     from ...store.queues.consume_queue import ConsumeQueue
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
 class PullParts(NamedTuple):
     """All are used on remoting-io.
 
-    files, deletions: those of the queues; deletions[0] grows when files are deleted or replaced. resets, commit, note:
-    for the consumers' offsets. answers, head, buffer: the renderer of results, the answer's header cut at its six
-    numbers, and the memory that records are read into. deliveries: notes what was answered. pull: serves what is not
-    answered at once.
+    refusal_of: returns the refusal of a held pull that may no longer be served. files, deletions: those of the queues;
+    deletions[0] grows when files are deleted or replaced. resets, commit, note: for the consumers' offsets. answers,
+    head, buffer: the renderer of results, the answer's header cut at its six numbers, and the memory that records are
+    read into. deliveries: notes what was answered. pull: serves what is not answered at once.
     """
 
     options: BrokerConfig
@@ -37,6 +38,7 @@ class PullParts(NamedTuple):
     find_group: Callable[[str], SubscriptionGroupConfig | None]
     get_topic: Callable[[str], TopicConfig | None]
     consumer_group: Callable[[str], ConsumerGroupInfo | None]
+    refusal_of: Callable[[PullRequest], RefusedRequest | None]
     find_queue: Callable[[str, int], ConsumeQueue | None]
     settings: Callable[[], StoreSettings]
     published: Callable[[], int]
