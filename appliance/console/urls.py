@@ -13,7 +13,6 @@ from django.views.decorators.http import require_http_methods
 from .acts import ACTS
 from .acts.row import Act
 from .pages import converters  # noqa: F401  (registers <name:...>)
-from .sign_in.recent_login import recent_login_required
 
 
 class LatePage(URLPattern):
@@ -31,7 +30,10 @@ class LatePage(URLPattern):
         if not self._is_imported:
             module, _, name = self._view.rpartition(".")
             view = getattr(import_module(module), name)
-            view = recent_login_required(view) if self._act.confirms else view
+            if self._act.confirms:
+                from .sign_in.recent_login import recent_login_required  # not imported by the start
+
+                view = recent_login_required(view)
             self.callback = require_http_methods(self._act.methods)(view)
             self._is_imported = True
         return self.callback
