@@ -81,9 +81,12 @@ from rocketbox import Client
 
 server, topic, group, doing = sys.argv[1:]
 
+def waits():
+    frame = sys._current_frames()[threading.main_thread().ident]
+    return (frame.f_code.co_name, frame.f_back.f_code.co_name) == ("take", "wait_for")
+
 def tell():
-    main = threading.main_thread().ident
-    while sys._current_frames()[main].f_code.co_name != "wait_for":
+    while not waits():
         time.sleep(0.01)
     print("waits", flush=True)
 
