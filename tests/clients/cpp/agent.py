@@ -145,8 +145,9 @@ def send_async(producer, messages):
 
 
 def send_many(name, topic, count, bytes, how, **_):
-    """Send messages of zeros, for bench/clients.py."""
-    message = Message(topic, b"\0" * bytes)
+    """Send messages of one letter, for bench/clients.py; a body ends at its first NUL here."""
+    message = Message(topic)
+    message.set_body(b"x" * bytes)
     if how == "sync":
         for _ in range(count):
             CLIENTS[name].send_sync(message)
