@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.world import planted
+from tests.world.older import engine
 
 
 def main() -> int:
@@ -22,7 +23,10 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print every act")
     parser.add_argument("--set", action="store_true", help="the story of a set whose members fail over")
     parser.add_argument("--plant", help="with the fault of planted.py whose name has these words")
+    parser.add_argument("--engine", type=Path, help="with the engine of a checkout of commit 4c9568e")
     arguments = parser.parse_args()
+    if arguments.engine is not None:
+        engine.use(arguments.engine)
     if arguments.plant is not None:
         planted.plant(arguments.plant)
     from tests.world import world  # the engine comes behind the fault
