@@ -30,7 +30,7 @@ LACKING = {
     "window.window": ("Window",),
 }
 #: Acts of features that the old engine has not, or has in another way.
-WITHOUT = frozenset({"backup", "connections", "purge", "quota", "requests", "rights", "schema"})
+WITHOUT = frozenset({"backup", "connections", "purge", "quota", "requests", "rights", "schema", "user"})
 
 
 class Account(NamedTuple):

@@ -19,7 +19,7 @@ from tests.world import machine as machine_module
 from tests.world import network as network_module
 from tests.world.disk import CAPACITY, WorldDisk
 from tests.world.machine import Machine
-from tests.world.older.engine import WITHOUT
+from tests.world.older import sets
 from tests.world.threads import _InPlaceOf, engine_modules
 
 _JOURNAL_CALLS = (
@@ -35,11 +35,9 @@ def translate() -> None:
     network_module.seams = lambda network: _there(todays_network(network))
     Machine._make_broker = _make_broker  # type: ignore[method-assign]
     Machine.accept = _accept  # type: ignore[method-assign]
+    Machine.has_users = property(lambda machine: False, lambda machine, value: None)  # type: ignore[assignment]
     WorldDisk.usage = _usage  # type: ignore[method-assign]
-    from tests.world import actors
-
-    for name in WITHOUT:
-        del actors.ACTORS[name]
+    sets.translate()
 
 
 def _there(names: list[tuple[object, str, object]]) -> list[tuple[object, str, object]]:
