@@ -27,9 +27,10 @@ def main() -> int:
     parser.add_argument("--without", type=_names, default=set(), help="leave these acts out")
     parser.add_argument("--go-on", action="store_true", help="with the next seed when one fails")
     parser.add_argument("--engine", type=Path, help="with the engine of a checkout of commit 4c9568e")
+    parser.add_argument("--anew", action="store_true", help="there: queues of a topic that is made again begin at 0")
     arguments = parser.parse_args()
     if arguments.engine is not None:
-        engine.use(arguments.engine)
+        engine.use(arguments.engine, arguments.anew)
         arguments.without |= engine.WITHOUT
     if arguments.plant is not None:
         planted.plant(arguments.plant)

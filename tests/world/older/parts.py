@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +19,8 @@ from tests.world import network as network_module
 from tests.world.disk import CAPACITY, WorldDisk
 from tests.world.machine import Machine
 from tests.world.older import sets
+from tests.world.oracle import Oracle
+from tests.world.sets.oracle import SetOracle
 from tests.world.threads import _InPlaceOf, engine_modules
 
 _JOURNAL_CALLS = (
@@ -56,6 +57,25 @@ def _make_broker(machine: Machine, options: Any, sock: Any, ties: object) -> Any
 def _accept(machine: Machine, conn: Any) -> None:
     machine.loop.watch(conn.fd, READABLE, machine.server._watcher(conn))
     machine.server.connections[conn.fd] = conn
+
+
+def begin_anew() -> None:
+    """Allow what the old engine said of itself: the queues of a topic that is made again begin at 0."""
+    deleted, removed = Oracle.deleted, SetOracle.removed
+
+    def deleted_then_free(oracle: Oracle, topic: str, sure: bool) -> None:
+        deleted(oracle, topic, sure)
+        for place in [place for place in oracle.given if place.topic == topic]:
+            del oracle.given[place]
+
+    def removed_then_free(oracle: SetOracle, topic: str, sure: bool, below: dict[int, int] | None = None) -> None:
+        removed(oracle, topic, sure, below)
+        oracle._gone.clear()
+        for place in [place for place in oracle.shown if place.topic == topic]:
+            del oracle.shown[place]
+
+    Oracle.deleted = deleted_then_free  # type: ignore[method-assign]
+    SetOracle.removed = removed_then_free  # type: ignore[method-assign]
 
 
 # --- the disk
