@@ -29,8 +29,9 @@ def main() -> int:
     parser.add_argument("--engine", type=Path, help="with the engine of a checkout of commit 4c9568e")
     parser.add_argument("--anew", action="store_true", help="there: queues of a topic that is made again begin at 0")
     arguments = parser.parse_args()
+    document = {} if arguments.replay is None else json.loads(arguments.replay.read_text())
     if arguments.engine is not None:
-        engine.use(arguments.engine, arguments.anew)
+        engine.use(arguments.engine, arguments.anew or document.get("anew", False))
         arguments.without |= engine.WITHOUT
     if arguments.plant is not None:
         planted.plant(arguments.plant)
@@ -38,7 +39,6 @@ def main() -> int:
     from tests.world.sets import story
 
     if arguments.replay is not None:
-        document = json.loads(arguments.replay.read_text())
         arguments.set = document.get("set", False)
         return _one(arguments, document["seed"], document["script"], whole=True)
     script_of = story.script_of if arguments.set else world.script_of

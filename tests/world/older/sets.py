@@ -10,6 +10,7 @@ from appliance.engine.broker.role import Kind, Role
 from appliance.engine.failover.decision import Rules
 from appliance.engine.failover.member_files import MemberFiles, Place
 from appliance.engine.failover.service import FailoverService
+from appliance.engine.failover.set_state import decode_state
 from appliance.engine.failover.truncation import StoreCut
 from appliance.engine.remoting.dispatcher import Dispatcher
 from appliance.engine.remoting.server import RemotingServer
@@ -20,11 +21,15 @@ from appliance.engine.window.options import Options
 from tests.world.machine import ROOT, WorldLoop
 from tests.world.sets import administrators
 from tests.world.sets import member as member_module
-from tests.world.sets.etcd import Client
+from tests.world.sets import world as world_module
+from tests.world.sets.etcd import Client, Etcd
 from tests.world.sets.member import BEAT_S, BEHIND_S, ELECT_AFTER_S, KEYS, NAMESRV, SET, Member
+from tests.world.sets.world import SetWorld
 from tests.world.threads import WorldClock
 
 _MAX_LAG = 1 << 20
+#: The answer to a pull of a queue that its topic does not have.
+_NO_SUCH_QUEUE = 29
 
 
 def translate() -> None:
@@ -38,7 +43,34 @@ def translate() -> None:
 
     Member.__init__ = init  # type: ignore[method-assign]
     Member._start = _start  # type: ignore[method-assign]
+    world_module.NO_SUCH_QUEUE = _NO_SUCH_QUEUE
+    _judge_by_the_state_before()
     administrators.compare_schemas = lambda world, leader: None  # there are none
+
+
+def _judge_by_the_state_before() -> None:
+    """The state that a winner writes names nobody else in sync: who was is in the one before."""
+    write, judge = Etcd.write, SetWorld._judge_election
+    before: dict[Etcd, tuple[bytes, int]] = {}
+
+    def noting(etcd: Etcd, key: str, value: bytes) -> int:
+        last = etcd.keys.get(key)
+        revision = write(etcd, key, value)
+        if key == f"{KEYS}/state" and last is not None and decode_state(last[0]).epoch < decode_state(value).epoch:
+            before[etcd] = last
+        return revision
+
+    def judging(world: SetWorld, leader: Member) -> None:
+        keys = world.etcd.keys
+        if world.etcd in before:
+            world.etcd.keys = keys | {f"{KEYS}/state": before[world.etcd]}
+        try:
+            judge(world, leader)
+        finally:
+            world.etcd.keys = keys
+
+    Etcd.write = noting  # type: ignore[method-assign]
+    SetWorld._judge_election = judging  # type: ignore[method-assign]
 
 
 def _start(member: Member) -> None:
