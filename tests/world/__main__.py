@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 from tests.world import planted
+from tests.world.older import engine
 
 
 def main() -> int:
@@ -22,22 +23,41 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="print every act")
     parser.add_argument("--set", action="store_true", help="the story of a set whose members fail over")
     parser.add_argument("--plant", help="with the fault of planted.py whose name has these words")
+    parser.add_argument("--only", type=_names, help="leave out all acts but these, by name, with commas between")
+    parser.add_argument("--without", type=_names, default=set(), help="leave these acts out")
+    parser.add_argument("--go-on", action="store_true", help="with the next seed when one fails")
+    parser.add_argument("--engine", type=Path, help="with the engine of a checkout of commit 4c9568e")
+    parser.add_argument("--anew", action="store_true", help="there: queues of a topic that is made again begin at 0")
     arguments = parser.parse_args()
+    document = {} if arguments.replay is None else json.loads(arguments.replay.read_text())
+    if arguments.engine is not None:
+        engine.use(arguments.engine, arguments.anew or document.get("anew", False))
+        arguments.without |= engine.WITHOUT
     if arguments.plant is not None:
         planted.plant(arguments.plant)
     from tests.world import world  # the engine comes behind the fault
     from tests.world.sets import story
 
     if arguments.replay is not None:
-        document = json.loads(arguments.replay.read_text())
         arguments.set = document.get("set", False)
         return _one(arguments, document["seed"], document["script"], whole=True)
     script_of = story.script_of if arguments.set else world.script_of
     first = random.SystemRandom().randrange(1 << 31) if arguments.seed is None else arguments.seed
+    failed = 0
     for seed in range(first, first + arguments.seeds):
-        if _one(arguments, seed, script_of(seed, arguments.steps), arguments.whole):
-            return 1
-    return 0
+        script = [act for act in script_of(seed, arguments.steps) if _is_wanted(arguments, act["act"])]
+        failed |= _one(arguments, seed, script, arguments.whole)
+        if failed and not arguments.go_on:
+            break
+    return failed
+
+
+def _names(text: str) -> set[str]:
+    return set(text.split(","))
+
+
+def _is_wanted(arguments: argparse.Namespace, name: str) -> bool:
+    return name not in arguments.without and (arguments.only is None or name in arguments.only | {"begin", "settle"})
 
 
 def _one(arguments: argparse.Namespace, seed: int, script: list[dict[str, object]], whole: bool) -> int:

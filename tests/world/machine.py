@@ -135,13 +135,9 @@ class Peer:
         for sock in (self.sock, theirs):
             sock.setblocking(False)
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
-        server = machine.server
         born = socket.inet_aton("10.0.0.1") + struct.pack(">i", 5000 + number)
-        conn = Connection(server, theirs, dispatcher, born)
-        server._read_by(conn)
-        machine.loop.watch(conn.fd, READABLE, conn)
-        server.connections.put(conn)
-        self._conn = conn
+        self._conn = Connection(machine.server, theirs, dispatcher, born)
+        machine.accept(self._conn)
 
     def ask(
         self,
@@ -291,9 +287,7 @@ class Machine:
         if self.has_users:
             self.access = access = self._make_access()
             ties = Ties(functools.partial(Greeting, SECRET), access.new_copies)
-        network = Network(self.address, self.ha_address, (), sock, ties=ties)
-        self.broker = Broker(options, loop, self.server, self.pools, network)
-        forget_schemas(self.broker, self.pools, self.config)
+        self.broker = self._make_broker(options, sock, ties)
         self.log_at_start = self.broker.store.log.written
         if self.config.store.ha_master_address:  # as a name server would have told it
             self.broker.registration.master = (self.config.store.ha_master_address[:-1] + "1", "")
@@ -307,6 +301,18 @@ class Machine:
         for pool in self.pools.values():
             pool.start()
         self.broker.start()
+
+    def _make_broker(self, options: Options, sock: Any, ties: Ties) -> Broker:
+        network = Network(self.address, self.ha_address, (), sock, ties=ties)
+        broker = Broker(options, self.loop, self.server, self.pools, network)
+        forget_schemas(broker, self.pools, self.config)
+        return broker
+
+    def accept(self, conn: Connection) -> None:
+        """Serve a connection, as the server does when it has accepted one."""
+        self.server._read_by(conn)
+        self.loop.watch(conn.fd, READABLE, conn)
+        self.server.connections.put(conn)
 
     def _do(self, work: Callable[[], None], name: str) -> None:
         task = self.scheduler.spawn(work, name, self)
@@ -432,6 +438,27 @@ class Machine:
         return self.running and self.disk.dead
 
 
+def seams(disk: Callable[[], WorldDisk]) -> list[tuple[object, str, object]]:
+    """Return what stands in for parts of the engine, beside its threads. disk: of the machine on which this runs."""
+    return [
+        *(
+            (module, "Disk", lambda private=None: disk())
+            for module in (open_store_module, options_module, journal_module)
+        ),
+        # A hog of some requests can take all of it; one client has 16 at most.
+        (queue_locks_module, "MOST_LEASES", 30),
+        (queue_locks_module, "FEW_LEASES", 20),
+        # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
+        (delivery_module, "SOON_S", 0.05),
+        # No chart is drawn here, and a sample takes a millisecond.
+        (sampler_module, "PERIOD_S", 30.0),
+        # To clear a megabyte takes a millisecond, and each start asks for three.
+        (commit_log_module, "STAGE_BYTES", 2 * LOG_FILE_BYTES),
+        (pull_answers_module, "_READ_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
+        (loop_module, "RECEIVE_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
+    ]
+
+
 @contextmanager
 def simulated_machine(scheduler: Scheduler, broker: dict[str, Any], store: dict[str, Any]) -> Iterator[Machine]:
     """A machine without a running broker; the engine lives in the scheduler's world until the end."""
@@ -455,28 +482,10 @@ def simulated_machines(scheduler: Scheduler, network: WorldNetwork, make: Callab
             return task.owner if task is not None and isinstance(task.owner, Machine) else machine
 
         _Poller.scheduler = scheduler
-        names: list[tuple[object, str, object]] = [
-            (loop_module, "_Poller", _Poller),
-            *(
-                (module, "Disk", lambda private=None: here().disk)
-                for module in (open_store_module, options_module, journal_module)
-            ),
-            # A hog of some requests can take all of it; one client has 16 at most.
-            (queue_locks_module, "MOST_LEASES", 30),
-            (queue_locks_module, "FEW_LEASES", 20),
-            # For two seconds behind each timer that is due soon its thread looks every two milliseconds.
-            (delivery_module, "SOON_S", 0.05),
-            # No chart is drawn here, and a sample takes a millisecond.
-            (sampler_module, "PERIOD_S", 30.0),
-            # To clear a megabyte takes a millisecond, and each start asks for three.
-            (commit_log_module, "STAGE_BYTES", 2 * LOG_FILE_BYTES),
-            (pull_answers_module, "_READ_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
-            (loop_module, "RECEIVE_BUFFER_BYTES", 2 * LOG_FILE_BYTES),
-        ]
         level = logging.root.manager.disable
         logging.disable(logging.CRITICAL)
         try:
-            with replaced(names):
+            with replaced([(loop_module, "_Poller", _Poller), *seams(lambda: here().disk)]):
                 yield machine
                 for one in network.machines.values():
                     if one.running:

@@ -373,10 +373,8 @@ class _Poll:
         return self._real.poll(0)
 
 
-@contextmanager
-def simulated_network(network: Network) -> Iterator[None]:
-    """Brokers copy logs and ask each other over it."""
-    _Client.network = _Poll.network = network
+def seams(network: Network) -> list[tuple[object, str, object]]:
+    """Return what stands in for parts of the engine that talk to other brokers."""
     wake = wake_pipe_module.WakePipe.wake
 
     def stir(pipe: Any) -> None:
@@ -390,16 +388,22 @@ def simulated_network(network: Network) -> Iterator[None]:
     modules: tuple[ModuleType, ...] = (
         bound_follower_module, log_copy_module, master_module, slave_link_module, wake_pipe_module,
     )  # fmt: skip
-    names: list[tuple[object, str, object]] = [(module, "select", polls) for module in modules]
-    names += [
+    return [
+        *((module, "select", polls) for module in modules),
         (wake_pipe_module.WakePipe, "wake", stir),
         (log_copy_module.Home, "connect", connect),
         (slave_sync_module, "RemotingClient", _Client),
         (follower_module, "RemotingClient", _Client),
         (registration_module, "RemotingClient", _Client),
     ]
+
+
+@contextmanager
+def simulated_network(network: Network) -> Iterator[None]:
+    """Brokers copy logs and ask each other over it."""
+    _Client.network = _Poll.network = network
     try:
-        with replaced(names):
+        with replaced(seams(network)):
             yield
     finally:
         network.close()

@@ -26,6 +26,8 @@ from tests.world.threads import Killed
 from tests.world.world import play, script_of
 
 FOUND = Path(__file__).parent / "found"
+#: What an older engine breaks.
+OLDER = Path(__file__).parent / "older/found"
 #: Acts of a story.
 STEPS = 250
 SET_STEPS = 80
@@ -92,7 +94,9 @@ def test_a_story_of_a_set_can_be_told_twice_in_one_process():
     assert first == second
 
 
-@pytest.mark.parametrize("path", sorted(FOUND.glob("*.json")), ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path", sorted([*FOUND.glob("*.json"), *(OLDER.glob("*.json") if NIGHTLY else ())]), ids=lambda path: path.stem
+)
 def test_what_was_found_once_is_mended(path):
     document = json.loads(path.read_text())
     failure = (story.play if document.get("set") else play)(document["seed"], document["script"]).failure

@@ -243,19 +243,23 @@ def _rules(settings: MemberSettings, own: str) -> Rules:
     )
 
 
-@contextmanager
-def simulated_membership(scheduler: Scheduler) -> Iterator[None]:
-    """Uuids come from the seed, garbage is not collected, and members look half as often for changes without a call."""
+def seams(scheduler: Scheduler) -> list[tuple[object, str, object]]:
+    """Return what stands in for parts of fail-over."""
 
     def uuid4() -> uuid.UUID:
         return uuid.UUID(int=scheduler.chance.getrandbits(128), version=4)
 
     uuids = SimpleNamespace(uuid4=uuid4, UUID=uuid.UUID)
-    names: list[tuple[object, str, object]] = [
+    return [
         (service_module, "uuids", uuids),
         (files_module, "uuids", uuids),
         (brokers_module, "gc", SimpleNamespace(collect=lambda: 0)),
         (machine_module, "_POLL_S", 0.5),
     ]
-    with replaced(names):
+
+
+@contextmanager
+def simulated_membership(scheduler: Scheduler) -> Iterator[None]:
+    """Uuids come from the seed, garbage is not collected, and members look half as often for changes without a call."""
+    with replaced(seams(scheduler)):
         yield
