@@ -104,14 +104,14 @@ def test_a_read_that_fails_closes_its_connection_unless_it_only_found_nothing(ri
     wait_for(lambda: rig.server._partial_total, "nothing is kept")
     conn = next(conn for conn in rig.server.connections.values() if conn.partial_bytes)
     real = conn._sock
-    conn._sock = FailingSocket(real, "recv_into", error)
+    conn._socket = FailingSocket(real, "recv_into", error)
     peer.send_bytes(frame[kept : kept + 1])
     if closes:
         wait_for(lambda: conn.closed, "it was not closed")
         assert rig.server._partial_total == 0
     else:
         assert bystander.ask(ECHO, opaque=5).opaque == 5
-        conn._sock = real
+        conn._socket = real
         peer.send_bytes(frame[kept + 1 :])
         assert peer.receive().opaque == 2
     assert bystander.ask(ECHO).code == 0
@@ -186,7 +186,7 @@ def test_a_flush_that_fails_costs_one_connection_and_the_others_get_their_answer
     for peer in failing_one, other:
         assert peer.ask(ECHO).code == 0
     first, second = rig.server.connections.values()
-    first._sock = FailingSocket(first._sock, "send", ValueError("planted"))
+    first._socket = FailingSocket(first._sock, "send", ValueError("planted"))
     first._settled = False  # compiled code leaves it to Python then, and that uses the socket
     done = threading.Event()
 
