@@ -136,13 +136,17 @@ def earlier_offsets(half: Half) -> set[int]:
 
 def put_back_text(half: Half, checks: int, waited: int) -> str:
     """Return the properties of a half that is put back after it was open for `waited` ms; less than before, as a clock
-    that was set may say, does not count. Left out if there is no room for it, as may be in one from Apache."""
+    that was set may say, does not count. The time is left out, also an earlier one, where it would take the room of
+    what else is added later, as may be in a half of Apache or of an older version."""
     found = decode_properties(half.record.properties)
+    found.pop(WAITED_MS, None)
     found.setdefault(FIRST_HALF, str(half.record.queue_offset))
     if checks:
         found[TRANSACTION_CHECK_TIMES] = str(checks)
-    text = encode_properties(found | {WAITED_MS: str(max(waited, waited_ms(half.record.properties)))})
-    return text if len(with_mark(text).encode()) <= MAX_PROPERTIES_BYTES else encode_properties(found)
+    timed = found | {WAITED_MS: str(max(waited, waited_ms(half.record.properties)))}
+    longest = encode_properties(timed | {TRANSACTION_CHECK_TIMES: "999", OF_DELETED: "1"})
+    room = MAX_PROPERTIES_BYTES - (ADDED_BYTES if has_time(found) else 0)
+    return encode_properties(timed if len(longest.encode()) <= room else found)
 
 
 def with_mark(properties: str) -> str:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from appliance.engine.broker.delays.levels import Place
+from appliance.engine.broker.timers.waiting import ADDED_BYTES
 from appliance.engine.broker.transactions import check
-from appliance.engine.protocol.properties import decode_properties
+from appliance.engine.broker.transactions.half import Half, put_back_text, waited_ms, with_mark
+from appliance.engine.protocol.properties import MAX_PROPERTIES_BYTES, decode_properties
 from appliance.engine.store.queues.queue_repair import QueueRepair
 from tests.engine.broker.transactions.test_transactions import (
     COMMIT,
@@ -287,3 +291,16 @@ def test_a_file_may_go_when_its_halves_were_put_back_and_those_behind_it_cannot_
     monkeypatch.undo()
     wait_for(lambda: keeps(edge) is None, "open halves are stored once more", every=0.01)
     assert len(stored(peer, HALF)) == 4
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_the_time_that_it_waited_takes_no_room_of_what_else_is_added(timed: bool) -> None:
+    """Halves of older versions leave 96 bytes free. One that cannot be stored again would keep its file for ever."""
+    for free in range(96, 200):
+        text = "TIMER_DELAY_SEC\x019\x02" * timed + "k\x01"
+        text += "v" * (MAX_PROPERTIES_BYTES - ADDED_BYTES * timed - free - len(text) - 1) + "\x02"
+        for checks, waited in ((0, 9), (2, 10**12), (15, 10**13 - 1)):
+            record: Any = SimpleNamespace(properties=text, queue_offset=10**18)
+            text = put_back_text(Half(record, b"", "PG", Place(TOPIC, 0)), checks, waited)
+            assert len(with_mark(text)) <= MAX_PROPERTIES_BYTES - ADDED_BYTES * timed
+        assert waited_ms(text) == (waited if free >= 126 else 0)
