@@ -71,6 +71,8 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 found = self._plan(view).within_times(position, end, wanted_of(replace(options, to_ms=None), view))
                 position = found[0][0] if found else end
             offset: Offset = {"position": position}
+            if options.starting_offsets.witness is not None:
+                offset["witness"] = list(options.starting_offsets.witness)
             starts: dict[str, dict[str, int]] = {}
             for (topic, queue_id), start in wanted_of(options, view).starts.items():
                 starts.setdefault(topic, {})[str(queue_id)] = start

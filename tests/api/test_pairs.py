@@ -668,6 +668,11 @@ def test_both_halves_ask_for_a_recent_password_or_neither_does(person, running, 
     assert page_asks == api_asks, (page.status_code, answer.content)
 
 
+def test_what_only_says_what_a_clean_up_would_delete_asks_for_no_password(person, running):
+    age_login(person)
+    assert answer_of(Caller(person).post("/clean-ups?dry_run=true", {"kind": "groups", "q": "none-such"}))["count"] == 0
+
+
 @pytest.mark.parametrize("operation", ACTS)
 def test_both_halves_leave_the_same_line_in_the_audit_log(person, running, name, operation):
     act = ACTS[operation]

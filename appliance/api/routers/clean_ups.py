@@ -9,7 +9,6 @@ from ninja import Router
 
 from ... import runtime
 from ...engine.window.snapshots import CleanUp
-from .. import auth
 from ..changes import DryRun, IfMatch, audited, by, expected_revision
 from ..topic_schemas import CleanUpIn
 
@@ -22,7 +21,6 @@ def clean_up(request: HttpRequest, body: CleanUpIn, if_match: IfMatch, dry_run: 
     no offsets, and no message was ever sent back; with its empty retry and dead letter topics. A topic goes when it has
     no messages, no offsets and no subscribers, and none waits for it. Offsets go when their topic or group is gone.
     If-Match: the revision of the dry run; 409 when something else would go by now. `left`: repeat it."""
-    auth.require_recent_login(request)
     if dry_run:
         return runtime.window().clean_ups.clean(**body.model_dump(), dry_run=True)
     revision = expected_revision(if_match)

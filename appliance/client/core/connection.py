@@ -176,9 +176,13 @@ class Connection(Generic[Waiting]):
                     self._turned_away.append(found)
                 else:
                     answers.append((found.waiting, command))
-            elif (flight := self._flights.pop(command.opaque)) is not None:
-                self._is_told_to_go(command)
-                answers.append((flight, command))  # type: ignore[arg-type]
+            else:
+                before = len(answers)
+                # In one step: behind a call of `pop` a signal's handler may raise, and nobody would have the flight.
+                flights = filter(None, map(self._flights.pop, (command.opaque,)))
+                answers += zip(flights, (command,), strict=False)  # type: ignore[arg-type]
+                if len(answers) > before:
+                    self._is_told_to_go(command)
         del received[:at]
         return requests
 

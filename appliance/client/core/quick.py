@@ -301,7 +301,10 @@ class Flights:
 
     def pop(self, opaque: int) -> Flight | None:
         """Return a flight whose answer is another one; it no longer waits."""
-        return self._waiting.pop(opaque, None)
+        flight = self._waiting.get(opaque)
+        if flight is not None:  # without a call, as in `_lands`
+            del self._waiting[opaque]
+        return flight
 
     def next_deadline(self) -> float | None:
         """Return when `expire` has to be called at the latest; None if nothing waits."""

@@ -2,6 +2,7 @@
 
 import contextlib
 import gc
+import itertools
 import os
 import signal
 import threading
@@ -20,6 +21,7 @@ from appliance.client.message import MessageQueue
 from appliance.client.packing import properties_of, text_of
 from appliance.client.shells.threads import Pending
 from appliance.client.wire import RemotingCommand, encode_command
+from tests.support.interrupted import interrupted
 from tests.support.waiting import wait_for
 
 NAMES = st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=12)
@@ -87,6 +89,17 @@ def test_an_answer_lands_with_its_place(fields):
     assert place.transaction_id == fields.get("transactionId")
     assert place.is_traced == (fields.get("TRACE_ON") != "false")
     assert place.region == fields.get("MSG_REGION", "r")
+
+
+def test_a_signal_loses_no_flight_with_an_odd_answer():
+    for behind in itertools.count():
+        _, connection, flight = launched()
+        answers = []
+        whole = interrupted(lambda: connection.feed(answer(1, queueId=""), answers) is not None, behind)  # noqa: B023
+        assert [one for one, _ in answers] + connection.lost() == [flight], behind
+        if whole:
+            break
+    assert behind > 3
 
 
 @pytest.mark.parametrize(

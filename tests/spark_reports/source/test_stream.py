@@ -185,6 +185,7 @@ def test_a_log_that_was_written_anew_to_the_same_place_is_said(tmp_path):
             lambda offset: stream(data).latestOffset(offset, ReadAllAvailable()),
             lambda offset: stream(data).partitions(offset, behind),
             lambda offset: stream(data).partitions(begin, offset),
+            lambda offset: drained(stream(data, startingOffsets=json.dumps(offset))),
             lambda offset: read(data, startingOffsets=json.dumps(offset)),
             lambda offset: read(data, endingOffsets=json.dumps(offset)),
         ):
