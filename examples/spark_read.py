@@ -59,12 +59,12 @@ def main() -> None:
         reader = reader.option("topic", given.topic)
     messages = reader.load()
 
-    print("Messages by topic, and bytes of their bodies")
+    print("Messages by topic, and sizes of their bodies")
     topics = messages.groupBy("topic").agg(
         f.count("*").alias("messages"),
-        f.expr("percentile_approx(body_size, 0.5, 1000)").alias("median"),
-        f.expr("percentile_approx(body_size, 0.95, 1000)").alias("p95"),
-        f.max("body_size").alias("largest"),
+        f.expr("percentile_approx(body_size, 0.5, 1000)").alias("median_bytes"),
+        f.expr("percentile_approx(body_size, 0.95, 1000)").alias("p95_bytes"),
+        f.max("body_size").alias("largest_bytes"),
         f.min("store_ts").alias("first"),
         f.max("store_ts").alias("last"),
     )

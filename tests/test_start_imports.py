@@ -166,6 +166,17 @@ MOST_MODULES = {
 }  # fmt: skip
 #: Classes that these starts make with `dataclass`, a millisecond each: the configuration's, and ones that are compared.
 MOST_DATACLASSES = 8
+#: Most bytes that Python's memory holds for these starts, by role, of Python 3.11 with the compiled part: what modules
+#: make as they are loaded, and buffers that are made once. They hardly differ from one start to the next.
+MOST_BYTES = {("broker", "namesrv"): 17_000_000, ("broker",): 16_600_000, ("namesrv",): 7_700_000}
+TRACE = "import _tracemalloc; _tracemalloc.start(1)"
+BYTES = """
+held = {}
+for trace in _tracemalloc._get_traces():
+    held[trace[2][0][0]] = held.get(trace[2][0][0], 0) + trace[1]
+print(f"held:{sum(held.values())}")
+print(*(f"bytes:{size}:{name.replace(' ', '_')}" for name, size in sorted(held.items(), key=lambda one: -one[1])[:12]))
+"""
 #: Modules that an engine without a console uses rarely or never; hashlib alone loads OpenSSL's 4 MB.
 RARE = LATER | {
     "hashlib", "hmac", "secrets", "ssl", "ctypes", "encodings.idna", "asyncio", "argparse", "tomllib",
@@ -191,12 +202,13 @@ ASKED_FOR = (
 
 
 def started(roles: tuple[str, ...], directory: os.PathLike[str], look: str = "") -> set[str]:
-    return loaded(ENGINE.format(directory=str(directory), roles=roles, look=look), directory)
+    text = ENGINE.format(directory=str(directory), roles=roles, look=look)
+    return loaded(f"{TRACE}\n{text}" if BYTES in look else text, directory)
 
 
 @pytest.mark.parametrize("roles", MOST_MODULES, ids="+".join)
-def test_an_engine_alone_leaves_what_pages_need(roles, tmp_path):
-    names = started(roles, tmp_path)
+def test_an_engine_alone_loads_and_makes_little(roles, tmp_path):
+    names = started(roles, tmp_path, f"{LOOK}\n{BYTES}")
     assert {name for name in names if name.startswith("appliance.engine.window.")} <= {
         "appliance.engine.window.options", "appliance.engine.window.sentences",
     }  # fmt: skip
@@ -206,14 +218,14 @@ def test_an_engine_alone_leaves_what_pages_need(roles, tmp_path):
         prefix = f"appliance.engine.{package}".rstrip(".") + "." if package else "appliance."
         own = sorted(name for name in names if f"{name}.".startswith(prefix))
         assert len(own) <= most, f"{len(own)} modules of {prefix}, one of them is new here: {own}"
-
-
-def test_an_engine_makes_few_classes_that_are_slow_to_make(tmp_path):
-    said = started(("broker", "namesrv"), tmp_path, LOOK)
-    slow = sorted(word for word in said if word.startswith("dataclass:"))
+    slow = sorted(word for word in names if word.startswith("dataclass:"))
     assert len(slow) <= MOST_DATACLASSES, f"make a msgspec.Struct or a NamedTuple of one: {slow}"
-    typings = sorted(word for word in said if word.startswith("typing:"))
+    typings = sorted(word for word in names if word.startswith("typing:"))
     assert not typings, f"import NamedTuple from appliance.engine.named_tuple: {typings}"
+    held = next(int(word.removeprefix("held:")) for word in names if word.startswith("held:"))
+    largest = sorted(word for word in names if word.startswith("bytes:"))
+    if COMPILED and sys.version_info[:2] == (3, 11):
+        assert held <= MOST_BYTES[roles], f"{held} bytes, most of them made in: {largest}"
 
 
 def test_an_engine_with_replay_jobs_loads_what_works_them_off(tmp_path):

@@ -45,9 +45,9 @@ def test_it_tells_of_what_official_clients_wrote(server, tmp_path):
     assert "Traceback" not in done.stderr
     assert "SPARK_LOCAL_IP" not in done.stderr, "Spark advises it where it listens on the machine's address"
     (topics_title, topics), (keys_title, keys) = tables(done.stdout).items()
-    assert topics_title == "Messages by topic, and bytes of their bodies"
+    assert topics_title == "Messages by topic, and sizes of their bodies"
     assert [row[:5] for row in topics] == [
-        ["topic", "messages", "median", "p95", "largest"],
+        ["topic", "messages", "median_bytes", "p95_bytes", "largest_bytes"],
         ["Orders", "100", "10", "1000", "1000"],
         ["Refunds", "7", "50", "50", "50"],
     ]
