@@ -50,7 +50,9 @@ def test_every_option_of_the_command_line_arrives(tmp_path):
             *("--data-dir", "d", "--store-dir", "s", "--bind", "0.0.0.0", "--broker-port=1000", "--namesrv-port", "0"),
             *("--http-port", "0", "--roles", "broker, console", "--broker-name", "b", "--broker-id", "3"),
             *("--cluster-name", "C", "--namesrv-addr", "h:1;h:2", "--advertise", "10.1.1.1", "--flush", "async"),
-            *("--ready-file", "r.json"),
+            *("--ready-file", "r.json", "--access-control", "report", "--tls-mode", "enforcing", "--tls-cert", "c.pem"),
+            *("--tls-key", "c.key", "--tls-client-auth", "required", "--tls-client-ca", "ca.pem"),
+            *("--proxy-protocol-from", "10.0.0.5"),
         ],
         {},
     )
@@ -63,6 +65,10 @@ def test_every_option_of_the_command_line_arrives(tmp_path):
     assert config.store.flush_disk_type == "ASYNC_FLUSH"
     assert (options.console, options.bind, options.http_port) == (True, "0.0.0.0", 0)
     assert options.ready_file == tmp_path / "r.json"
+    doors = config.broker
+    assert (doors.access_control, doors.tls_mode, doors.proxy_protocol_from) == ("report", "enforcing", "10.0.0.5")
+    assert (doors.tls_cert_file, doors.tls_key_file) == ("c.pem", "c.key")
+    assert (doors.tls_client_auth, doors.tls_client_ca_file) == ("required", "ca.pem")
 
 
 def test_later_sources_win():

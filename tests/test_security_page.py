@@ -5,10 +5,18 @@ from pathlib import Path
 
 import pytest
 
+from appliance.engine.protocol.request_kinds import ROUTE_CODES
+
 ROOT = Path(__file__).parent.parent
 PAGE = "".join((ROOT / "docs" / name).read_text() for name in ("security.md", "bounds.md"))
 CONSTANTS = re.findall(r"`(_?[A-Z][A-Z0-9_]+)`, ((?:appliance|spark_reports)/[a-z_/]+\.py)", PAGE)
 TESTS = re.findall(r"(tests/[a-z_/]+\.py)(?:::(test_\w+))?", PAGE)
+
+
+def test_the_page_names_each_request_that_nobody_has_to_sign():
+    told = re.search(r"read routes at the name server \(([\d, ]+)\)", PAGE)
+    assert told is not None
+    assert {int(code) for code in told[1].split(",")} == ROUTE_CODES
 
 
 def test_the_page_is_read():

@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -223,3 +224,25 @@ def test_a_signal_that_came_before_the_wait_is_not_overlooked(monkeypatch):
 
     assert ending.entry_of(LateQueue()) == "ended"
     assert LateQueue.looks == 3
+
+
+def test_the_ten_minutes_of_the_page_run(rocketbox, rocketmq_topic, rocketmq_group):
+    page = (ROOT / "docs/python.md").read_text().partition("## Ten minutes\n")[2].partition("\n## ")[0]
+    bill, order = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    said = []
+
+    def tell(*words):
+        said.append(words)
+        if words[0] == "billed":
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    for block in (order, bill):
+        for name, real in {
+            "from rocketbox": "from appliance.client",
+            "127.0.0.1:9876": rocketbox.namesrv,
+            '"orders"': f'"{rocketmq_topic}"',
+            '"billing"': f'"{rocketmq_group}"',
+        }.items():
+            block = block.replace(name, real)
+        exec(compile(block, "docs/python.md", "exec"), {"print": tell})
+    assert said[1:] == [("billed", "order-1")]

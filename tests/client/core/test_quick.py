@@ -5,6 +5,7 @@ import gc
 import itertools
 import os
 import signal
+import sys
 import threading
 import traceback
 
@@ -245,3 +246,33 @@ def test_waits_that_end_too_early_leave_nothing_behind():
     pending.complete(1, None)
     waiter.join(PATIENT)
     assert not waiter.is_alive()
+
+
+#: Calls of Python and C functions for each plain send: into the output, and its answer to its place.
+SEND_CALLS = 26
+
+
+def test_a_plain_send_costs_few_calls():
+    _, connection, flight = launched()
+    stop = Stop("billing", flight.queue, "host:1", False)
+    fed(connection, answer(1))  # the form of an answer is learned from the first
+    connection.take_landed()
+    flights = [flight_of(Fleet()) for _ in range(64)]
+    answers = b"".join(answer(opaque) for opaque in range(2, 66))
+    calls = 0
+
+    def count(frame, event, argument):
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        for one in flights:
+            connection.launch(one, stop, 5)
+        connection.take_output()
+        connection.feed(answers, [])
+        landed = [place_of(*one) for one in connection.take_landed()]
+    finally:
+        sys.setprofile(None)
+    assert len(landed) == 64
+    assert calls / 64 <= SEND_CALLS, f"{calls / 64:.1f} calls a send"
