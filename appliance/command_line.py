@@ -21,7 +21,7 @@ from urllib.parse import urlsplit
 from .engine.config import ENGINE_ROLES, SECTIONS, EngineConfig, check_characters, options_of, parse_int, parse_option
 from .engine.config_file import ConfigFile, Entry, read_config_file
 from .engine.errors import StartError
-from .engine.host_port import parse_host, parse_told_host, resolved
+from .engine.host_port import parse_advertised, parse_host, parse_told_host, resolved
 from .runtime import Place
 from .sign_in_options import KEYS as SIGN_IN_KEYS
 from .sign_in_options import SignInOptions, of_keys
@@ -79,7 +79,7 @@ OPTIONS: dict[str, tuple[str, str, str]] = {
     "--broker-id": ("N", "brokerId (0)", "broker.brokerId"),
     "--cluster-name": ("S", "brokerClusterName (DefaultCluster)", "broker.brokerClusterName"),
     "--namesrv-addr": ("LIST", "name servers to register with, host:port;... (our own)", "broker.namesrvAddr"),
-    "--advertise": ("HOST", "the address for clients (the bind address)", "advertise"),
+    "--advertise": ("HOST[:PORT]", "what clients are told (the bind address and broker port)", "advertise"),
     "--wire-admin": (
         "loopback|all|off",
         "who may administer over the broker and name server ports (loopback)",
@@ -376,7 +376,7 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
         # If a value that was saved on a page made the start fail, it could not be corrected on that page.
         notices.append(f"The address for clients that was set in the console is ignored: it {error}.")
         saved = None
-    advertise = _taken(settings, "advertise", _told_host, None) or saved or bind_name
+    told_host, told_port = _taken(settings, "advertise", _advertised, (None, 0))
     config = EngineConfig(
         data_dir=data_dir,
         store_dir=_taken(settings, "storeDir", _path, Path()),
@@ -384,7 +384,8 @@ def _build(settings: Settings, told: list[str]) -> tuple[EngineConfig, ServeOpti
         broker_port=_taken(settings, "brokerPort", _broker_port, 10_911),
         namesrv_port=_taken(settings, "namesrvPort", _port, 9_876),
         roles=engine_roles,
-        advertise=advertise,
+        advertise=told_host or saved or bind_name,
+        advertise_port=told_port,
         wire_admin=_taken(settings, "wireAdmin", _wire_admin, "loopback"),
         ha_bootstrap=_taken(settings, "haBootstrap", _yes, False),
         **sections,
@@ -527,8 +528,8 @@ def _nonempty(value: Any) -> str:
     return value.strip()
 
 
-def _told_host(value: Any) -> str:
-    return parse_told_host(_nonempty(value))
+def _advertised(value: Any) -> tuple[str, int]:
+    return parse_advertised(_nonempty(value))
 
 
 def _bind(value: Any) -> tuple[str, str | None]:

@@ -301,8 +301,9 @@ HOSTS = {
     "[::1]": "::1",
     "0:0::1": "::1",
 }
+WITH_PORT = ("10.0.0.5:9876", "[::1]:9876", "mq.example.org:9876")
 NO_HOSTS = (
-    *("10.0.0.5:9876", "[::1]:9876", "mq.example.org:9876", "a b", "http://mq", "10.0.0.256", "127.1", "a..b", "-a"),
+    *(*WITH_PORT, "a b", "http://mq", "10.0.0.256", "127.1", "a..b", "-a"),
     *("m\u00fcller.example", "x" * 300, "x" * 64 + ".org", "[", "[]", "\x00", "a,b", "a;b"),
 )
 
@@ -315,10 +316,28 @@ def test_an_address_is_a_host_however_it_is_written(text, host):
 
 @pytest.mark.parametrize("text", ["", " ", *NO_HOSTS])
 def test_what_is_no_host_is_refused_where_it_is_read(text):
-    for argv in (["--advertise", text], ["--bind", text]):
-        assert f"{argv[0]} must be " in refusal(*argv)
-    file = conf("a.toml", f"advertise = {json.dumps(text)}")
-    assert "a.toml: advertise must be " in refusal("-c", file)
+    assert "--bind must be " in refusal("--bind", text)
+    if text not in WITH_PORT:
+        assert "--advertise must be " in refusal("--advertise", text)
+        file = conf("a.toml", f"advertise = {json.dumps(text)}")
+        assert "a.toml: advertise must be " in refusal("-c", file)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("mq.example.org:20911", ("mq.example.org", 20911)), (" [0::1]:1 ", ("::1", 1)), ("10.0.0.5", ("10.0.0.5", 0))],
+)
+def test_clients_may_be_told_another_port(text, told):
+    config, _ = load(["--advertise", text, "--broker-port", "4711"], {})
+    assert (config.advertise, config.advertise_port, config.broker_port) == (*told, 4711)
+
+
+@pytest.mark.parametrize("text", ["h:0", "h:65536", "h:123456", "h:", "0.0.0.0:1", "a b:1", "::1:9876"])
+def test_a_port_that_clients_cannot_be_told_is_refused(text):
+    if text == "::1:9876":  # an IPv6 address: a port stands behind brackets
+        assert load(["--advertise", text], {})[0].advertise_port == 0
+    else:
+        assert "--advertise must " in refusal("--advertise", text)
 
 
 @pytest.mark.parametrize("text", [*NO_HOSTS[2:10], "h", "h:", "h:0", "h:x", "::1:9876", "[::1]", "h:99999"])

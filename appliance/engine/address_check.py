@@ -67,19 +67,21 @@ def check_address(
     namesrv: str | None,
     tls: Pair | None = None,
     fields: Fields = MappingProxyType({}),
+    own_port: int = 0,
 ) -> AddressCheck:
     """Try one address. Blocks for up to 5 s, so never on the I/O thread.
 
     host: one that `is_host` accepts. bind: where the engine listens. broker, namesrv: "host:port" that clients use;
     None for a role that does not run. tls: PEM files of this process's certificate and key, if the ports take nothing
-    but TLS. fields: of the requests.
+    but TLS. fields: of the requests. own_port: where the broker listens, if clients are told another port.
     """
     addresses = resolved(host)
     loopback = bool(addresses) and all(ipaddress.ip_address(found).is_loopback for found in addresses)
     broker_port = namesrv_port = None
     if broker is not None:
         port = split_host_port(broker)[1]
-        broker_port = _check_port(host, port, addresses, bind, partial(_broker_mark, tls=tls, fields=fields))
+        mark_of = partial(_broker_mark, tls=tls, fields=fields)
+        broker_port = _check_port(host, port, addresses, bind, mark_of, own_port)
     if namesrv is not None:
         port = split_host_port(namesrv)[1]
         namesrv_port = _check_port(host, port, addresses, bind, partial(_namesrv_mark, tls=tls, fields=fields))
@@ -105,7 +107,12 @@ def own_addresses() -> list[tuple[str, str]]:
 
 
 def _check_port(
-    host: str, port: int, addresses: tuple[str, ...], bind: str, mark_of: Callable[[str], str | None]
+    host: str,
+    port: int,
+    addresses: tuple[str, ...],
+    bind: str,
+    mark_of: Callable[[str], str | None],
+    own_port: int = 0,
 ) -> PortCheck:
     if not addresses:
         return PortCheck(port, "silent", bind=bind)
@@ -118,7 +125,7 @@ def _check_port(
         return PortCheck(port, "silent", bind=bind)
     took_ms = (time.monotonic() - started) * 1000
     try:
-        ours = mark_of(join_host_port(local_host(bind), port))
+        ours = mark_of(join_host_port(local_host(bind), own_port or port))
     except (ConnectError, CallTimeout, FrameError, OSError, ValueError):
         ours = None
     same = mark is not None and mark == ours

@@ -496,6 +496,8 @@ class EngineConfig:
     roles: frozenset[str] = ENGINE_ROLES
     # The address that is advertised to clients; None: `bind`, or the address of the default route if that is 0.0.0.0.
     advertise: str | None = None
+    # The broker's port that clients are told, where another program maps it; 0: the one it listens on.
+    advertise_port: int = 0
     # Peers that may administer over the broker's and the name server's port: "loopback", "all" or "off" (decision D22).
     wire_admin: str = "loopback"
     # Make a new set of which this member is the first leader; only if there is no set yet.

@@ -314,7 +314,7 @@ class Engine:
         if "broker" in config.roles:
             main, vip = self._listen_broker(sockets)
             port = main.getsockname()[1]
-            self.broker_address = join_host_port(advertised, port)
+            self.broker_address = join_host_port(advertised, config.advertise_port or port)
             self._check_disk()
             tighten_at_start(config.data_dir / "rocketbox")
             if config.store.ha_store:

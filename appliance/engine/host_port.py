@@ -56,6 +56,17 @@ def parse_told_host(text: str) -> str:
     return host
 
 
+def parse_advertised(text: str) -> tuple[str, int]:
+    """As `parse_told_host`, for an address that may name a port, too: return (host, port), 0 without one."""
+    found = re.fullmatch(r"\s*(\[[^]]*\]|[^][:]+):([0-9]{1,5})\s*", text)
+    if found is None:
+        return parse_told_host(text), 0
+    port = int(found[2])
+    if not 0 < port <= 65_535:
+        raise ValueError(f"must have a port between 1 and 65535, or none, not {_shown(text)}")
+    return parse_told_host(found[1]), port
+
+
 def is_host(text: str) -> bool:
     """True if this text can be advertised to clients as an address."""
     try:

@@ -88,12 +88,14 @@ def shape(address: str) -> str:
 
 
 def test_the_first_run(visit: Visit, server: Server) -> None:
-    page = visit(locale="en-GB")
+    page = visit(locale="en-GB", timezone_id="Asia/Shanghai")
     page.goto("/login/")
     look(page)
     page.goto(server.ready["setup_url"])
     look(page)
     page.click("button[value=en]")
+    expect(page.locator("#id_time_zone")).to_have_value("Asia/Shanghai")
+    page.fill("#id_time_zone", "UTC")
     look(page)
     page.fill("#id_username", "ada")
     page.fill("#id_password", "short")
@@ -132,6 +134,14 @@ def test_the_door(visit: Visit, house: Furniture) -> None:
     page.click("button.go")
     expect(page.locator("[role=alert]")).to_have_count(1)
     look(page)
+
+
+def test_a_time_is_chosen_from_a_calendar(visit: Visit, house: Furniture) -> None:
+    page = sign_in(visit(locale="en-GB", viewport=WIDE))
+    page.goto("/messages/?topic=orders")
+    page.locator("button[aria-label='Choose from a calendar']").first.click()
+    page.locator(".timed input[type=datetime-local]").first.fill("2026-11-21T10:00")
+    expect(page.locator("#from")).to_have_value("2026-11-21 10:00")
 
 
 def test_another_name_for_this_machine_reads_nothing(server: Server, house: Furniture) -> None:

@@ -9,14 +9,19 @@ from django.db import DatabaseError, OperationalError, connection
 from django.test import Client
 
 from appliance import runtime
+from appliance.api.api import operations
 from appliance.console import middleware
 from appliance.console.audit import act_journal
 from appliance.console.audit import log as audit
 from appliance.console.audit.act_journal import ActJournal
 from appliance.console.models import AuditEntry
 from appliance.console.users import tokens
+from appliance.console.users.access import ACCESS
 from appliance.engine.errors import NotFound
+from appliance.request_bodies import TAKES
 from tests.support.audit_chain import first_broken
+
+from .test_access import PAGES, address_of
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -105,6 +110,22 @@ def test_nothing_is_done_while_the_database_is_held(broker, journal, operator, m
     monkeypatch.undo()
     assert not is_there(broker, "t-held")
     assert entries() == []
+
+
+def test_no_address_changes_anything_that_cannot_be_written_down(client_as, engine, journal, monkeypatch):
+    """Of pages and of the API: each is refused before its view, whatever it would have done."""
+
+    def no_room(*arguments):
+        raise act_journal.NoRoom
+
+    monkeypatch.setattr(ActJournal, "begin", no_room)
+    admin = client_as("admin", "may_read_bodies", "may_export")
+    changes = [("POST", route) for name, route in PAGES if name in TAKES and ACCESS[name].door != "setup"]
+    changes += [(one.method, one.route) for one in operations() if one.method != "GET"]
+    assert len(changes) > 100
+    answers = {f"{method} {route}": admin.generic(method, address_of(route)).status_code for method, route in changes}
+    assert not {change: status for change, status in answers.items() if status != 503}
+    assert not AuditEntry.objects.exists()
 
 
 def test_nothing_is_done_when_too_many_entries_wait(broker, journal, operator, monkeypatch):

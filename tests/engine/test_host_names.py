@@ -2,6 +2,7 @@
 
 import json
 import socket
+import threading
 
 import pytest
 
@@ -12,6 +13,7 @@ from appliance.engine.protocol.command import RemotingCommand
 from appliance.engine.protocol.message_id import decode_offset_id
 from appliance.engine.remoting.client import RemotingClient
 from tests.support.engine import RunningEngine, send_fields
+from tests.support.ports import reserve_port
 from tests.support.waiting import wait_for
 
 ROUTE, SEND = 105, 310
@@ -74,6 +76,46 @@ def test_an_ipv6_address_is_told_in_brackets(started):
     except Exception as error:
         pytest.skip(f"no IPv6 here: {error}")
     assert told_and_held(running, "::1") == ("[::1]", "::1")
+
+
+def test_clients_are_told_the_port_that_another_program_maps(started):
+    """As `docker run -p 20911:10911`: the port of the route is the one outside, the broker's own stays."""
+    own, outside = reserve_port(), reserve_port()
+    running = started(advertise="mq.example.org", ports=(own, outside))
+    assert running.engine.broker_address == f"mq.example.org:{outside}"
+    namesrv = RemotingClient(join_host_port("127.0.0.1", port_of(running.engine.namesrv_address)))
+    broker = RemotingClient(join_host_port("127.0.0.1", own))
+    try:
+        answer = namesrv.invoke_sync(RemotingCommand(ROUTE, ext_fields={"topic": "TBW102"}), 5000)
+        [told] = json.loads(answer.body)["brokerDatas"]
+        assert told["brokerAddrs"] == {"0": f"mq.example.org:{outside}"}
+        assert broker.invoke_sync(RemotingCommand(28), 5000).code == 0, "it listens where it was told to"
+    finally:
+        broker.close()
+        namesrv.close()
+
+
+def test_the_check_of_an_address_goes_by_the_port_that_clients_are_told(started):
+    own, outside = reserve_port(), reserve_port()
+    running = started(advertise="127.0.0.1", ports=(own, outside))
+    assert running.window.check_address("127.0.0.1").broker.result == "refused"
+    with socket.create_server(("127.0.0.1", outside)) as outer:
+        thread = threading.Thread(target=pass_on_one, args=(outer, own))
+        thread.start()
+        found = running.window.check_address("127.0.0.1").broker
+        thread.join()
+    assert (found.port, found.result) == (outside, "answers")
+
+
+def pass_on_one(listener: socket.socket, port: int) -> None:
+    """Pass on one request and its answer, as a published port does."""
+    peer, _ = listener.accept()
+    with peer, socket.create_connection(("127.0.0.1", port)) as broker:
+        broker.sendall(peer.recv(65_536))
+        while piece := broker.recv(65_536):
+            peer.sendall(piece)
+            if len(piece) < 65_536:
+                break
 
 
 def test_slaves_are_told_the_address_that_is_theirs(started):

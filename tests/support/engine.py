@@ -53,9 +53,11 @@ def start_engine(
     bind: str = "127.0.0.1",
     advertise: str | None = None,
     clock: Clock | None = None,
+    ports: tuple[int, int] = (0, 0),
 ) -> Engine:
     """Broker and name server on free ports; small log files, async flush unless told otherwise. store_dir: where the
-    store lies, if not below data_dir. clock: the broker's, if it is another one than the machine's."""
+    store lies, if not below data_dir. clock: the broker's, if it is another one than the machine's. ports: of
+    the broker, and the one that clients are told."""
     small = {"mapped_file_size_commit_log": 8 << 20, "max_hash_slot_num": 5000, "max_index_num": 20_000}
     store_options = ROOMY | {"flush_disk_type": "ASYNC_FLUSH"} | small | (store or {})
     engine = Engine(
@@ -64,7 +66,8 @@ def start_engine(
             store_dir=Path(store_dir or ""),
             bind=bind,
             advertise=advertise,
-            broker_port=0,
+            broker_port=ports[0],
+            advertise_port=ports[1],
             namesrv_port=0,
             broker=BrokerConfig(**({"broker_name": "broker-a"} | (broker or {}))),
             store=StoreConfig(**store_options),

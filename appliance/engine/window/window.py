@@ -282,7 +282,8 @@ class Window:
         broker = config.broker
         pair = (broker.tls_cert_file, broker.tls_key_file) if broker.tls_mode == "enforcing" else None
         with nullcontext({}) if self._users is None else self._users.own_check() as fields:
-            return check_address(host, config.bind, *self.addresses(), pair, fields)
+            own_port = config.broker_port if config.advertise_port else 0
+            return check_address(host, config.bind, *self.addresses(), pair, fields, own_port)
 
     def client_door(self) -> ClientDoor:
         """Return how clients come in: what the programs that a page shows have to know."""

@@ -231,9 +231,9 @@ class GroupViews:
     # --- those furthest behind
 
     def behind(self, count: int, progress: LagSnapshot | None = None) -> tuple[s.GroupLag, ...]:
-        """Return the groups whose next message has waited longest, those with clients first. A call reads for 20 ms at
-        most, beginning with the groups that were the latest before; for the others it uses the result of the last
-        minute."""
+        """Return the groups by the harm of what is behind, those with clients first. A call reads for 20 ms at most,
+        beginning with the groups that were the latest before; for the others it uses the result of the last minute.
+        """
         progress = progress or self._lag.snapshot()
         found = []
         for name in progress.entries.keys() | progress.online.keys():
@@ -250,12 +250,13 @@ class GroupViews:
                 info = progress.online.get(name)
                 clients = 0 if info is None else len(info.channels)
                 rows.append(s.GroupLag(name, backlog.lag, backlog.why, lag_ms, why, clients))
-        rows.sort(key=_latest_first)
+        rows.sort(key=_worst_first)
         return tuple(rows[:count])
 
 
-def _latest_first(row: s.GroupLag) -> tuple[bool, bool, bool, int, int, str]:
+def _worst_first(row: s.GroupLag) -> tuple[bool, bool, bool, int, int, str]:
     """Sort key: connected groups that are behind before the others, which may be abandoned; among them those with a
-    known lag time, the latest first, then those of which only the lag is known."""
+    known lag time, by messages times time, then those of which only the lag is known."""
     is_apart = not row.clients or not row.lag
-    return is_apart, row.lag_ms is None, row.lag is None, -(row.lag_ms or 0), -(row.lag or 0), row.group
+    harm = (row.lag_ms or 0) * (row.lag or 0)
+    return is_apart, row.lag_ms is None, row.lag is None, -harm, -(row.lag or 0), row.group

@@ -233,8 +233,7 @@ class _Look:
             late_ms, _ = self._lag_times.of(group, backlog, self._reader, self._budget)
             code = "nobody_consumes" if late_ms is None else "nobody_consumes_late"
             text = say(code, group=group, lag=backlog.lag, late_span=late_ms or 0)
-            # By messages times time: one message that was left behind long ago comes after a thousand.
-            yield _need("watch", "group", group, text, backlog.lag * (late_ms or 1))
+            yield _need("watch", "group", group, text, _harm(backlog.lag, late_ms))
         else:
             yield from self._late(group, backlog)
 
@@ -274,11 +273,16 @@ class _Look:
                 names = sorted(f"{one.queue.topic}/{one.queue.queue_id}" for one in standing)
                 named = ", ".join(names[:MOST_NAMED]) + (", …" if len(names) > MOST_NAMED else "")
                 text = say("queues_stuck", group=group, count=len(names), queues=named, lag=lag, idle_span=longest)
-            yield _need("stuck", "group", group, text, longest)
+            yield _need("stuck", "group", group, text, _harm(lag, longest))
         late = self._lateness.late(group, backlog, standing, self._reader, self._budget)
         if late is not None:
             level = "watch" if late.soon else "act"
-            yield _need(level, "group", group, say_late(group, late), late.late_ms)
+            yield _need(level, "group", group, say_late(group, late), _harm(late.lag, late.late_ms))
+
+
+def _harm(messages: int, ms: float | None) -> float:
+    """Return messages times time: one that was left behind long ago comes after a thousand of today."""
+    return messages * (ms or 1)
 
 
 def say_late(group: str, late: Late) -> Sentence:
