@@ -145,6 +145,8 @@ NAMESAKES = {
     "client/core/test_client_core.py:Left": "a part of the client",
     "bench/responder.py:Responder": "a small broker, for the load generator",
     "engine/failover/stores/test_hostile.py:Server": "a leader store's server, in the bytes of a stranger",
+    "world/older/parts.py:_JournalCalls": "calls of an older engine, which has them otherwise",
+    "world/older/parts.py:_WholeFiles": "calls of an older engine, which has them otherwise",
     "world/threads.py:SimpleQueue": "a queue of Python's, whose users wait on the world's clock",
     "rig/relay.py:_Flow": "one direction of a connection that is relayed",
     "rig/rounds.py:Clients": "official clients",
