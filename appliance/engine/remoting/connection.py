@@ -218,7 +218,7 @@ class Connection(Outbox):
             kept = len(partial)
             view[:kept] = partial
         try:
-            received = self._sock.recv_into(view[kept:] if kept else view, self._server.read_bytes)
+            received = (self._socket or self._sock).recv_into(view[kept:] if kept else view, self._server.read_bytes)
         except BlockingIOError:
             return
         except OSError:
@@ -324,7 +324,7 @@ class Connection(Outbox):
         """Fill a long frame's own buffer; dispatch it when it is whole."""
         view = memoryview(partial)
         try:
-            received = self._sock.recv_into(view[self._filled :])
+            received = (self._socket or self._sock).recv_into(view[self._filled :])
         except BlockingIOError:
             return
         except OSError:

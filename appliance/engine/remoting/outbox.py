@@ -120,6 +120,8 @@ class Outbox(PeerState):
 
     @property
     def _sock(self) -> socket.SocketType:
+        """The socket, made anew if only its descriptor is held. Each read and send looks at `_socket` first, which
+        costs no call."""
         sock = self._socket
         if sock is None:  # whatever its family is: only addresses depend on that
             sock = self._socket = socket.SocketType(socket.AF_INET, socket.SOCK_STREAM, 0, self.fd)
@@ -171,7 +173,7 @@ class Outbox(PeerState):
         if not self._out:
             self.last_active = self._server.loop.monotonic
             try:
-                sent = self._sock.sendmsg(parts)
+                sent = (self._socket or self._sock).sendmsg(parts)
             except (BlockingIOError, ConnectionError):  # `flush` handles a peer that has hung up
                 pass
             except OSError as error:
@@ -195,7 +197,7 @@ class Outbox(PeerState):
         self.last_active = self._server.loop.monotonic
         sent = -len(head)
         try:
-            sent += self._sock.send(head, _MSG_MORE)
+            sent += (self._socket or self._sock).send(head, _MSG_MORE)
             if sent == 0:
                 sent = os.sendfile(self.fd, fd, position, count)
         except (BlockingIOError, ConnectionError):  # as in `send_now`
@@ -238,11 +240,11 @@ class Outbox(PeerState):
             try:
                 if self._out_bytes <= _JOINED_BYTES:
                     data = out[0] if len(out) == 1 else b"".join(out)
-                    sent = self._sock.send(data)
+                    sent = (self._socket or self._sock).send(data)
                     left = len(data) - sent
                     self._out = [memoryview(data)[sent:]] if left else None
                 else:
-                    sent = self._sock.sendmsg(out[:_MOST_PIECES])
+                    sent = (self._socket or self._sock).sendmsg(out[:_MOST_PIECES])
                     left = self._out_bytes - sent
                     self._out = _behind(out, sent) or None
                 self.last_active = self._server.loop.monotonic
