@@ -50,8 +50,7 @@ def _of_store(options: Options) -> dict[str, Any]:
     try:
         if options.fail_on_missing_topic:
             view.check_topics(options.topics)
-        witness = view.witness_of(view.end)
-        return {"position": view.end, **({} if witness is None else {"witness": list(witness)})}
+        return view.offset_of(view.end)
     finally:
         view.close()
 

@@ -148,6 +148,11 @@ class StoreView:
         ms = self.store_ms_at(place) if place >= self.begin else None
         return None if ms is None else (place, ms)
 
+    def offset_of(self, place: int) -> dict[str, Any]:
+        """Return a place as an offset of streams, with its witness if that is known."""
+        witness = self.witness_of(place)
+        return {"position": place} | ({} if witness is None else {"witness": list(witness)})
+
     def has_witness(self, witness: tuple[int, int]) -> bool:
         """True if that record is still there, or was deleted with its file."""
         place, ms = witness

@@ -171,7 +171,7 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Return the log's end, so that a query's progress shows how far it is behind, in bytes."""
         view = self._view()
         try:
-            return _offset(view, {}, self._end(view))
+            return view.offset_of(self._end(view))
         finally:
             view.close()
 
@@ -248,6 +248,4 @@ class FilesStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 def _offset(view: StoreView, start: Offset, position: int) -> Offset:
     """Return the offset of a place. start: an offset before it."""
-    kept = {name: value for name, value in start.items() if name != "witness"}
-    witness = view.witness_of(position)
-    return {**kept, "position": position, **({} if witness is None else {"witness": list(witness)})}
+    return {name: value for name, value in start.items() if name != "witness"} | view.offset_of(position)
