@@ -1,4 +1,8 @@
-"""Members of a group that come, go and are killed while messages arrive: nothing is lost, whatever comes twice."""
+"""Members of a group that come, go and are killed while messages arrive: nothing is lost, whatever comes twice.
+
+No C++ member here loses a queue and gets it again: its library keeps one callback a queue, so the answer of a pull from
+before moves the new owner's offset (DefaultMQPushConsumerImpl::getAsyncPullCallBack), and steps over messages.
+"""
 
 from __future__ import annotations
 
@@ -41,19 +45,19 @@ def test_nothing_is_lost_while_members_come_go_and_are_killed(kind: str, stage: 
             came = {one["body_sha256"] for member in members for one in member.received}
             return {message.sha256 for message in sent} - came
 
-        leaving = stack.enter_context(contextlib.closing(stage.another(kind)))
-        members.append(stack.enter_context(stage.consumer(agent=leaving)))
-        send(40)
         victim = stack.enter_context(closing_what_was_killed(stage.another(kind)))
         members.append(stack.enter_context(stage.consumer(agent=victim, hold_ms=20)))
+        send(40)
+        leaving = stack.enter_context(contextlib.closing(stage.another(kind)))
+        members.append(stack.enter_context(stage.consumer(agent=leaving)))
 
-        def has_its_share() -> bool:
+        def both_have_a_share() -> bool:
             send(20)
-            return len(members[1].received) >= 10
+            return all(len(member.received) >= 10 for member in members)
 
-        wait_for_clients(has_its_share, "it has its share", seconds=READY_S)
+        wait_for_clients(both_have_a_share, "both have a share", seconds=READY_S)
         victim.kill()
-        members[1].abandon()
+        members[0].abandon()
         send(40)
         members.append(stack.enter_context(stage.consumer()))
         send(40)
@@ -62,7 +66,7 @@ def test_nothing_is_lost_while_members_come_go_and_are_killed(kind: str, stage: 
                 member.abandon()
             leaving.close()
         else:
-            members[0].stop()
+            members[1].stop()
         send(40)
         wait_for_clients(lambda: not missing(), "all came", seconds=READY_S)
 
@@ -74,7 +78,7 @@ def test_it_shares_a_group_with_a_client_of_another_kind_that_leaves(kind: str, 
     other = "go" if kind.startswith("java") else "java-5.3.3"
     stage.create_topic(queues=4)
     messages = [Message(f"message {number}".encode()) for number in range(60)]
-    with stage.consumer(fail=1) as mine, stage.consumer(agent=stage.client(other), fail=1) as theirs:
+    with stage.consumer(agent=stage.client(other), fail=1) as theirs, stage.consumer(fail=1) as mine:
         stage.send(messages[:30])
 
         def came() -> set[str]:
