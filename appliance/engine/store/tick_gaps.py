@@ -59,16 +59,16 @@ class TickGaps:
         """Return the earliest reading of the clock that shows for records in [looked, written); inf if none does."""
         return min((gap.after_ms for gap in self.between(looked, written)), default=math.inf)
 
-    def narrowed(self, ms: int, looked: int, written: int, old_ms: float) -> tuple[int, int]:
+    def narrowed(self, ms: int, looked: int, written: int, between_ms: float) -> tuple[int, int]:
         """Return a part of [looked, written), records that were stored while the clock was set by `ms`: those before it
         were stamped before that, those behind it after that. All of it if the ticks do not show more.
 
-        old_ms: reading of the clock that it could not have reached by now if it had not been set.
+        between_ms: a reading between those that the clock could show before it was set and those after.
         """
         gaps = [gap for gap in self.gaps if looked <= gap.begin <= written]
         if ms > 0:
             # The clock may be set in the middle of a tick, so the tick before counts as stamped before.
-            crossed = [gap.begin for gap in gaps if gap.before_ms <= old_ms < gap.after_ms]
+            crossed = [gap.begin for gap in gaps if gap.before_ms <= between_ms < gap.after_ms]
             return looked, crossed[-1] if crossed else written
         # The same, and here it counts as stamped after.
         back = [gap.began for gap in gaps if gap.after_ms < gap.before_ms]

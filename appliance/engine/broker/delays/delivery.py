@@ -369,10 +369,10 @@ class DeliverDelayed(ServiceThread):
             level.position, level.next_ms = end, None
             self._passed(level, end, -1)
 
-    def _clock_was_set(self, ms: int, looked: int, written: int, old_ms: float) -> None:
+    def _clock_was_set(self, ms: int, looked: int, written: int, between_ms: float) -> None:
         """Record a step of the clock for the next life and for the cleaner. There all records between two looks would
         be late by the step, so it is placed between two ticks."""
-        looked, written = self._store.tick_gaps.narrowed(ms, looked, written, old_ms)
+        looked, written = self._store.tick_gaps.narrowed(ms, looked, written, between_ms)
         self._store.clock_steps.set_while_appending(ms, looked, written, self._store.log.min_offset)
 
     def left_until_ms(self, physical: int, due_ms: int, delay_ms: int) -> float:

@@ -69,7 +69,7 @@ class WaitingTime:
     ) -> None:
         """written: up to where records have been put into the log. stamped_ms: the newest store time. steps, gaps: of
         the store. on_step: called with the ms by which the clock was set, the log's end at the looks before and after
-        that, and a reading that the clock could not have reached by then if it had not been set."""
+        that, and a reading between those that the clock could show before it was set and those after."""
         self._clock = clock
         self._written = written
         self._stamped_ms = stamped_ms
@@ -135,7 +135,9 @@ class WaitingTime:
         if is_step(jump, passed):
             self._former.append((steady, self._jumps))
             self._jumps += round(jump)
-            self._on_step(round(jump), self._checked, written, wall - jump + slewed_ms(passed))
+            # Of two steps, a small one and a large one, the large one has to be found.
+            between = max(wall - jump + slewed_ms(passed), wall - (jump + passed) / 2)
+            self._on_step(round(jump), self._checked, written, between)
             self._unsure_until = steady + SETTLE_S
             logger.warning(
                 "delays: the clock was set %s by %.3f s", "back" if jump < 0 else "forward", abs(jump) / 1000

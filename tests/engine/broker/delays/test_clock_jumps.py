@@ -172,6 +172,23 @@ def test_what_was_sent_just_after_the_clock_was_set_forward_comes_at_its_time_in
     assert b"x" in delays.arrived()
 
 
+def test_what_was_sent_between_a_small_step_and_a_large_one_comes_at_its_time_in_the_next_life(under_test, clock):
+    """Both come between two looks, and only their sum is seen."""
+    first = Delays(under_test, clock)
+    first.delay(1, b"before")
+    first.pass_time(2000)
+    clock.jump(300)
+    first.delay(2, b"x")
+    clock.advance(10)
+    clock.jump(HOUR_MS)
+    first.pass_time(3000)
+    delays = Delays(under_test, clock)
+    delays.pass_time(1900)
+    assert b"x" not in delays.arrived()
+    delays.pass_time(500)
+    assert b"x" in delays.arrived()
+
+
 def test_what_was_sent_just_before_the_clock_was_set_back_comes_at_its_time_in_the_next_life(under_test, clock):
     first = Delays(under_test, clock)
     first.pass_time(100)
