@@ -223,14 +223,16 @@ def _move(world: SetWorld, act: Act) -> str:
     if made is not None and made.code == 0 and not oracle.is_async:
         oracle.groups.add(GROUP)
     fields = {"topic": topic, "group": GROUP, "timestamp": act["to"], "isForce": "true"}
+    spans = {queue: leader.broker.store.offset_range(topic, queue) for queue in range(MOST_QUEUES)}
     answer = world.ask(leader, RESET_OFFSET, fields)
     moved = {} if answer is None or answer.code != 0 else offsets_in(answer.body)
     for queue in range(MOST_QUEUES):
         if queue in moved:
             before = oracle.offsets.get((topic, queue), {-1}) if oracle.is_async else set()
             oracle.offsets[topic, queue] = before | {moved[queue]}
-        elif answer is None:  # it is unknown where to
-            oracle.offsets.pop((topic, queue), None)
+        elif answer is None or "here, and not all members" in (answer.remark or ""):  # it is unknown where to
+            low, high = spans[queue]
+            oracle.offsets[topic, queue] = oracle.offsets.get((topic, queue), {-1}) | {low, *range(high, high + 100)}
     if answer is None or answer.code != 0:
         return "no answer" if answer is None else f"refused with {answer.code} {answer.remark}"
     then(world, leader, act)
