@@ -129,7 +129,7 @@ def _fill(world: SetWorld, act: Act) -> str:
     member = world.who(act["who"])
     if not member.running:
         return "it is down"
-    world.oracle.were_full.add(member.name)
+    world.oracle.was_full = True
     member.disk.used = int(CAPACITY * 0.93)
     world.pass_time(act["for"])
     world.oracle.may_go_unread(world.now)

@@ -84,8 +84,8 @@ class SetOracle:
         self.is_async = False
         #: Seconds by which retention may misjudge an age: clocks were set.
         self.age_off_s = 0.0
-        #: Members whose disk was too full: they may have deleted what is young.
-        self.were_full: set[str] = set()
+        #: A member's disk was too full: it may have deleted what is young, and others may have copied its log anew.
+        self.was_full = False
         #: (topic, queue) -> offsets that the group may have.
         self.offsets: dict[tuple[str, int], set[int]] = {}
         #: (topic, queue) -> the highest offset at which a queue began at a leader, when it began to lead.
@@ -204,7 +204,7 @@ class SetOracle:
             if place[:2] != (topic, queue) or place.offset in found:
                 continue
             is_old = now - message.sent_at >= RESERVED_S - self.age_off_s - _AGE_S
-            if place.offset < begin and (is_old or member in self.were_full):
+            if place.offset < begin and (is_old or self.was_full):
                 del self.expected[place]
                 message.fate = "doubtful"
                 continue
