@@ -467,6 +467,8 @@ class Oracle:
 
         def rank(one: Message) -> tuple[int, float]:
             due_s = min(one.due_s, one.early_from)
+            if not one.waits and one.place is not None:  # it is elsewhere
+                return 4, one.due_s
             if not one.arrived and one.state != "refused" and due_s - self._forward_s(one) <= now + 0.005:
                 return (1 if one.may_be_lost or one.state == "unknown" else 0), one.due_s
             return (2 if self._may_repeat(one) else 4 if one.arrived else 3), one.due_s
