@@ -76,6 +76,18 @@ def _kill_slave(world: World, act: Act) -> str:
     return f"its log ends at {slave.log_at_start}"
 
 
+def _other_ends(world: World, slave: Machine) -> list[str]:
+    """Return which queues of the slave end elsewhere than the master's, and where."""
+    found = []
+    for topic, queues in world.oracle.topics.items():
+        for queue in range(queues):
+            ours, theirs = (one.broker.store.max_offset(topic, queue) for one in (world.machine, slave))
+            low = world.machine.broker.store.min_offset(topic, queue)
+            if ours != theirs and low < ours:  # of an empty one the log says nothing
+                found.append(f"{topic}-{queue} at {theirs}, not at {ours}")
+    return found
+
+
 def compare(world: World, act: Act) -> str:
     """They can reach each other; then the slave has what the master has."""
     slave = world.slave
@@ -88,7 +100,8 @@ def compare(world: World, act: Act) -> str:
     until = max(world.now, world.scheduler.still_until(slave)) + CATCHES_UP_S
     while world.now < until and not world.machine.killed:
         world.pass_time(0.25)
-        if log.durable == copy.written == copy.durable == log.written:
+        # What was stored this moment is in the queues a moment later.
+        if log.durable == copy.written == copy.durable == log.written and not _other_ends(world, slave):
             break
     if world.machine.killed or world.machine.log_failed:
         return ""
@@ -100,12 +113,8 @@ def compare(world: World, act: Act) -> str:
             f"{copy.written} of {log.written}: {slave.broker.follower.follower.status.why_not}",  # type: ignore[union-attr]
         )
     _same_log(world, max(log.min_offset, copy.min_offset), log.written)
-    for topic, queues in world.oracle.topics.items():
-        for queue in range(queues):
-            ours, theirs = (one.broker.store.max_offset(topic, queue) for one in (world.machine, slave))
-            low = world.machine.broker.store.min_offset(topic, queue)
-            if ours != theirs and low < ours:  # of an empty one the log says nothing
-                raise Violation("a queue of a slave ends elsewhere", f"{topic}-{queue} at {theirs}, not at {ours}")
+    if ends := _other_ends(world, slave):
+        raise Violation("a queue of a slave ends elsewhere", ends[0])
     until = world.now + CATCHES_UP_S
     sync = slave.broker.follower.sync  # type: ignore[union-attr]
     while world.now < until and not world.machine.killed and sync.failure is not None:
