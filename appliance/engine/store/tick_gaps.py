@@ -71,5 +71,5 @@ class TickGaps:
             crossed = [gap.begin for gap in gaps if gap.before_ms <= between_ms < gap.after_ms]
             return looked, crossed[-1] if crossed else written
         # The same, and here it counts as stamped after.
-        back = [gap.began for gap in gaps if gap.after_ms < gap.before_ms]
+        back = [gap.began for gap in gaps if gap.after_ms < max(gap.before_ms, between_ms)]
         return max(looked, back[0]) if back else looked, written

@@ -136,7 +136,8 @@ class WaitingTime:
             self._former.append((steady, self._jumps))
             self._jumps += round(jump)
             # Of two steps, a small one and a large one, the large one has to be found.
-            between = max(wall - jump + slewed_ms(passed), wall - (jump + passed) / 2)
+            middle = wall - (jump + passed) / 2
+            between = max(middle, wall - jump + slewed_ms(passed)) if jump > 0 else min(middle, self._wall)
             self._on_step(round(jump), self._checked, written, between)
             self._unsure_until = steady + SETTLE_S
             logger.warning(

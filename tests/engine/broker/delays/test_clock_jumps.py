@@ -172,6 +172,23 @@ def test_what_was_sent_just_after_the_clock_was_set_forward_comes_at_its_time_in
     assert b"x" in delays.arrived()
 
 
+def test_what_was_sent_between_a_large_step_back_and_a_small_one_comes_later_by_the_small_one(under_test, clock):
+    """In the next life, since only the sum of both is seen."""
+    first = Delays(under_test, clock)
+    clock.jump(-HOUR_MS)
+    first.delay(2, b"x")
+    first.delay(1, b"a tick of its own")
+    clock.advance(300)
+    clock.jump(-3000)
+    first.delay(1, b"y")
+    first.pass_time(3000)
+    delays = Delays(under_test, clock)
+    delays.pass_time(1600)
+    assert b"x" not in delays.arrived()
+    delays.pass_time(3200)
+    assert b"x" in delays.arrived()
+
+
 def test_what_was_sent_between_a_small_step_and_a_large_one_comes_at_its_time_in_the_next_life(under_test, clock):
     """Both come between two looks, and only their sum is seen."""
     first = Delays(under_test, clock)
