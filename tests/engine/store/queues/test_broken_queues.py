@@ -137,6 +137,7 @@ def test_a_queue_that_lost_messages_to_age_is_not_young(store, monkeypatch):
     store.open()
     queue = store.store.find_queue("T", 0)
     assert store.store.young_offset("T", 0) == 0
+    monkeypatch.setattr(QueueTrimmer, "follow_log", lambda *args: 0)  # of the cleaner, which would follow it
     queue.min_offset = 3
     monkeypatch.setattr(type(store.store.log), "min_offset", property(lambda log: 1000))
     assert store.store.young_offset("T", 0) == -1
