@@ -3,6 +3,7 @@
 
     bench/recovery.py                              4 GiB, RocketBox and Apache 5.3.3
     bench/recovery.py --gib 1 --servers rocketbox --queues 1000
+    bench/recovery.py --gib 0.2 --servers rocketbox --queues 100000        two topics of 50,000
 
 The load is 1 KiB messages in batches, asynchronous flush, and the kill comes while it runs. Apache's name server is
 there before its broker is started, RocketBox starts both. See bench/README.md.
@@ -28,6 +29,8 @@ from bench.rounds import note
 from bench.servers import APACHES, LABELS, ROCKETBOX, TITLES, ApacheServer, RocketBoxServer, Server, make_server
 
 TOPIC = "BenchTopic"
+#: A topic may have some more.
+MOST_QUEUES = 50_000
 
 
 def log_bytes(server: Server) -> int:
@@ -52,27 +55,38 @@ def measure(server: Server, gib: float, queues: int, rounds: int, loadgen: Path)
     """(GiB sent, seconds to the first acknowledgement of each start after a kill)."""
     server.start()
     try:
-        server.create_topic(TOPIC, queues)
+        count = -(-queues // MOST_QUEUES)
+        topics = [TOPIC + (str(number) if number else "") for number in range(count)]
+        each = -(-queues // count)
+        for topic in topics:
+            server.create_topic(topic, each)
         wanted = gib * (1 << 30)
         sent = 0
-        command = [str(loadgen), "batch", "--topic", TOPIC, "--queues", str(queues), "--connections", "8",
-                   "--inflight", "4", "--body", "1024", "--batch", "32", "--warm-up", "0"]  # fmt: skip
+
+        def loads(seconds: int) -> list[subprocess.Popen[str]]:
+            return [
+                subprocess.Popen(
+                    [str(loadgen), "batch", "--topic", topic, "--queues", str(each), "--body", "1024", "--batch", "32",
+                     "--connections", str(max(1, 8 // count)), "--inflight", "4", "--warm-up", "0",
+                     "--broker", server.broker, "--seconds", str(seconds)],
+                    stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                )
+                for topic in topics
+            ]  # fmt: skip
+
         while sent < wanted:
-            done = subprocess.run(
-                [*command, "--broker", server.broker, "--seconds", "2"], capture_output=True, text=True, timeout=60
-            )
-            if done.returncode:
-                raise RuntimeError(done.stderr or done.stdout)
+            for load in loads(2):
+                said, _ = load.communicate(timeout=60)
+                if load.returncode:
+                    raise RuntimeError(said)
             sent = log_bytes(server)
         found = []
         for _ in range(rounds):
-            load = subprocess.Popen(
-                [*command, "--broker", server.broker, "--seconds", "30"],
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-            )  # fmt: skip
+            running = loads(30)
             time.sleep(1.5)
             kill(server)
-            load.wait(60)
+            for load in running:
+                load.communicate(timeout=60)
             time.sleep(1.0)
             found.append(server.time_to_first_ack())
             if isinstance(server, RocketBoxServer):

@@ -13,6 +13,7 @@ from appliance.console import jobs
 from appliance.console.jobs import message_copy, message_export, message_import, message_lines, runner
 from appliance.console.models import AuditEntry, User, now_ms
 from appliance.engine.errors import Unavailable
+from appliance.engine.window.figures.measures import Pace
 from tests.support.engine import Peer, send_fields
 
 pytestmark = pytest.mark.django_db
@@ -128,6 +129,19 @@ def test_only_what_the_filter_finds_is_exported_and_the_counts_add_up(broker, to
     assert "body" not in lines(data)[0]
     assert job.counts == {"found": 5, "other": 25, "unreadable": 0, "undecided": 0}
     assert job.done == job.total == sum(job.counts.values()) == 30
+
+
+def test_an_export_rests_after_a_few_messages_when_it_reads_and_when_it_writes(broker, topic, monkeypatch):
+    """Sends wait for the interpreter meanwhile."""
+    for number in range(64):
+        broker.sender.send(topic, b"%d" % number, queue_id=0)
+    rests = []
+    monkeypatch.setattr(Pace, "rest", lambda self: rests.append("read"))
+    monkeypatch.setattr(jobs.Work, "rest", lambda self: rests.append("written"))
+    data, _ = exported(topic)
+    assert len(lines(data)) == 64
+    assert rests.count("read") == 4
+    assert rests.count("written") >= 4
 
 
 @pytest.mark.parametrize("filter_text", ["", "TAGS = 'blue' OR TAGS = 'red'"])

@@ -70,6 +70,7 @@ def _write(work: Work, whole: bool) -> None:
                     first.append(f"{row.topic}/{row.queue_id}/{row.queue_offset}")
                 if number % 16 == 15:
                     work.check()
+                    work.rest()
     work.result(
         {"read": page.seen, **selected.counts, "bytes": page.seen_bytes} | ({"first": " ".join(first)} if first else {})
     )

@@ -25,8 +25,9 @@ logger = logging.getLogger(__name__)
 FILE_BYTES = 1 << 30
 #: Least seconds between two changes that pages see, and between two writes of the job's file.
 TELL_S, SAVE_S = 0.2, 2.0
-#: A job that has used the processor for BURST_S seconds sleeps twice as long: the engine's threads come first.
-BURST_S, REST_FACTOR = 0.004, 2.0
+#: A job that has used the processor for BURST_S seconds sleeps twice as long: the engine's threads come first. Each of
+#: their system calls waits for the interpreter while a job has it, so a burst is shorter than a send may take.
+BURST_S, REST_FACTOR = 0.0005, 2.0
 _LONGEST_REST_S = 0.5
 
 
@@ -111,7 +112,7 @@ class Work:
             self._saved_at = now
             self.require_right()
             self._save()
-        self._rest()
+        self.rest()
 
     def check(self) -> None:
         """Raise Cancelled if the job was cancelled, Stopping if RocketBox stops; for a job that waits for something."""
@@ -119,6 +120,13 @@ class Work:
             raise Cancelled
         if self._stopping():
             raise Stopping
+
+    def rest(self) -> None:
+        """Sleep if the job has worked for a while. `progress` does so, too."""
+        used = time.thread_time() - self._used_s
+        if used >= BURST_S:
+            time.sleep(min(used * REST_FACTOR, _LONGEST_REST_S))
+            self._used_s = time.thread_time()
 
     def require_right(self) -> None:
         """Raise JobFailed if the user who started the job may no longer do so. If the database fails, the job goes
@@ -162,9 +170,3 @@ class Work:
         """Write the job's file. A failure does not end the job: if the disk is full, the job's own writes fail too."""
         with contextlib.suppress(OSError):
             self._folder.write(self.job, durable=False)
-
-    def _rest(self) -> None:
-        used = time.thread_time() - self._used_s
-        if used >= BURST_S:
-            time.sleep(min(used * REST_FACTOR, _LONGEST_REST_S))
-            self._used_s = time.thread_time()

@@ -12,9 +12,11 @@ import heapq
 import itertools
 import logging
 import os
+import resource
 import selectors
 import sys
 import threading
+import time
 from collections.abc import Callable
 from typing import Protocol
 
@@ -242,18 +244,67 @@ def _wakeup_pipe() -> tuple[int, int]:
 if sys.platform == "linux":
     import select
 
+    #: Time for which the thread asks again before it sleeps: a client that sends one message after the other is back
+    #: sooner than a processor wakes up.
+    LINGER_S = 60e-6
+    #: Lingering goes on while it pays: each time that it found something adds 1, up to the first, each other one takes
+    #: the second. Then it is tried again after so many waits.
+    _MOST_CREDIT, _LOSS, _TRY_EACH = 32, 4, 256
+    #: After so many times it looks whether another thread wanted the processor: more often than the second number, and
+    #: lingering rests for the third.
+    _LOOK_EACH, _FEW_SWITCHES, _REST = 256, 4, 4096
+
+    def _switches() -> int:
+        """Return how often another thread took the processor from this one."""
+        return resource.getrusage(resource.RUSAGE_THREAD).ru_nivcsw
+
     class _Poller:
         """epoll, level-triggered; masks are epoll's own."""
 
-        def __init__(self) -> None:
+        def __init__(self, processors: int | None = None, now: Callable[[], float] = time.monotonic) -> None:
+            """processors: of this process; None: as the kernel says."""
             self._epoll = select.epoll()
             self.register = self._epoll.register
             self.modify = self._epoll.modify
             self.close = self._epoll.close
+            self._now = now
+            # On one processor a client cannot send while this thread asks.
+            self._growth = int((processors or len(os.sched_getaffinity(0))) > 1)
+            self._credit = -_TRY_EACH
+            self._lingered = 0
+            self._switches = 0
 
         def poll(self, timeout: float) -> list[tuple[int, int]]:
             # An epoll time-out is whole milliseconds, rounded up by Python: a timer is never early.
-            return self._epoll.poll(timeout, 1024)
+            poll = self._epoll.poll
+            if self._credit <= 0:
+                self._credit += self._growth
+                if self._credit > 0:
+                    self._lingered, self._switches = 0, _switches()
+                return poll(timeout, 1024)
+            found = poll(0, 1024)
+            return found if found or timeout == 0 else self._linger() or poll(timeout, 1024)
+
+        def _linger(self) -> list[tuple[int, int]]:
+            """Ask for LINGER_S; note whether that paid."""
+            self._lingered += 1
+            if self._lingered % _LOOK_EACH == 0 and self._is_in_the_way():
+                self._credit = -_REST
+                return []
+            end = self._now() + LINGER_S
+            while self._now() < end:
+                if found := self._epoll.poll(0, 1024):
+                    self._credit = min(self._credit + 1, _MOST_CREDIT)
+                    return found
+            self._credit -= _LOSS
+            if self._credit <= 0:
+                self._credit = -_TRY_EACH
+            return []
+
+        def _is_in_the_way(self) -> bool:
+            """True if other threads took the processor from this one since the last look."""
+            before, self._switches = self._switches, _switches()
+            return self._switches - before > _FEW_SWITCHES
 
         def unregister(self, fd: int) -> None:
             self._epoll.unregister(fd)

@@ -186,6 +186,8 @@ class _Recovery:
         self._scan = scan
         self._begin = begin
         self._files: QueueFiles = self._queues.new_files()
+        self._new: set[tuple[str, int]] = set()
+        self._files.new = self._new
         self._inspector = QueueInspector(parts.raw, self._queues, self._files)
         self._tail_bytes = 0
         # Queues that got entries: since the tails were last written, and in all.
@@ -264,7 +266,7 @@ class _Recovery:
             self._log_repair.settle(start)
         self._write_tails()
         for queue in self._touched if by_ledger else queues.all():
-            if not as_left:
+            if not as_left and (queue.topic, queue.queue_id) not in self._new:
                 self._inspector.cut(queue, queue.max_offset)
             if not by_ledger:
                 queue.min_offset = self._inspector.first_offset(queue, queue.tail_base)

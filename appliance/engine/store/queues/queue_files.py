@@ -49,6 +49,9 @@ class QueueFiles:
         self._refused: set[_Key] = set()
         #: (topic, queue id) of files in which `write` found nothing before its entries, though there should be.
         self.incomplete: set[tuple[str, int]] = set()
+        #: (topic, queue id) of queues that had no directory, so that nothing lies behind what was written here. Only
+        #: filled if there is a set.
+        self.new: set[tuple[str, int]] | None = None
         self._deletions = deletions or [0]
         self._deletions_seen = self._deletions[0]
 
@@ -76,8 +79,11 @@ class QueueFiles:
             if not create:
                 raise
             # Names are synced together with the entries, since many new queues share their directories.
-            self._unsynced_names.update(dict.fromkeys(self._disk.make_directories(path.parent)))
+            made = self._disk.make_directories(path.parent)
+            self._unsynced_names.update(dict.fromkeys(made))
             self._unsynced_names[path.parent] = None
+            if made and self.new is not None:
+                self.new.add(key[:2])
             fd = self._disk.open(path, create=True)
         size = self._disk.size(fd)
         if size < self.file_bytes:

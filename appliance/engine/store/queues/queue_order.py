@@ -151,6 +151,8 @@ class QueueOrder:
         """Return the queue, cut in front of the record's offset."""
         logger.error("recovery: %r goes on from %d", queue, record.queue_offset)
         self._write_tails()
+        if self._files.new is not None:  # what was written behind the new end is to be zeroed
+            self._files.new.discard((queue.topic, queue.queue_id))
         end = max(record.queue_offset, queue.min_offset)
         del queue.tail[max(0, end - queue.tail_base) * ENTRY_BYTES :]  # entries that a full disk did not take
         queue.next_offset = queue.max_offset = end

@@ -47,6 +47,8 @@ PAGE_BUDGET_MS = 250.0
 PAGE_GENTLE = 0.5
 #: Entries of a queue that are read at a time.
 CHUNK = 64
+#: Rows between two rests: with 64, an export worked for 1.4 ms at a time, and sends waited.
+ROWS = 16
 _MAX_I64 = (1 << 63) - 1
 #: Time that the search for a unique id waits for the index, and its time limit.
 CATCH_UP_S, RESOLVE_S = 0.15, 0.5
@@ -277,7 +279,7 @@ class MessageViews:
             else:
                 rows.append(make_row(found[0]))
             truncated = budget.spent
-            if not scanned % BATCH:
+            if not scanned % ROWS:
                 budget.rest()
         return _Found(
             rows, _moved(cursor, position, scanned, size_seen, ended), scanned, skipped, 0, truncated and not ended

@@ -6,6 +6,7 @@ import struct
 import pytest
 
 from appliance.engine.protocol.record import QUEUE_OFFSET_AT
+from appliance.engine.store.queues.queue_inspector import QueueInspector
 from tests.support.directories import shared_directory
 from tests.support.offline import change
 from tests.support.store import StoreUnderTest
@@ -128,6 +129,29 @@ def test_a_topic_made_anew_begins_again(tmp_path):
         store.open()
         assert store.bodies("T", 0) == [b"new %d" % i for i in range(count)]
         store.stop()
+
+
+@pytest.mark.parametrize("new", [True, False])
+def test_nothing_of_a_deleted_topic_stays_behind_the_entries_of_the_new_one(tmp_path, monkeypatch, new):
+    """A later start would take them for valid. new: the queue has no directory, so that recovery makes one."""
+    store = StoreUnderTest(tmp_path).open()
+    store.write("T", 0, *[b"old %d" % i for i in range(130)])
+    store.write("U", 0, b"another")
+    store.store.queues.remove_topic("T")
+    store.write("T", 0, b"new")
+    store.stop()
+    shutil.rmtree(tmp_path / "rocketbox")
+    queues = tmp_path / "store" / "consumequeue"
+    shutil.rmtree(queues) if new else (queues / "T" / "0" / f"{0:020d}").unlink()
+    looked_behind, real = [], QueueInspector.cut
+    monkeypatch.setattr(
+        QueueInspector, "cut", lambda self, queue, *more: looked_behind.append(queue.topic) or real(self, queue, *more)
+    )
+    store.open()
+    assert sorted(looked_behind) == (["T"] if new else ["T", "U"]), "others that are new have nothing there"
+    assert store.bodies("T", 0) == [b"new"]
+    store.stop()
+    assert not (queues / "T" / "0" / f"{0:020d}").read_bytes()[20:].strip(b"\0")
 
 
 @pytest.mark.parametrize("offset", [0, 3, 20, COUNT - 1])
