@@ -302,8 +302,10 @@ class CheckTransactions(ServiceThread):
                 )
                 break
             except (QueueBroken, OSError) as error:
-                self.failure = f"open transactions cannot be looked for: {error}"
-                logger.error("transactions: %s", self.failure)
+                failure = f"open transactions cannot be looked for: {error}"
+                if failure != self.failure:
+                    logger.error("transactions: %s", failure)
+                self.failure = failure
                 self.wait(1.0)
         if found is None:
             return False
