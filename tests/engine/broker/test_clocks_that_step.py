@@ -46,8 +46,8 @@ class Sent(NamedTuple):
 
 
 class Halves:
-    """Open halves over a store, whose producer commits as soon as it is asked. It plays the thread that checks, its loop
-    and the producer."""
+    """Open halves over a store, whose producer commits as soon as it is asked. It plays the thread that checks, its
+    loop and the producer."""
 
     def __init__(self, timers: Timers, delays: DeliverDelayed) -> None:
         timers.topics[HALF_TOPIC] = timers.topics[OP_HALF_TOPIC] = timers.topics[TARGET]
