@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,9 +14,14 @@ import pytest
 from appliance.engine.broker.offsets import ConsumerOffsetManager
 from appliance.engine.broker.transactions import check
 from appliance.engine.broker.transactions.check import CheckTransactions
+from appliance.engine.errors import QueueBroken
+from appliance.engine.protocol.names import HALF_TOPIC
+from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.store.queues.queue_repair import RETRY_S, QueueRepair
+from appliance.engine.store.record_reader import Missing
 from appliance.engine.store.retention.clean_service import CleanService
 from tests.support.clock import FakeClock
+from tests.support.store import StoreUnderTest
 
 FULL, BROKEN = OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EIO, "Input/output error")
 #: Reasons of one try after the other; None for one that succeeds.
@@ -26,6 +31,13 @@ TOLD = [FULL, BROKEN, BROKEN]
 
 def told(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one.getMessage().rpartition(": ")[2] for one in caplog.records]
+
+
+@pytest.fixture
+def under_test(tmp_path: Path) -> Iterator[StoreUnderTest]:
+    found = StoreUnderTest(tmp_path).open()
+    yield found
+    found.stop()
 
 
 class Failing:
@@ -90,6 +102,25 @@ def test_each_reason_is_told_once(
     for _ in TRIES:
         tries()
     assert told(caplog) == [str(reason) for reason in TOLD]
+
+
+def test_halves_in_a_queue_that_cannot_be_read(
+    under_test: StoreUnderTest, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def broken(*_: Any) -> bytes:
+        raise QueueBroken("its entries are being written anew")
+
+    clock, store = FakeClock(), under_test.store
+    loop = cast(EventLoop, SimpleNamespace(clock=clock))
+    decisions: Any = SimpleNamespace(halves=None)
+    offsets: Any = SimpleNamespace(get=lambda *_: -1)
+    checks = CheckTransactions(store, decisions, cast(Any, None), offsets, loop, cast(Any, None), cast(Any, None))
+    under_test.write(HALF_TOPIC, 0, b"x")
+    monkeypatch.setattr(store.queues, "read_entries", broken)
+    looked = [checks._look(0) for _ in range(100)]
+    assert {one.missing for one in looked} == {Missing.UNREADABLE}
+    assert 1 <= caplog.text.count("cannot be read") <= 5
+    checks._files.close()
 
 
 def test_open_transactions_that_cannot_be_looked_for(
