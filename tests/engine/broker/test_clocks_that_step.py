@@ -69,7 +69,7 @@ class Halves:
         )
         assert self._checks.ready or self._checks._find_open()
 
-    def send(self, body: bytes, immunity_ms: int) -> None:
+    def open_half(self, body: bytes, immunity_ms: int) -> None:
         properties = {"UNIQ_KEY": body.decode(), "PGROUP": "P", "TRAN_MSG": "true"}
         properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity_ms // 1000)
         make_half(properties, Place(TARGET, 0))
@@ -179,7 +179,7 @@ class Waiting:
             make_wait(properties, level, Place(TARGET, 0))
             self.timers.put(body, encode_properties(properties), Place(SCHEDULE_TOPIC, level - 1))
         elif kind == "half":
-            self.halves.send(body, delay_ms)
+            self.halves.open_half(body, delay_ms)
         else:
             self.timers.wait(body, delay_ms)
         self.sent[body] = Sent(self.now_ms, delay_ms, kind == "time" or not is_stuck)
