@@ -66,7 +66,7 @@ def _read(path: Path) -> dict[MessageQueue, int]:
     try:
         found = {}
         for key, offset in read_json(data)["offsetTable"].items():
-            place = json.loads(key)
+            place = read_json(key)
             found[MessageQueue(place["topic"], place["brokerName"], place["queueId"])] = int(offset)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise BadAnswer(f"{path} holds no offsets: {error!r}. Remove it to begin anew.") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from .wire import (
     decompress,
     encode_host,
     encode_offset_id,
+    read_plain_json,
 )
 
 #: Largest size of a decompressed body: 16 times the largest message (4 MiB) that brokers accept by default.
@@ -224,4 +224,4 @@ class ReceivedMessage:
 
     def json(self) -> Any:
         """Return the value of a JSON body. Raises ValueError."""
-        return json.loads(self.body)
+        return read_plain_json(self.body)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..engine.errors import CorruptFile, FrameError
 from ..engine.fastjson import loads as read_json
+from ..engine.fastjson import loads_plain as read_plain_json
 from ..engine.host_port import join_host_port, parse_host_port, split_host_port
 from ..engine.protocol.codes import VERSION, RequestCode, ResponseCode, version_name
 from ..engine.protocol.command import (
@@ -118,6 +119,7 @@ __all__ = [
     "key_prefix",
     "parse_host_port",
     "read_json",
+    "read_plain_json",
     "signed_content",
     "split_host_port",
     "topic_name_error",

@@ -231,10 +231,10 @@ def check_first_user(text: str) -> Secret:
 
 def parse_first_user(text: str) -> tuple[str, str]:
     """Return (name, secret) of `initAuthenticationUser`. The ValueError omits the text, which contains a secret."""
-    import json
+    from .fastjson import loads_plain
 
     try:
-        found = json.loads(text)
+        found = loads_plain(text)
         name, secret = found["username"], found["password"]
     except (ValueError, TypeError, KeyError):
         name = secret = None

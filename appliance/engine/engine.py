@@ -55,6 +55,7 @@ VIP_DISTANCE = 2
 UNREGISTER_S = 1.5
 ANSWER_S = 3.0
 LOOP_STOP_S = 2.0
+DRAIN_S = 1.0
 LOOP_CALL_S = 5.0
 #: Part that `Broker.failures` names -> the check of /readyz that shows it, if that has another name.
 _READY = {
@@ -507,7 +508,8 @@ class Engine:
             if broker is not None:
                 broker.answer_everything(ANSWER_S)
             self._on_loop(self.server.close_all)
-            self._drain(1.0)
+            self._drain(DRAIN_S)
+            self._on_loop(self.server.drop_all)
         if self._door is not None:
             self._door.stop(1.0)
         for pool in self._pools.values():

@@ -105,6 +105,15 @@ def loads(data: bytes | str, max_values: int | None = None, object_keys: bool = 
     return value
 
 
+def loads_plain(data: bytes | str) -> Any:
+    """Return the value of one document of standard JSON. Raises ValueError, also if it is nested too deeply, for which
+    `json.loads` raises RecursionError."""
+    try:
+        return json.loads(data)
+    except RecursionError:
+        raise ValueError("the document is nested too deeply") from None
+
+
 def check_pairs(text: str) -> None:
     """Raise ValueError if a JSON text has an escape that is half of a surrogate pair; Python's parser allows that."""
     if _SURROGATE.search(text) and not _WHOLE_PAIRS.fullmatch(text):

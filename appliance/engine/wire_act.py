@@ -58,7 +58,7 @@ def read_acts(raw: bytes) -> tuple[FileHead | None, list[WireAct]]:
     lines = [line for line in raw.splitlines(keepends=True) if line.endswith(b"\n")]
     try:
         head = msgspec.json.decode(lines[0], type=FileHead) if lines else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         head = None
     return head, [act for act in map(decode_act, lines[1:]) if act is not None]
 
@@ -66,6 +66,6 @@ def read_acts(raw: bytes) -> tuple[FileHead | None, list[WireAct]]:
 def decode_act(line: bytes) -> WireAct | None:
     try:
         return msgspec.json.decode(line, type=WireAct)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         logger.error("wire audit: left out a damaged line line=%r", line[:200])
         return None

@@ -13,6 +13,8 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ..fastjson import MAX_DEPTH
+
 FIELD = "unknown"
 
 Struct = TypeVar("Struct", bound=msgspec.Struct)
@@ -20,14 +22,17 @@ Inner = Mapping[str, type[msgspec.Struct]]
 
 
 def read(text: bytes, kind: type[Struct], inner: Inner) -> Struct:
-    """Return a struct of JSON. Raises ValueError for what is wrong otherwise."""
+    """Return a struct of JSON. Raises ValueError for what is wrong otherwise, or nested too deeply."""
     try:
-        found = msgspec.json.decode(text, type=kind)
-        if not any(_held(found, inner)):  # else it has a field of this name itself
-            return found
-    except msgspec.ValidationError:
-        pass
-    return msgspec.convert(_set_aside(msgspec.json.decode(text), kind, inner), kind)
+        try:
+            found = msgspec.json.decode(text, type=kind)
+            if not any(_held(found, inner)):  # else it has a field of this name itself
+                return found
+        except msgspec.ValidationError:
+            pass
+        return msgspec.convert(_set_aside(msgspec.json.decode(text), kind, inner), kind)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def text_of(value: msgspec.Struct, inner: Inner) -> bytes:
@@ -64,8 +69,18 @@ def _set_aside(value: Any, kind: type[msgspec.Struct], inner: Inner) -> Any:
     for name in inner.keys() & known.keys():
         known[name] = _set_aside(known[name], inner[name], inner)
     if rest and FIELD in names:
+        _check_depth(rest, MAX_DEPTH)
         known[FIELD] = msgspec.json.encode(rest, order="sorted").decode()
     return known
+
+
+def _check_depth(value: Any, left: int) -> None:
+    """Raise ValueError for what could be read here, but not from a deeper stack, as at the next start."""
+    if isinstance(value, dict | list):
+        if left == 0:
+            raise ValueError("it is nested too deeply")
+        for one in value.values() if isinstance(value, dict) else value:
+            _check_depth(one, left - 1)
 
 
 def _put_back(value: Any, inner: Inner) -> Any:

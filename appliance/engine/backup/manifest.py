@@ -66,7 +66,7 @@ def decode(data: bytes) -> Manifest:
     """Return the manifest. Raises ValueError, with a sentence."""
     try:
         manifest = msgspec.json.decode(data, type=Manifest)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"its manifest cannot be read: {error}") from None
     if manifest.format != FORMAT:
         raise ValueError(f"it has format {manifest.format}, and this version reads {FORMAT}")

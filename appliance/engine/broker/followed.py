@@ -14,6 +14,7 @@ import logging
 import math
 from pathlib import Path
 
+from .. import fastjson
 from ..clock import Clock
 from ..store.message_store import MessageStore
 from .offsets import ConsumerOffsetManager
@@ -63,7 +64,7 @@ def settle_former_slave(
 ) -> None:
     """Correct the tables of a master that was a slave before, as `settle_side_state` does, and remove its note."""
     try:
-        end = int(json.loads(store.disk.read(path))["topics_to"])
+        end = int(fastjson.loads_plain(store.disk.read(path))["topics_to"])
     except (OSError, ValueError, KeyError, TypeError) as error:
         logger.error("replication: %s cannot be read, all topics of the log are looked at: %s", path.name, error)
         end = -1

@@ -104,6 +104,7 @@ class ConsumerOffsetManager(SavedTable):
         #: Called by the saving thread at each of its turns, to save what is kept beside the file. No offset depends on
         #: it.
         self.beside: Callable[[], None] = lambda: None
+        self._beside_failure = ""
         #: Returns the end of a queue, behind which no group can have read. Set by the broker, which has the queues.
         self.end_of: Callable[[str, int], int] = lambda topic, queue_id: _OFFSET_MAX
         #: True on a slave, which may lack messages that its master delivered: an offset behind the end is kept as the
@@ -361,10 +362,14 @@ class ConsumerOffsetManager(SavedTable):
                 self.pending.over.extendleft(reversed(over))
                 self._gone.extendleft(reversed(gone))
                 raise
+            failure = ""
             try:
                 self.beside()
             except (OSError, ImportError) as error:  # ImportError: a package was replaced while the process runs
-                logger.warning("offsets: what is kept beside them was not saved: %s", error)
+                failure = str(error)
+            if failure and failure != self._beside_failure:  # it is tried every few seconds
+                logger.warning("offsets: what is kept beside them was not saved: %s", failure)
+            self._beside_failure = failure
 
     def _save(self) -> None:
         commits = self._commits

@@ -458,7 +458,7 @@ class Registration:
             return
         try:
             orders: dict[str, str] = msgspec.json.decode(answer.body, type=_KVTable).table
-        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             logger.warning("registration: the order configuration does not parse: %s", error)
             return
         self._on_orders(orders)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
+from .. import fastjson
 from ..disk import Disk
 from ..errors import CorruptFile
 from ..protocol.record import FIXED_BYTES, MAGIC_BLANK, SIZE_MAGIC, Record, decode_record
@@ -231,7 +232,7 @@ def _load_json(disk: Disk, path: Path) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        found = json.loads(data)
+        found = fastjson.loads_plain(data)
         if not isinstance(found, dict) or found.get("v") != FORMAT:
             raise ValueError("it is none of this version's")
     except ValueError as error:

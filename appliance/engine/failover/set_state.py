@@ -113,7 +113,7 @@ def _decode(data: bytes, decoder: msgspec.json.Decoder[_T]) -> _T:
         raise CorruptFile(f"{len(data)} bytes in the leader store are not a broker set's")
     try:
         value = decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise CorruptFile(f"what the leader store holds is not a broker set's: {error}") from None
     if value.v != FORMAT:
         raise CorruptFile(f"the leader store holds format {value.v}; this program reads {FORMAT}")

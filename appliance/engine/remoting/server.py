@@ -567,3 +567,8 @@ class RemotingServer(ServerState):
         self.flush_dirty()
         for conn in self.connections.values():
             conn.close_after_flush()
+
+    def drop_all(self) -> None:
+        """Close every connection that is left now, whatever its peer has not taken."""
+        for conn in self.connections.values():
+            conn.close()

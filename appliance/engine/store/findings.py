@@ -9,6 +9,7 @@ import json
 import logging
 import threading
 
+from .. import fastjson
 from ..disk import Disk
 from ..journal_file import AppendedLines
 from ..named_tuple import NamedTuple
@@ -74,7 +75,7 @@ class Findings:
         found = []
         for line in raw.splitlines():
             try:
-                found.append(Finding(**json.loads(line)))
+                found.append(Finding(**fastjson.loads_plain(line)))
             except (ValueError, TypeError):
                 if line.strip():
                     logger.warning("store: a line of %s cannot be read", NAME)

@@ -105,7 +105,7 @@ class MessageStore(Appender):
         self.files = files = StoreFiles(paths, disk, lambda: scheduler.wall_ms)
         self.queues = queues = ConsumeQueueTable(paths, disk, settings.queue_file_bytes, settings.queue_descriptors)
         self.ledger = QueueLedger(paths, disk, queues.files.file_bytes)
-        self.records = RecordReader(log, publication)
+        self.records = RecordReader(log, publication, clock.monotonic)
         self._clock = clock
         self._monotonic = clock.monotonic
         self._log_repair = LogRepair(RawLog(log, disk), paths, disk, files)

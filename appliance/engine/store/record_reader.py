@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import enum
 import logging
+import threading
 from collections.abc import Callable
 
 from ..errors import CorruptFile
+from ..few_lines import FewLines
 from ..hotpath import keyed_record
 from ..named_tuple import NamedTuple
 from ..protocol.record import (
@@ -38,6 +40,8 @@ _HEAD_BYTES = 76
 _FIXED_AND_HOSTS = 112
 #: Reading, checking and copying more bytes than this takes the I/O thread too long (D10).
 LONGEST_READ_AT_ONCE = 256 * 1024
+#: Lines about records that cannot be read, in these seconds.
+_TOLD, _TELL_S = 10, 10.0
 
 
 class StoredRecord(NamedTuple):
@@ -59,9 +63,12 @@ class Missing(enum.Enum):
 class RecordReader:
     """Reads records on any thread. Body CRCs are not checked: damaged records are shown as they are."""
 
-    def __init__(self, log: CommitLog, publication: Publication) -> None:
+    def __init__(self, log: CommitLog, publication: Publication, monotonic: Callable[[], float]) -> None:
         self._log = log
         self._publication = publication
+        self._telling = threading.Lock()
+        #: Any peer can ask for what a bad disk does not give, as often as it likes. Guarded by _telling.
+        self._unreadable = FewLines(logger.warning, _TOLD, _TELL_S, monotonic)
 
     def find(
         self, physical: int, size: int | None = None, read: Callable[[int, int], bytes] | None = None
@@ -133,7 +140,8 @@ class RecordReader:
         except CorruptFile:
             return Missing.NO_RECORD
         except OSError as error:
-            logger.warning("commit log: a record cannot be read at=%d: %s", physical, error)
+            with self._telling:
+                self._unreadable.log("commit log: a record cannot be read at=%d: %s", physical, error)
             return Missing.UNREADABLE
         return StoredRecord(record, data[: record.size])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ def _noted(store: OfflineStore) -> tuple[dict[str, int], deleted_topics.Ends]:
     except FileNotFoundError:
         return {}, {}
     try:
-        return deleted_topics.decode(json.loads(raw))
+        return deleted_topics.decode(fastjson.loads_plain(raw))
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(f"it lacks {error}") from None
 
@@ -240,7 +239,7 @@ class SmallFilesCheck:
             return
         for line in path.read_bytes().splitlines():
             try:
-                Finding(**json.loads(line))
+                Finding(**fastjson.loads_plain(line))
             except (ValueError, TypeError):
                 if line.strip():
                     text = "a line cannot be read"

@@ -1,10 +1,11 @@
-"""The clock is set, brokers restart, and members with other clocks take over while messages wait at levels and for
-times of their own: each comes once, and not before its time."""
+"""The clock is set, brokers restart, and members with other clocks take over while messages wait at levels, for times
+of their own, and as halves of transactions: each comes once, and not before its time."""
 
 import shutil
 import tempfile
 from pathlib import Path
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -14,8 +15,14 @@ from appliance.engine.broker.delays.delivery import DeliverDelayed
 from appliance.engine.broker.delays.levels import Place, make_wait
 from appliance.engine.broker.delays.progress import DelayProgress, SaveDelays
 from appliance.engine.broker.timers.apache_files import checkpoint_answer, checkpoint_path, copied_checkpoint
+from appliance.engine.broker.transactions.check import CheckSettings, CheckTransactions
+from appliance.engine.broker.transactions.decisions import NOBODY, Decisions
+from appliance.engine.broker.transactions.half import HALF_QUEUE, make_half
+from appliance.engine.broker.transactions.open_halves import OpenHalves
 from appliance.engine.disk import Disk
+from appliance.engine.protocol.names import HALF_TOPIC, OP_HALF_TOPIC
 from appliance.engine.protocol.properties import encode_properties
+from appliance.engine.remoting.event_loop import EventLoop
 from appliance.engine.store.dispatch import SCHEDULE_TOPIC
 from appliance.engine.store.time_search import Boundary, TimeSearch
 from tests.support.clock import FakeClock
@@ -25,6 +32,8 @@ from tests.support.timers import TARGET, Timers
 MINUTE_MS, HOUR_MS, DAY_MS = 60_000, 3_600_000, 86_400_000
 LEVELS_MS = (1000, 5 * MINUTE_MS, 2 * HOUR_MS)
 TIMES_MS = (2000, 10 * MINUTE_MS, DAY_MS)
+#: Times for which the producer of a half is not asked.
+HALVES_MS = (2000, 10 * MINUTE_MS, 2 * HOUR_MS)
 STEPS_MS = (-DAY_MS, -HOUR_MS, -3000, -300, 300, 3000, HOUR_MS, DAY_MS)
 #: A timer's time is rounded to timerPrecisionMs, and a step is seen at the next look.
 EARLY_MS, LATE_MS = 1, 1500
@@ -36,8 +45,60 @@ class Sent(NamedTuple):
     is_exact: bool
 
 
+class Halves:
+    """Open halves over a store, whose producer commits as soon as it is asked. It plays the thread that checks, its
+    loop and the producer."""
+
+    def __init__(self, timers: Timers, delays: DeliverDelayed) -> None:
+        timers.topics[HALF_TOPIC] = timers.topics[OP_HALF_TOPIC] = timers.topics[TARGET]
+        self._timers = timers
+        self._asked: list[int] = []
+        loop = cast(EventLoop, SimpleNamespace(call_soon=lambda call: call(), alive=True, clock=timers.clock))
+        self._decisions = Decisions(
+            timers.store, timers.appends, OpenHalves(), cast(Any, timers.topics), timers.places, timers.clock.wall_ms
+        )
+        producer = SimpleNamespace(conn=SimpleNamespace(closed=False, outbox_bytes=0, send_command=self._take))
+        self._checks = CheckTransactions(
+            timers.store,
+            self._decisions,
+            cast(Any, SimpleNamespace(producer_channels=lambda group: [producer])),
+            cast(Any, SimpleNamespace(get=lambda group, topic, queue_id: -1)),  # all is read, as if none was saved
+            loop,
+            lambda: CheckSettings(6000, 30_000, 15, 1 << 40, "b"),
+            delays.left_until_ms,
+        )
+        assert self._checks.ready or self._checks._find_open()
+
+    def open_half(self, body: bytes, immunity_ms: int) -> None:
+        properties = {"UNIQ_KEY": body.decode(), "PGROUP": "P", "TRAN_MSG": "true"}
+        properties["CHECK_IMMUNITY_TIME_IN_SECONDS"] = str(immunity_ms // 1000)
+        make_half(properties, Place(TARGET, 0))
+        text, store = encode_properties(properties), self._timers.store
+        offset = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE).next_offset
+        self._timers.put(body, text, Place(HALF_TOPIC, HALF_QUEUE))
+        self._checks.stored(offset, text)
+
+    def round(self) -> None:
+        self._checks._look_at_clock()
+        self._checks._work()
+        for offset in self._asked:
+            half = self._checks._look(offset).half
+            assert half is not None
+            self._decisions.commit(half, NOBODY)
+        if self._asked:
+            self._asked.clear()
+            self._decisions.end_tick()
+            self._timers.store.end_tick()
+
+    def _take(self, question: Any) -> None:
+        self._asked.append(int(question.ext_fields["tranStateTableOffset"]))
+
+    def close(self) -> None:
+        self._checks._files.close()
+
+
 class Waiting:
-    """Delayed and timed messages over one store; the broker is restarted, or another member takes over."""
+    """Delayed and timed messages and halves over one store; the broker is restarted, or another member takes over."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -60,12 +121,14 @@ class Waiting:
         progress = DelayProgress(self.directory / "store" / "config" / "delayOffset.json", timers.durable, self.clock)
         self.delays = DeliverDelayed(store, timers.appends, LEVELS_MS, progress, timers.topics.get, None, self.clock)
         self.saver = SaveDelays(progress, self.clock)
+        self.halves = Halves(timers, self.delays)
         self.rounds()
 
     def rounds(self) -> None:
         for _ in range(3):
             self.delays.round()
             self.timers.delivery.round()
+        self.halves.round()
 
     @property
     def now_ms(self) -> float:
@@ -76,6 +139,7 @@ class Waiting:
         self.timers.delivery.stop()
         self.timers.save()
         self.saver.save_now()
+        self.halves.close()
         self.timers.close()
         self.under_test.stop()
 
@@ -114,6 +178,8 @@ class Waiting:
             level = LEVELS_MS.index(delay_ms) + 1
             make_wait(properties, level, Place(TARGET, 0))
             self.timers.put(body, encode_properties(properties), Place(SCHEDULE_TOPIC, level - 1))
+        elif kind == "half":
+            self.halves.open_half(body, delay_ms)
         else:
             self.timers.wait(body, delay_ms)
         self.sent[body] = Sent(self.now_ms, delay_ms, kind == "time" or not is_stuck)
@@ -154,6 +220,7 @@ class Waiting:
 STEP = st.one_of(
     st.tuples(st.just("level"), st.sampled_from(LEVELS_MS)),
     st.tuples(st.just("time"), st.sampled_from(TIMES_MS)),
+    st.tuples(st.just("half"), st.sampled_from(HALVES_MS)),
     st.tuples(st.just("set"), st.sampled_from(STEPS_MS)),
     st.tuples(st.just("pass"), st.sampled_from([400, 900, 5000, 6 * MINUTE_MS, HOUR_MS])),
     st.tuples(st.just("restart"), st.just(0)),
@@ -168,6 +235,8 @@ STEP = st.one_of(
 @given(steps=st.lists(STEP, max_size=16))
 @example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("take over", HOUR_MS)])
 @example(steps=[("level", 1000), ("set", -DAY_MS), ("level", 1000)])
+@example(steps=[("half", 2 * HOUR_MS), ("set", HOUR_MS), ("restart", 0)])
+@example(steps=[("half", 2 * HOUR_MS), ("half", 2000), ("set and restart", -HOUR_MS), ("take over", HOUR_MS)])
 @example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("set and restart", HOUR_MS)])
 @example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("set and restart", -HOUR_MS)])
 @example(steps=[("level", 2 * HOUR_MS), ("time", DAY_MS), ("set and restart", HOUR_MS), ("take over", -2000)])

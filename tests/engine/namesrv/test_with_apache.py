@@ -35,7 +35,10 @@ HEAP = "256m"
 class OurBroker:
     """Topic table and registration of a broker without a port."""
 
-    def __init__(self, directory: Path, namesrv: str, broker_id: int = 0, says_good_bye: bool = True) -> None:
+    def __init__(
+        self, directory: Path, namesrv: str, broker_id: int = 0, says_good_bye: bool = True, port: int = 0
+    ) -> None:
+        """port: in its address; 0 for one more than its id."""
         config = EngineConfig(data_dir=directory)
         broker = replace(config.broker, broker_name="broker-ours", broker_id=broker_id)
         config = replace(config, broker=broker)
@@ -43,7 +46,7 @@ class OurBroker:
         self.journal = ConfigJournal(directory / "journal")
         self.journal.start()
         self.topics = TopicConfigManager(directory / "topics.json", broker, self.journal, Clock())
-        self.address = f"127.0.0.1:{1 + broker_id}"
+        self.address = f"127.0.0.1:{port or 1 + broker_id}"
         network = Network(self.address, "127.0.0.1:9", (namesrv,))
         registered_as = RegisteredAs(says_good_bye=says_good_bye)
         self.registration = Registration(broker, network, self.topics, registered_as=registered_as)
@@ -62,8 +65,8 @@ class OurBroker:
 def start_broker(tmp_path: Path) -> Iterator[Callable[..., OurBroker]]:
     started: list[OurBroker] = []
 
-    def start(namesrv: str, broker_id: int = 0, says_good_bye: bool = True) -> OurBroker:
-        started.append(OurBroker(tmp_path / f"broker-{len(started)}", namesrv, broker_id, says_good_bye))
+    def start(namesrv: str, broker_id: int = 0, says_good_bye: bool = True, port: int = 0) -> OurBroker:
+        started.append(OurBroker(tmp_path / f"broker-{len(started)}", namesrv, broker_id, says_good_bye, port))
         assert started[-1].registration.wait_registered(namesrv, 60)
         return started[-1]
 
@@ -140,6 +143,25 @@ def test_a_broker_with_another_address_is_in_the_routes_of_apaches_name_server_b
             assert _brokers_of(apache.address, "TBW102") == [{"0": address}]
             assert broker.put(TopicConfig(topic_name="Later")) == {apache.address: True}
             assert _brokers_of(apache.address, "Later") == [{"0": address}]
+
+
+def test_a_deposed_leader_that_comes_back_leaves_the_next_one_in_the_routes_of_apaches_name_server(
+    start_broker: Callable[..., OurBroker],
+) -> None:
+    """4.9.7 takes a good-bye of id 0 for one of whoever has it by then."""
+    with ApacheNamesrv("4.9.7", heap=HEAP) as apache:
+        deposed = start_broker(apache.address, says_good_bye=False)
+        leader = start_broker(apache.address, says_good_bye=False, port=3)
+        assert _brokers_of(apache.address, "TBW102") == [{"0": leader.address}]
+        # It handles closed connections one after the other, in this order.
+        slave = start_broker(apache.address, broker_id=1, says_good_bye=False)
+        for leaving in (deposed, slave):
+            leaving.registration.unregister(5.0)
+        wait_for(lambda: "1" not in _members(apache.address), "the closed connections to be handled")
+        assert _brokers_of(apache.address, "TBW102") == [{"0": leader.address}]
+        back = start_broker(apache.address, broker_id=1, says_good_bye=False, port=1)
+        assert back.address == deposed.address
+        assert _brokers_of(apache.address, "TBW102") == [{"0": leader.address, "1": back.address}]
 
 
 @pytest.mark.nightly

@@ -47,6 +47,14 @@ def test_a_record_is_read_without_its_body(store, born, monkeypatch):
     assert store.store.records.without_body(store.store.published, 100_000) is None
 
 
+def test_what_the_disk_does_not_give_has_a_few_lines_however_often_it_is_asked_for(store, caplog):
+    places = [store.put("T", 0, b"x") for _ in range(20)]
+    store.tick()
+    store.disk.failing["pread"] = errno.EIO
+    assert {store.store.records.find(place) for place in places} == {Missing.UNREADABLE}
+    assert caplog.text.count("cannot be read") == 10
+
+
 class Counted:
     """A log that counts the bytes read of it."""
 

@@ -60,5 +60,5 @@ def decode_line(raw: bytes) -> Line | None:
         return None
     try:
         return msgspec.json.decode(text, type=Line)
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, msgspec.MsgspecError, RecursionError):
         return None

@@ -143,7 +143,7 @@ def read_lines(data: bytes) -> tuple[list[Line], int]:
             if end < 0:
                 raise ValueError("it does not end")
             decoded = decode_line(line)
-        except (ValueError, msgspec.DecodeError) as error:
+        except (ValueError, msgspec.DecodeError, RecursionError) as error:
             bad = bad or f"at byte {good}: {error}"
             continue
         if bad is not None:

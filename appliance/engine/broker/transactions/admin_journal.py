@@ -195,5 +195,5 @@ def decode_line(raw: bytes) -> Line | None:
     text = text_of(raw)
     try:
         return None if text is None else msgspec.json.decode(text, type=Line)
-    except (ValueError, msgspec.MsgspecError):
+    except (ValueError, msgspec.MsgspecError, RecursionError):
         return None

@@ -23,6 +23,7 @@ from itertools import islice
 
 from ...clock import AgeClock
 from ...errors import QueueBroken
+from ...few_lines import FewLines
 from ...loop_calls import run_on_loop
 from ...named_tuple import NamedTuple
 from ...protocol.codes import RequestCode
@@ -73,6 +74,8 @@ BUSY_BYTES = 1024 * 1024
 _TURNS = 16
 #: Pause before a half is looked at again that cannot be read, or could not be set aside.
 AGAIN_MS = 5000
+#: Lines about halves that cannot be read, in these seconds.
+_TOLD, _TELL_S = 5, 600.0
 #: Seconds between two looks at the oldest halves.
 REVIEW_S = 10.0
 #: A long immunity is waited for in pieces, so that halves decided meanwhile do not stay in memory.
@@ -142,6 +145,8 @@ class CheckTransactions(ServiceThread):
         self._settings = settings
         self._left_ms = left_ms
         self._files = store.queues.new_files(capacity=4)
+        #: A broken queue has all halves in it, and each is looked at every few seconds. Owned by the thread.
+        self._unreadable = FewLines(logger.warning, _TOLD, _TELL_S, clock.monotonic)
         half = store.queues.get_or_create(HALF_TOPIC, HALF_QUEUE)
         op = store.queues.get_or_create(OP_HALF_TOPIC, HALF_QUEUE)
         #: The store's halves and op messages below these ends have to be looked at, at the start.
@@ -302,8 +307,10 @@ class CheckTransactions(ServiceThread):
                 )
                 break
             except (QueueBroken, OSError) as error:
-                self.failure = f"open transactions cannot be looked for: {error}"
-                logger.error("transactions: %s", self.failure)
+                failure = f"open transactions cannot be looked for: {error}"
+                if failure != self.failure:
+                    logger.error("transactions: %s", failure)
+                self.failure = failure
                 self.wait(1.0)
         if found is None:
             return False
@@ -443,7 +450,7 @@ class CheckTransactions(ServiceThread):
             ((physical, size, _),) = unpack_entries(data[:ENTRY_BYTES])
             found = store.records.find(physical, size)
         except (QueueBroken, OSError) as error:
-            logger.warning("transactions: half message %d cannot be read: %s", offset, error)
+            self._unreadable.log("transactions: half message %d cannot be read: %s", offset, error)
             return _Looked(offset, None, Missing.UNREADABLE)
         if isinstance(found, Missing):
             return _Looked(offset, None, found)

@@ -121,6 +121,8 @@ class Decisions:
         self._rolled_back: list[tuple[ReplyTo, PutOutcome]] = []
         self._ops = OpRuns()
         self._op_refused = ""
+        #: Why DISCARDED_TOPIC could not be made the last time, as it was logged.
+        self._topic_refused = ""
         #: Offset where a half lay that was put back -> (offset, physical offset) where it lies; the keys, in order.
         self._moved: Moved = {}
         self._moves: deque[int] = deque()
@@ -168,8 +170,11 @@ class Decisions:
         try:
             config = self._topics.create_retry_topic(DISCARDED_TOPIC, 1, PERM_READ | PERM_WRITE)
         except RefusedRequest as refusal:
-            logger.error("transactions: %s cannot be made: %s", DISCARDED_TOPIC, refusal.remark)
+            if self._topic_refused != refusal.remark:  # it is tried for each half, again and again
+                self._topic_refused = refusal.remark
+                logger.error("transactions: %s cannot be made: %s", DISCARDED_TOPIC, refusal.remark)
             return False
+        self._topic_refused = ""
         if config is None:
             return False
         text = with_checks(half.record.properties, checks)

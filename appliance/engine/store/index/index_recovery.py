@@ -19,6 +19,7 @@ from pathlib import Path
 
 from zlib_ng.zlib_ng import crc32
 
+from ... import fastjson
 from ...disk import Disk
 from ...named_tuple import NamedTuple
 from ..log.raw_log import RawLog
@@ -75,7 +76,7 @@ class IndexPositionFile:
         if data is None:
             return None
         try:
-            found = json.loads(data)
+            found = fastjson.loads_plain(data)
             if found.pop("crc32") != crc32(json.dumps(found).encode()):
                 raise ValueError("the checksum does not match")
             files = [(str(name), int(count), int(end)) for name, count, end in found["files"]]

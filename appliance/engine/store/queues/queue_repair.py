@@ -111,6 +111,8 @@ class QueueRepair:
         self._unchecked = False
         self._job: Generator[None, None, None] | None = None
         self._not_before = 0.0
+        # Why it failed the last time, as it was logged.
+        self._failure = ""
 
     def ask(self, queue: ConsumeQueue) -> None:
         """Mark a queue whose files lack entries as broken: nothing below its tail is served until they are rebuilt."""
@@ -153,9 +155,11 @@ class QueueRepair:
             try:
                 next(self._job)
             except StopIteration:
-                self._job = None
+                self._job, self._failure = None, ""
             except OSError as error:
-                logger.error("consume queue: rebuilding failed, tried again later: %s", error)
+                if str(error) != self._failure:
+                    logger.error("consume queue: rebuilding failed, tried again later: %s", error)
+                self._failure = str(error)
                 self._job, self._asked = None, True
                 self._not_before = self._clock.monotonic() + RETRY_S
                 return False

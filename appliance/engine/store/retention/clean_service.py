@@ -150,6 +150,8 @@ class CleanService(ServiceThread):
         self._topics: Mapping[str, int] = {}
         #: True while a queue may begin before the place up to which it was purged.
         self._follow_purges = True
+        # Why that failed the last time, as it was logged.
+        self._not_raised = ""
         self._started = 0.0
         log.on_no_room = self.no_room
         log.on_made = self.file_made
@@ -282,8 +284,11 @@ class CleanService(ServiceThread):
             try:
                 places = self._files.purged_queues.places
                 self._follow_purges = not self._trimmer.follow_places(places, self._publication.published)
+                self._not_raised = ""
             except OSError as error:  # the notes are durable: the next round tries again, and any start does it
-                logger.error("cleaner: purged queues are not raised yet: %s", error)
+                if str(error) != self._not_raised:
+                    logger.error("cleaner: purged queues are not raised yet: %s", error)
+                self._not_raised = str(error)
         for purge in waiting:
             purge.done.set()
 

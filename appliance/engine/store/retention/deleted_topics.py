@@ -25,6 +25,7 @@ from typing import Any
 
 from zlib_ng.zlib_ng import crc32
 
+from ... import fastjson
 from ...disk import Disk
 from ...named_tuple import NamedTuple
 from ..paths import StorePaths
@@ -120,7 +121,7 @@ class DeletedTopics:
         try:
             raw = self._disk.read(self._path)
             if raw != self._known[0] or not raw:
-                document = json.loads(raw)
+                document = fastjson.loads_plain(raw)
                 self._known = (raw, Notes(*decode(document), decode_late(document)))
             topics, ends, late = self._known[1]
             return Notes(dict(topics), dict(ends), dict(late))

@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping
 
 from zlib_ng.zlib_ng import crc32
 
+from ... import fastjson
 from ...disk import Disk
 from ..paths import StorePaths
 from ..queues.consume_queue import ENTRY, ENTRY_BYTES
@@ -123,7 +124,7 @@ def encode(places: Places) -> bytes:
 
 def decode(raw: bytes) -> dict[str, dict[int, int]]:
     """Return the notes in a file's content. Raises ValueError, KeyError, AttributeError or TypeError if it is none."""
-    document = json.loads(raw)
+    document = fastjson.loads_plain(raw)
     text = json.dumps(document["queues"], sort_keys=True)
     if crc32(text.encode()) != document["crc32"]:
         raise ValueError("the checksum differs")

@@ -253,7 +253,7 @@ def _route(place: Place, asked: Asked, address: str, tls: bool) -> Generator[Fin
             yield failed(
                 "route", say("try_other_answer", address=address, number=answer.code, remark=answer.remark or "")
             )
-    except (ConnectError, CallTimeout, FrameError, OSError, ValueError) as error:
+    except (ConnectError, CallTimeout, FrameError, OSError, ValueError, RecursionError) as error:
         yield failed("route", say("try_no_answer", address=address, reason=str(error)))
     return []
 

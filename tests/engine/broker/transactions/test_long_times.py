@@ -140,13 +140,15 @@ def test_what_was_stored_once_more_is_not_younger_for_that(
 
 
 def test_one_that_cannot_be_set_aside_on_a_full_disk_lets_its_file_go(
-    running: Moved, clock: SkippingClock, monkeypatch: pytest.MonkeyPatch
+    running: Moved, clock: SkippingClock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The topic for it is made with the first one, which takes room in the journal that only the file's end makes."""
     send_half(running.peer(), "K")
+    tried: list[None] = []
     assert running.engine.broker is not None
 
     def no_space(*_: Any) -> None:
+        tried.append(None)
         raise RefusedRequest(ResponseCode.SYSTEM_ERROR, "No space left on device")
 
     with monkeypatch.context() as patch:
@@ -155,6 +157,10 @@ def test_one_that_cannot_be_set_aside_on_a_full_disk_lets_its_file_go(
         running.hang_up()
         leave(running)
         assert (running.open_count(), stored(running.peer(), ASIDE)) == (1, [])
+        at_first = len(tried)
+        clock.skipped_ms += REVIEW_MS
+        wait_for(lambda: len(tried) > at_first, "it is tried again")
+    assert caplog.text.count("cannot be made") == 1, "it is said once, however often it is tried"
     clock.skipped_ms += REVIEW_MS
     [aside] = wait_for(lambda: stored(running.peer(), ASIDE), "it is set aside")
     assert decode_properties(aside.properties)["UNIQ_KEY"] == "K"
