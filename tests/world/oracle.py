@@ -700,18 +700,30 @@ class Oracle:
             if message.waits and not message.arrived:
                 message.doubled = True
 
+    def _latest(self, message: Message) -> float:
+        """Return when a message that waits has to have come."""
+        delay = max(0.0, message.due_s - message.sent_at) if message.kind != "half" else 0.0
+        moved_s = (self._wall.moved.either_way - message.moved.either_way) / 1000
+        return max(message.due_s, self.started_at + delay, self.flows_since) + LATE_S + moved_s
+
+    def _came_for_another(self, message: Message, now: float) -> bool:
+        """True if a copy that is alike was taken for this one, and may still come: then it is waited for instead."""
+        for other in self._messages[message.topic, message.body]:
+            if other.retries == message.retries and other.waits and other.arrived and now <= self._latest(other):
+                message.arrived, other.arrived = other.arrived, []
+                self._awaited.append(other)
+                return True
+        return False
+
     def late(self, now: float) -> None:
         """Raises Violation for what should have come by now."""
         self._awaited = [one for one in self._awaited if not one.arrived and not one.may_be_lost]
         if self.disk_failed:
             return
-        for message in self._awaited:
+        for message in list(self._awaited):
             if message.fate not in ("", "committed") or (message.kind == "half" and message.fate == ""):
                 continue
-            delay = max(0.0, message.due_s - message.sent_at)
-            due = max(message.due_s, self.started_at + (delay if message.kind != "half" else 0.0), self.flows_since)
-            moved_s = (self._wall.moved.either_way - message.moved.either_way) / 1000
-            if now > due + LATE_S + moved_s:
+            if now > self._latest(message) and not self._came_for_another(message, now):
                 raise Violation(
                     "a message that waited does not come",
                     f"act {message.act} ({message.kind}), due {now - message.due_s:.1f} s ago",
