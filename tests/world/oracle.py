@@ -698,6 +698,15 @@ class Oracle:
             if message.waits and not message.arrived:
                 message.doubled = True
 
+    def waits_until(self) -> float:
+        """Return when the last of what waits is due, were it recalled or rolled back, too; 0.0 if nothing waits."""
+        found = [
+            max(one.due_s, self.started_at + max(0.0, one.due_s - one.sent_at))
+            for one in self.messages
+            if one.waits and not one.arrived and one.state != "refused"
+        ]
+        return max([*found, self.flows_since])
+
     def late(self, now: float) -> None:
         """Raises Violation for what should have come by now."""
         self._awaited = [one for one in self._awaited if not one.arrived and not one.may_be_lost]

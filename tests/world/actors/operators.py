@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from tests.crash.replayer import MODES
 from tests.world.actors.kind import Act, Kind
 from tests.world.disk import CAPACITY
-from tests.world.oracle import Violation
+from tests.world.oracle import LATE_S, Violation
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -18,6 +18,8 @@ STEPS_MS = (-3_600_000, -600_000, -3000, -300, 300, 3000, 600_000, 3_600_000)
 RATES = (1.0, 1.0, 0.9995, 1.0005, 0.998, 1.002, 0.97, 1.03, 0.7, 1.3)
 #: A disk with more than this takes no messages, and in so many seconds its first file goes, whatever waits there.
 REFUSES, FREED_S = 0.95, 16.0
+#: A story goes on so long at its end for what waits; it takes the shorter time where nothing does.
+SETTLED_S, SOON_S = 30.0, 6.0
 
 
 def _wait(world: World, act: Act) -> str:
@@ -95,7 +97,7 @@ def _look(world: World, act: Act) -> str:
 def _settle(world: World, act: Act) -> str:
     """At the end: everything that waits has its time, then all is read."""
     world.machine.network.heal()
-    world.pass_time(30.0)
+    world.pass_time(min(SETTLED_S, max(SOON_S, world.oracle.waits_until() + LATE_S + SOON_S - world.now)))
     if not world.machine.killed:
         world.look()
     return ""
