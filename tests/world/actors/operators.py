@@ -6,6 +6,7 @@ import random
 from typing import TYPE_CHECKING
 
 from tests.crash.replayer import MODES
+from tests.world.actors import producers
 from tests.world.actors.kind import Act, Kind
 from tests.world.disk import CAPACITY
 from tests.world.oracle import LATE_S, Violation
@@ -33,6 +34,23 @@ def _clock(world: World, act: Act) -> str:
     return ""
 
 
+def _make_clock_twice(chance: random.Random, before: list[Act]) -> Act:
+    return {
+        "ms": [chance.choice(STEPS_MS), chance.choice(STEPS_MS)], "between": chance.choice((0.0, 0.01, 0.05, 0.3, 0.9)),
+        "messages": [producers.one(chance) for _ in range(2)],
+    }  # fmt: skip
+
+
+def _clock_twice(world: World, act: Act) -> str:
+    """The clock is set twice between two looks of the broker at it; messages come in between."""
+    world.scheduler.wall.step(act["ms"][0])
+    outcome = producers.burst(world, act)
+    if not world.machine.killed:
+        world.pass_time(act["between"])
+    world.scheduler.wall.step(act["ms"][1])
+    return outcome
+
+
 def _rate(world: World, act: Act) -> str:
     """From now on the clock runs faster or slower: slewed by a time service, or that of a bad machine."""
     world.scheduler.wall.run_at(act["rate"])
@@ -46,6 +64,23 @@ def _kill(world: World, act: Act) -> str:
         world.kill(act["mode"], act["away"])
         world.look()
     return ""
+
+
+def _make_last_second(chance: random.Random, before: list[Act]) -> Act:
+    return {
+        "ms": chance.choice((0, *STEPS_MS)), "messages": [producers.one(chance) for _ in range(3)],
+        "after": chance.choice((0.0, 0.1, 0.5, 0.9)), "mode": chance.choice(("all", *MODES)),
+        "away": chance.choice((0.0, 1.0, 20.0)),
+    }  # fmt: skip
+
+
+def _last_second(world: World, act: Act) -> str:
+    """The clock is set and messages come, and within a second the broker is dead."""
+    world.scheduler.wall.step(act["ms"])
+    outcome = producers.burst(world, act)
+    if not world.machine.killed:
+        _kill(world, act)
+    return outcome
 
 
 def _kill_soon(world: World, act: Act) -> str:
@@ -116,6 +151,8 @@ KINDS = [
         _wait,
     ),
     Kind("operators", "clock", 1, lambda chance, before: {"ms": chance.choice(STEPS_MS), "then": 0.0}, _clock),
+    Kind("operators", "clock twice", 0.5, _make_clock_twice, _clock_twice),
+    Kind("operators", "last second", 0.5, _make_last_second, _last_second),
     Kind("operators", "rate", 0.5, lambda chance, before: {"rate": chance.choice(RATES)}, _rate),
     Kind(
         "operators",
