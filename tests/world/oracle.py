@@ -6,10 +6,10 @@
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
    that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
-   make it earlier by as much; one that is set forward only just before a kill, twice within a second, at a master
-   before its slave takes its place, or if the message names a time of day. One that runs slowly and is set as the
-   message is sent may make it earlier by what it loses in a second. After a kill messages that had come in the last two
-   seconds may come again.
+   make it earlier by as much; one that is set forward only just before a kill, twice within a second before a restart,
+   at a master before its slave takes its place, or if the message names a time of day. One that runs slowly and is set
+   as the message is sent may make it earlier by what it loses in a second. After a kill messages that had come in the
+   last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -653,7 +653,7 @@ class Oracle:
     def _unseen_steps(self) -> list[tuple[float, int]]:
         """Return (when, by how many ms) the clock was set, if the next life does not know: one that was killed soon
         after may not have noted it, and a slave that is made the master was not told. Of two steps between two looks
-        only their sum is known, and not what was stored between them."""
+        the next life knows their sum, and not what was stored between them."""
         lives = list(zip(self.killed_at, self._saved_at, strict=True))
         steps = [(when, ms) for when, ms in self._wall.steps if ms]
         return [
@@ -661,7 +661,7 @@ class Oracle:
             for index, (when, ms) in enumerate(steps)
             if when <= self._promoted_at
             or any(since <= when <= killed for killed, since in lives)
-            or (index and when - steps[index - 1][0] <= LOOK_S)
+            or (index and when - steps[index - 1][0] <= LOOK_S and when <= self.started_at)
         ]
 
     def killed(self, now: float, lost_power: bool = False) -> None:

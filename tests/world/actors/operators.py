@@ -35,14 +35,20 @@ def _clock(world: World, act: Act) -> str:
 
 
 def _make_clock_twice(chance: random.Random, before: list[Act]) -> Act:
+    first = chance.choice(STEPS_MS)
     return {
-        "ms": [chance.choice(STEPS_MS), chance.choice(STEPS_MS)], "between": chance.choice((0.0, 0.01, 0.05, 0.3, 0.9)),
-        "messages": [producers.one(chance) for _ in range(2)],
+        "idle": chance.choice((0.0, 0.5, 4.0)), "ms": [first, chance.choice((-first, chance.choice(STEPS_MS)))],
+        "between": chance.choice((0.0, 0.01, 0.05, 0.3, 0.9)),
+        "messages": [producers.one(chance), {"topic": "A", "queue": 0, "level": chance.randint(1, 3)}],
     }  # fmt: skip
 
 
 def _clock_twice(world: World, act: Act) -> str:
-    """The clock is set twice between two looks of the broker at it; messages come in between."""
+    """The clock is set twice between two looks of the broker at it; messages come in between. What was idle before
+    stamps them by the first step, since store times do not go back."""
+    world.pass_time(act["idle"])
+    if world.machine.killed:
+        return ""
     world.scheduler.wall.step(act["ms"][0])
     outcome = producers.burst(world, act)
     if not world.machine.killed:
