@@ -61,8 +61,6 @@ LOG_FILE_BYTES = 64 * 1024
 SECRET = b"0123456789abcdef" * 4
 #: Longest that anything may take before the world says that it hangs. Virtual seconds.
 PATIENCE_S = 120.0
-#: A client reads so many bytes at once.
-_MOST_AT_ONCE = 1 << 16
 
 
 class _Poller:
@@ -165,7 +163,7 @@ class Peer:
         """Take what has come."""
         while True:
             try:
-                data = self.sock.recv(_MOST_AT_ONCE)
+                data = self.sock.recv(1 << 16)
             except BlockingIOError:
                 break
             except OSError:
@@ -174,8 +172,6 @@ class Peer:
                 self.lose()
                 return
             self._unread += data
-            if len(data) < _MOST_AT_ONCE:
-                break
         while len(self._unread) >= 4:
             size = 4 + struct.unpack_from(">i", self._unread)[0]
             if len(self._unread) < size:
