@@ -7,11 +7,12 @@ If a default differs from Apache's, a comment has the reason. `appliance.command
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import os
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -595,8 +596,9 @@ class EngineConfig:
 SECTIONS: dict[str, type] = {"broker": BrokerConfig, "store": StoreConfig, "namesrv": NamesrvConfig}
 
 
-def options_of(section: str) -> dict[str, Field[Any]]:
-    """Return RocketMQ's name -> dataclass field, of section "broker", "store" or "namesrv"."""
+@functools.cache
+def options_of(section: str) -> Mapping[str, Field[Any]]:
+    """Return RocketMQ's name -> dataclass field, of section "broker", "store" or "namesrv". A start asks it often."""
     return {f.metadata["upstream"]: f for f in fields(SECTIONS[section])}
 
 

@@ -313,7 +313,7 @@ def _target(root: Any, path: str) -> Any:
 def encode_text(text: str) -> str:
     """Return a JSON string. Raises UnicodeEncodeError for half of a surrogate pair, which no file could hold."""
     text.encode()
-    return json.dumps(text, ensure_ascii=False)
+    return json.encoder.encode_basestring(text)
 
 
 def encode_pretty(value: Any, depth: int = 0) -> str:

@@ -50,6 +50,8 @@ class WorldDisk(RecordingDisk):
         self._wall_ms = wall_ms
         self._modified: dict[int, float] = {}
         self._memory: dict[int, int] = {}
+        #: Path -> node, of all that was found since a name changed.
+        self._found: dict[str, int] = {}
         super().__init__()
         self._crashed = CrashedDisk(None, self.kinds)
         self._begin(pause)
@@ -104,6 +106,7 @@ class WorldDisk(RecordingDisk):
         self.dead = True
         if mode == "all":
             return
+        self._found.clear()
         for node in self._crashed.settle(mode, chance):
             if node in self.directories:
                 self.directories[node] = dict(self._crashed.entries(node))
@@ -150,6 +153,23 @@ class WorldDisk(RecordingDisk):
         for fd in self._memory.values():
             os.close(fd)
         self._memory.clear()
+
+    # --- names
+
+    def _node(self, path: Path | str) -> int:
+        text = str(path)
+        node = self._found.get(text)
+        if node is None:
+            node = self._found[text] = super()._node(text)
+        return node
+
+    def _enter(self, path: Path, node: int | None) -> None:
+        super()._enter(path, node)
+        self._found.clear()
+
+    def rename(self, old: Path, new: Path) -> None:
+        super().rename(old, new)
+        self._found.clear()
 
     # --- what RecordingDisk keeps in byte arrays
 

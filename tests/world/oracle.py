@@ -6,10 +6,10 @@
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
    that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
-   make it earlier by as much; one that is set forward only just before a kill, twice within a second, at a master
-   before its slave takes its place, or if the message names a time of day. One that runs slowly and is set as the
-   message is sent may make it earlier by what it loses in a second. After a kill messages that had come in the last two
-   seconds may come again.
+   make it earlier by as much; one that is set forward only just before a kill, at a master before its slave takes its
+   place, or if the message names a time of day; one that is set twice within a second before a restart.
+   One that runs slowly and is set as the message is sent may make it earlier by what it loses in a second. After a kill messages that had come in the
+   last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
@@ -59,6 +59,7 @@ from __future__ import annotations
 
 import bisect
 import hashlib
+import itertools
 import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -646,16 +647,27 @@ class Oracle:
         Of a time of day the message may be due by the new clock. One that runs fast looks like one that is corrected
         little by little.
         """
+        twice = self._set_twice_ms(message)
         if message.names_time:
-            return (self._wall.moved.forward - message.moved.forward) / 1000
+            return (self._wall.moved.forward - message.moved.forward + twice) / 1000
         ran_ahead = self._wall.moved.ran_ahead - message.moved.ran_ahead
         unseen = sum(ms for when, ms in self._unseen_steps() if ms > 0 and when >= message.sent_at)
-        return (ran_ahead + self._wall.lost_at_a_step(message.sent_at) + unseen) / 1000
+        return (ran_ahead + self._wall.lost_at_a_step(message.sent_at) + unseen + twice) / 1000
+
+    def _set_twice_ms(self, message: Message) -> float:
+        """Return by how many ms, either way, the clock was set twice within a second, about when it was sent or later,
+        in an earlier life: this one knows their sum only."""
+        steps = [(when, ms) for when, ms in self._wall.steps if ms]
+        return sum(
+            abs(first) + abs(second)
+            for (before, first), (after, second) in itertools.pairwise(steps)
+            if after - before <= LOOK_S and message.sent_at - LOOK_S <= after <= self.started_at
+        )
 
     def _unseen_steps(self) -> list[tuple[float, int]]:
         """Return (when, by how many ms) the clock was set, if the next life does not know: one that was killed soon
         after may not have noted it, and a slave that is made the master was not told. Of two steps between two looks
-        only their sum is known, and not what was stored between them."""
+        the next life knows their sum, and not what was stored between them."""
         lives = list(zip(self.killed_at, self._saved_at, strict=True))
         steps = [(when, ms) for when, ms in self._wall.steps if ms]
         return [
@@ -663,7 +675,7 @@ class Oracle:
             for index, (when, ms) in enumerate(steps)
             if when <= self._promoted_at
             or any(since <= when <= killed for killed, since in lives)
-            or (index and when - steps[index - 1][0] <= LOOK_S)
+            or (index and when - steps[index - 1][0] <= LOOK_S and when <= self.started_at)
         ]
 
     def killed(self, now: float, lost_power: bool = False) -> None:
@@ -714,6 +726,15 @@ class Oracle:
                 self._awaited.append(other)
                 return True
         return False
+
+    def waits_until(self) -> float:
+        """Return when the last of what waits is due, were it recalled or rolled back, too; 0.0 if nothing waits."""
+        found = [
+            max(one.due_s, self.started_at + max(0.0, one.due_s - one.sent_at))
+            for one in self.messages
+            if one.waits and not one.arrived and one.state != "refused"
+        ]
+        return max([*found, self.flows_since])
 
     def late(self, now: float) -> None:
         """Raises Violation for what should have come by now."""

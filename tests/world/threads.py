@@ -213,7 +213,7 @@ class Scheduler:
         ready, timers = self._ready, self._timers
         while not self.killed and not done():
             if ready:
-                task = ready.pop(int(self.chance.random() * len(ready)) if len(ready) > 1 else 0)
+                task = ready.pop(int(self.chance.random() * many) if (many := len(ready)) > 1 else 0)
                 self.now += TURN_S
                 if self._still and self.stands_still(task.owner):
                     self._set_aside(task)
@@ -540,6 +540,18 @@ def _import_all() -> None:
             importlib.import_module(found.name)
 
 
+@functools.cache
+def _users_of_threads() -> list[tuple[ModuleType, str, str]]:
+    """Return (module, name in it, what it names) of the engine's modules that use threads, queues or clocks."""
+    modules = {id(module): module.__name__ for module in (threading, time, queue)}
+    return [
+        (module, name, modules[id(value)])
+        for module in engine_modules()
+        for name, value in vars(module).items()
+        if isinstance(value, ModuleType) and id(value) in modules
+    ]
+
+
 @contextmanager
 def replaced(names: list[tuple[object, str, object]]) -> Iterator[None]:
     """Give attributes other values for a while."""
@@ -558,14 +570,9 @@ def simulated_threads(scheduler: Scheduler) -> Iterator[None]:
     """The engine gets its threads, locks, queues and clocks from the scheduler."""
     threads, clocks = _threading_of(scheduler), _time_of(scheduler)
     queues = _InPlaceOf(queue, SimpleQueue=lambda: SimpleQueue(scheduler))
-    instead: dict[int, object] = {id(threading): threads, id(time): clocks, id(queue): queues}
+    instead: dict[str, object] = {"threading": threads, "time": clocks, "queue": queues}
     names: list[tuple[object, str, object]] = [(futures, "threading", threads), (futures, "time", clocks)]
-    for module in engine_modules():
-        names += [
-            (module, name, instead[id(value)])
-            for name, value in list(vars(module).items())
-            if isinstance(value, ModuleType) and id(value) in instead
-        ]
+    names += [(module, name, instead[used]) for module, name, used in _users_of_threads()]
     state = random.getstate()
     try:
         with replaced(names):

@@ -47,4 +47,4 @@ class StorePaths:
         """Return a queue's directory. Topic names are checked where they enter; a separator here would be a bug."""
         assert "/" not in topic, topic
         assert topic not in (".", "..", ""), topic
-        return self.consume_queues / topic / str(queue_id)
+        return self.consume_queues.joinpath(topic, str(queue_id))

@@ -19,6 +19,8 @@ HEART_BEAT, CHECK = 34, 39
 #: `transactionTimeOut` and `transactionCheckInterval`, and a little.
 ASKED_S = 6.0 + 30.0 + 4.0
 MOST_CHECKS = 14
+#: When all that are open have been asked about, who is asked wrongly has so long; in each fourth act the whole time.
+SOON_S, LONG_EACH = 6.0, 4
 
 
 def _answer_for(world: World, act: Act) -> str:
@@ -35,7 +37,11 @@ def _answer_for(world: World, act: Act) -> str:
             return "no answer"
     began, failed = world.now, world.machine.log_failed
     open_halves = [one for one in world.oracle.messages if _is_open(one)]
-    while world.now < began + ASKED_S and not world.machine.killed:
+    until = began + (SOON_S if act["n"] % LONG_EACH else ASKED_S)
+    while not world.machine.killed and (
+        world.now < until
+        or (world.now < began + ASKED_S and any(id(one) not in asked and _is_open(one) for one in open_halves))
+    ):
         world.pass_time(2.0)
         while questions and not world.machine.killed:
             peer, question, came = questions.pop(0)

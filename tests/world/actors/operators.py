@@ -6,9 +6,10 @@ import random
 from typing import TYPE_CHECKING
 
 from tests.crash.replayer import MODES
+from tests.world.actors import producers
 from tests.world.actors.kind import Act, Kind
 from tests.world.disk import CAPACITY
-from tests.world.oracle import Violation
+from tests.world.oracle import LATE_S, Violation
 
 if TYPE_CHECKING:
     from tests.world.world import World
@@ -18,6 +19,8 @@ STEPS_MS = (-3_600_000, -600_000, -3000, -300, 300, 3000, 600_000, 3_600_000)
 RATES = (1.0, 1.0, 0.9995, 1.0005, 0.998, 1.002, 0.97, 1.03, 0.7, 1.3)
 #: A disk with more than this takes no messages, and in so many seconds its first file goes, whatever waits there.
 REFUSES, FREED_S = 0.95, 16.0
+#: A story goes on so long at its end for what waits; it takes the shorter time where nothing does.
+SETTLED_S, SOON_S = 30.0, 6.0
 
 
 def _wait(world: World, act: Act) -> str:
@@ -29,6 +32,29 @@ def _clock(world: World, act: Act) -> str:
     world.scheduler.wall.step(act["ms"])
     world.pass_time(act["then"])
     return ""
+
+
+def _make_clock_twice(chance: random.Random, before: list[Act]) -> Act:
+    first = chance.choice(STEPS_MS)
+    return {
+        "idle": chance.choice((0.0, 0.5, 4.0)), "ms": [first, chance.choice((-first, chance.choice(STEPS_MS)))],
+        "between": chance.choice((0.0, 0.01, 0.05, 0.3, 0.9)),
+        "messages": [producers.one(chance), {"topic": "A", "queue": 0, "level": chance.randint(1, 3)}],
+    }  # fmt: skip
+
+
+def _clock_twice(world: World, act: Act) -> str:
+    """The clock is set twice between two looks of the broker at it; messages come in between. What was idle before
+    stamps them by the first step, since store times do not go back."""
+    world.pass_time(act["idle"])
+    if world.machine.killed:
+        return ""
+    world.scheduler.wall.step(act["ms"][0])
+    outcome = producers.burst(world, act)
+    if not world.machine.killed:
+        world.pass_time(act["between"])
+    world.scheduler.wall.step(act["ms"][1])
+    return outcome
 
 
 def _rate(world: World, act: Act) -> str:
@@ -44,6 +70,23 @@ def _kill(world: World, act: Act) -> str:
         world.kill(act["mode"], act["away"])
         world.look()
     return ""
+
+
+def _make_last_second(chance: random.Random, before: list[Act]) -> Act:
+    return {
+        "ms": chance.choice((0, *STEPS_MS)), "messages": [producers.one(chance) for _ in range(3)],
+        "after": chance.choice((0.0, 0.1, 0.5, 0.9)), "mode": chance.choice(("all", *MODES)),
+        "away": chance.choice((0.0, 1.0, 20.0)),
+    }  # fmt: skip
+
+
+def _last_second(world: World, act: Act) -> str:
+    """The clock is set and messages come, and within a second the broker is dead."""
+    world.scheduler.wall.step(act["ms"])
+    outcome = producers.burst(world, act)
+    if not world.machine.killed:
+        _kill(world, act)
+    return outcome
 
 
 def _kill_soon(world: World, act: Act) -> str:
@@ -95,7 +138,7 @@ def _look(world: World, act: Act) -> str:
 def _settle(world: World, act: Act) -> str:
     """At the end: everything that waits has its time, then all is read."""
     world.machine.network.heal()
-    world.pass_time(30.0)
+    world.pass_time(min(SETTLED_S, max(SOON_S, world.oracle.waits_until() + LATE_S + SOON_S - world.now)))
     if not world.machine.killed:
         world.look()
     return ""
@@ -114,6 +157,8 @@ KINDS = [
         _wait,
     ),
     Kind("operators", "clock", 1, lambda chance, before: {"ms": chance.choice(STEPS_MS), "then": 0.0}, _clock),
+    Kind("operators", "clock twice", 0.5, _make_clock_twice, _clock_twice),
+    Kind("operators", "last second", 0.5, _make_last_second, _last_second),
     Kind("operators", "rate", 0.5, lambda chance, before: {"rate": chance.choice(RATES)}, _rate),
     Kind(
         "operators",

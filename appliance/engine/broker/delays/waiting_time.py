@@ -152,6 +152,10 @@ class WaitingTime:
         if stamped > wall + AHEAD_MS:  # store times stand still until the clock has caught up
             self._unsure_until = max(self._unsure_until, steady + SETTLE_S)
         self._wall, self._steady, self._looked = wall, steady, steady
+        # One that was set back by less than has passed since the last look does not show in readings alone.
+        shown = self._shown(written)
+        if any(jumps < self._jumps - SETTLE_S * 1000 for _, jumps in shown):
+            self._unsure_until = steady + SETTLE_S
         unsure = steady < self._unsure_until
         if unsure or self._unsure:
             if written > self._checked:
@@ -159,11 +163,11 @@ class WaitingTime:
                 self._add(_Span(self._checked, None, self.now_ms(), least))
                 # It may have been set back by less than has passed since the last look, too.
                 lowest = math.floor(least - min(passed, 1000.0) - SETTLE_S * 1000)
-                for begin, shown in self._shown(written):
-                    if shown > self._spans[-1].least + _GRAIN_MS:
-                        self._add(_Span(begin, None, self.now_ms(), shown))
-                    elif shown < self._spans[-1].least:
-                        self._add(_Span(begin, None, self.now_ms(), max(lowest, shown)))
+                for begin, jumps in shown:
+                    if jumps > self._spans[-1].least + _GRAIN_MS:
+                        self._add(_Span(begin, None, self.now_ms(), jumps))
+                    elif jumps < self._spans[-1].least:
+                        self._add(_Span(begin, None, self.now_ms(), max(lowest, jumps)))
             if not unsure:
                 self._add(_Span(written, self._jumps))
         self._unsure = unsure
