@@ -198,8 +198,8 @@ class SetOracle:
         message.arrived.append(place)
 
     def whole(self, member: str, topic: str, queue: int, found: set[int], span: tuple[int, int], now: float) -> None:
-        """A leader showed all of a queue, which spans this."""
-        begin, end = span
+        """A leader showed all of a queue, which spans this. Its beginning follows that of the log a moment later."""
+        begin, end = max(span[0], min(found, default=span[1])), span[1]
         for place, message in list(self.expected.items()):
             if place[:2] != (topic, queue) or place.offset in found:
                 continue
