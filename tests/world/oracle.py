@@ -7,9 +7,9 @@
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
    that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
    make it earlier by as much; one that is set forward only just before a kill, at a master before its slave takes its
-   place, or if the message names a time of day; one that is set twice within a second before a restart.
-   One that runs slowly and is set as the message is sent may make it earlier by what it loses in a second. After a kill messages that had come in the
-   last two seconds may come again.
+   place, or if the message names a time of day; one that is set twice within a second before a restart. One that runs
+   slowly and is set as the message is sent may make it earlier by what it loses in a second. After a kill messages that
+   had come in the last two seconds may come again.
 5. A group's offset is the one committed last; after a kill one that was committed in the last seconds before; and
    never beyond the end of its queue.
 6. A search by time leads to the first message that is not older. While messages bear times that are yet to come, a
