@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import random
@@ -53,6 +54,18 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
     )
 
 
+def untried() -> int:
+    """A seed that nobody has tried with the engine as it is now. The same code gets the same one, so a story that fails
+    fails again."""
+    digest = hashlib.sha256()
+    for path in sorted(
+        path for part in ("appliance/engine", "tests/world") for path in (ROOT / part).rglob("*.p[yx]*")
+    ):
+        if path.suffix in (".py", ".pyx", ".pxi"):
+            digest.update(path.read_bytes())
+    return int.from_bytes(digest.digest()[:4], "big") >> 1
+
+
 def keep_every_promise(seed: int) -> None:
     result = play(seed, script_of(seed, STEPS))
     assert result.failure is None, f"{result.failure.text}: python -m tests.world --seed {seed} --steps {STEPS}"
@@ -64,7 +77,7 @@ def test_every_promise_is_kept(seed):
 
 
 def test_every_promise_is_kept_by_seeds_that_nobody_has_tried():
-    first = random.SystemRandom().randrange(1 << 31)
+    first = untried()
     print(f"seeds from {first}")
     for seed in range(first, first + effort(6, 60, 600)):
         keep_every_promise(seed)
@@ -83,7 +96,7 @@ def test_a_set_keeps_every_promise(seed):
 
 
 def test_a_set_keeps_every_promise_by_seeds_that_nobody_has_tried():
-    first = random.SystemRandom().randrange(1 << 31)
+    first = untried()
     print(f"seeds of sets from {first}")
     for seed in range(first, first + effort(2, 30, 300)):
         keep_every_promise_of_a_set(seed)

@@ -220,7 +220,7 @@ class FailoverService(ServiceThread):
         if self._met > self._files.seen:
             self._files.see(self._met)
         wish = self._wish
-        if wish is not None and wish.kind == "adopt" and self._is_another_store():
+        if wish is not None and wish.kind == "adopt" and self._opened_for is not wish and self._was_put_back():
             self._believe_the_store()
             self._opened_for = wish
         read, unread = None, False
@@ -427,6 +427,13 @@ class FailoverService(ServiceThread):
     def _is_another_store(self) -> bool:
         known = self._memory.cluster
         return self._replaced or bool(known and self._cluster and self._cluster != known)
+
+    def _was_put_back(self) -> bool:
+        """True if the store is another one, or an older state of it. A leader writes only, each few seconds: it reads
+        here, since an operator may ask before it has seen that."""
+        read, reign = self._read(), self._memory.reign
+        older = read is not None and reign is not None and (read.state.epoch if read.state else 0) < reign.state.epoch
+        return older or self._is_another_store()
 
     def _believe_the_store(self) -> None:
         """Open the store anew for an operator who adopts, and believe whatever answers now. A swap without an answer

@@ -450,6 +450,22 @@ def test_a_store_that_was_replaced_is_adopted_by_members_that_run():
             assert member.service.stop()
 
 
+def test_a_leader_adopts_before_it_has_seen_that_the_store_was_replaced():
+    """Else it says that it leads, and whoever adopts next leads beside it."""
+    cluster = MemoryCluster()
+    only = Member(MemoryStore(cluster), {}, "uuid0", bootstrap=True)
+    try:
+        wait_for(only.leads, "it leads")
+        only.store = MemoryStore(cluster)  # for the next opening
+        cluster.wipe()
+        answer = only.service.ask(Wish("adopt"), 60.0)
+        assert answer is not None
+        assert answer.done, answer.why
+        assert decode_state(cluster.keys[f"{ROOT}/state"][0]).epoch == 2
+    finally:
+        assert only.service.stop()
+
+
 def test_who_is_left_alone_with_a_replaced_store_adopts_it():
     cluster = MemoryCluster()
     network: dict[str, FakeBrokers] = {}

@@ -107,7 +107,8 @@ def _store(world: SetWorld, act: Act) -> str:
     elif act["how"] == "restore":
         if world.network.cuts or not all(member.role for member in world.members) or not etcd.restore():
             return "not now"
-        world.pass_time(act["for"])
+        # Soon: else one may be elected that lacks what another acknowledged alone, and a person has to choose.
+        world.pass_time(min(act["for"], 0.5))
         return adopt(world)
     else:
         setattr(etcd, act["how"], True)
@@ -118,17 +119,22 @@ def _store(world: SetWorld, act: Act) -> str:
 
 
 def adopt(world: SetWorld) -> str:
-    """An operator has the member with the newest epoch, and of those the longest log, begin the set anew; then the
-    others that do not believe the store."""
+    """An operator has the member with the newest epoch begin the set anew, of those one that leads, or has the longest
+    log; then the others that do not believe the store."""
     able = [one for one in world.members if one.running and one.service is not None and one.seat.broker is not None]
     if not able:
         return "nobody is there"
-    best = max(able, key=lambda one: (one.service.status.seen, one.broker.store.log.written))  # type: ignore[union-attr]
+    best = max(able, key=_fitness)
     if len(able) < len(world.members):
         return "not now"
     told = [f"{best.name} adopts: {_adopt(world, best)}"]
     told += [f"{one.name}, too: {_adopt(world, one)}" for one in able if one is not best and _is_astray(one)]
     return ", ".join(told)
+
+
+def _fitness(member: Member) -> tuple[int, bool, int]:
+    assert member.service is not None
+    return member.service.status.seen, member.serves, member.broker.store.log.written
 
 
 def _adopt(world: SetWorld, member: Member) -> object:
