@@ -20,9 +20,9 @@ pytestmark = pytest.mark.nightly
 PHONE, LAPTOP, DESK = ({"width": width, "height": 900} for width in (390, 1280, 1400))
 PAGES = (
     "/", "/clients/", "/groups/", "/groups/billing/?tab=clients", "/groups/billing/?tab=settings",
-    "/groups/shipping/retries/", "/topics/", "/topics/orders/", "/messages/?topic=orders", "/messages/?topic=orders&bodies=on",
-    "/search/?q=order-7", "/search/?q=order-7&bodies=on", "/delayed/", "/transactions/",
-    "/dead-letters/", "/dead-letters/shipping/", "/dead-letters/shipping/?bodies=on",
+    "/groups/shipping/retries/", "/topics/", "/topics/orders/", "/messages/?topic=orders",
+    "/messages/?topic=orders&bodies=on", "/search/?q=order-7", "/search/?q=order-7&bodies=on",
+    "/delayed/", "/transactions/", "/dead-letters/", "/dead-letters/shipping/", "/dead-letters/shipping/?bodies=on",
     f"/reports/{report_days.DAY}/failures/", "/alerts/", "/system/config/", "/system/checks/", "/system/users/",
     "/account/", "/needs/", "/reports/settings/",
 )  # fmt: skip
