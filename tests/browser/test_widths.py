@@ -1,4 +1,4 @@
-"""Nothing is cut off on a phone or on a desktop: labels of axes, ids, columns of tables."""
+"""Nothing is cut off on a phone or on a desktop, in English or Chinese: labels of axes, ids, columns of tables."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ pytestmark = pytest.mark.nightly
 
 PHONE, LAPTOP, DESK = ({"width": width, "height": 900} for width in (390, 1280, 1400))
 PAGES = (
-    "/", "/clients/", "/groups/", "/groups/billing/?tab=clients", "/groups/shipping/retries/", "/topics/",
-    "/topics/orders/", "/messages/?topic=orders", "/messages/?topic=orders&bodies=on",
-    "/search/?q=order-7", "/search/?q=order-7&bodies=on", "/delayed/", "/transactions/",
-    "/dead-letters/", "/dead-letters/shipping/", "/dead-letters/shipping/?bodies=on",
+    "/", "/clients/", "/groups/", "/groups/billing/?tab=clients", "/groups/billing/?tab=settings",
+    "/groups/shipping/retries/", "/topics/", "/topics/orders/", "/messages/?topic=orders",
+    "/messages/?topic=orders&bodies=on", "/search/?q=order-7", "/search/?q=order-7&bodies=on",
+    "/delayed/", "/transactions/", "/dead-letters/", "/dead-letters/shipping/", "/dead-letters/shipping/?bodies=on",
     f"/reports/{report_days.DAY}/failures/", "/alerts/", "/system/config/", "/system/checks/", "/system/users/",
     "/account/", "/needs/", "/reports/settings/",
 )  # fmt: skip
@@ -68,11 +68,15 @@ def test_pages_fit_a_phone_and_a_desk(visit: Callable[..., Page], server: Server
         for size in (PHONE, DESK if address in WIDE else LAPTOP):
             page.set_viewport_size(size)
             if found := unfit(page):
-                wrong[f"{address} at {size['width']}"] = found
+                wrong[f"{address} in {language} at {size['width']}"] = found
 
-    for address in PAGES:
-        page.goto(address)
-        look(address)
+    for language in ("English", "简体中文"):
+        if page.locator(f".languages button:text-is('{language}')").count():
+            page.set_viewport_size(DESK)  # on a phone it is in the menu
+            page.click(f".languages button:text-is('{language}')")
+        for address in PAGES:
+            page.goto(address)
+            look(address)
 
     def is_drawn() -> bool:
         page.goto("/history/")

@@ -7,7 +7,9 @@ from playwright.sync_api import Page
 #: An id of up to this many characters has to stand on one line.
 WHOLE_ID = 36
 
-_MEASURE = """([phone, wholeId]) => {
+_MEASURE = """async ([phone, wholeId]) => {
+  // A frame after the next: what answers the change of size has been run.
+  for (let frame = 0; frame < 2; frame++) await new Promise(requestAnimationFrame);
   const found = [];
   const shown = one => one.checkVisibility({ contentVisibilityAuto: true }) && one.getBoundingClientRect().width > 0;
   const said = one => one.textContent.trim().slice(0, 60);
@@ -38,6 +40,23 @@ _MEASURE = """([phone, wholeId]) => {
     else if (one.matches('.table') && one.querySelector('table.cards')) found.push('cards that scroll: ' + name);
     else if (phone && !one.matches('pre, textarea') && !style.backgroundImage.includes('gradient'))
       found.push('scrolls without a sign of it: ' + name);
+  }
+
+  for (const head of [...document.querySelectorAll('main th')].filter(shown)) {
+    const words = head.innerText.trim();
+    if (head.querySelector('.visually-hidden')) continue;
+    const range = document.createRange();
+    range.selectNodeContents(head);
+    const lines = [...range.getClientRects()].filter(one => one.width).map(one => one.bottom);
+    const broken = Math.max(...lines) - Math.min(...lines) > 8;
+    if (broken && /^\\p{Script=Han}+$/u.test(words)) found.push('word broken: ' + words);
+  }
+
+  for (const tab of [...document.querySelectorAll('.tabs .on')].filter(shown)) {
+    const room = tab.closest('.tabs').getBoundingClientRect();
+    const place = tab.getBoundingClientRect();
+    const seen = place.left >= room.left - 1 && place.right <= room.right + 1;
+    if (!seen) found.push('the chosen tab is not seen: ' + said(tab));
   }
 
   for (const cell of [...document.querySelectorAll('td.id > a, td.id > code')].filter(shown)) {
