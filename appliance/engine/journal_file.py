@@ -1,7 +1,7 @@
 """Files that grow at their end: what journals of lines with checksums (`crc_lines.py`) share, and what rings share.
 
-A torn last line of a journal was never relied on, and is cut at the start. What a damaged line means is up to each
-journal. A new file takes the old one's place through `NAME.new`.
+A torn last line of a journal was never relied on, and is cut at the start. Its end may have come to the disk before its
+beginning, which is zeros then. What a damaged line means is up to each journal. A new file takes the old one's place through `NAME.new`.
 """
 
 from __future__ import annotations
@@ -59,6 +59,8 @@ class AppendedLines:
         if len(raw) > MOST_READ_BYTES:
             raise OSError(errno.EFBIG, f"it is larger than {MOST_READ_BYTES >> 20} MiB, so not ours")
         lines = raw.split(b"\n")
+        if not lines[-1] and b"\0" in lines[-2:][0]:
+            lines.pop()
         damaged = 0
         for line in lines[:-1]:
             if take(line):

@@ -81,6 +81,23 @@ def test_a_file_cut_at_any_byte_holds_what_was_answered_before(path, tmp_path):
         book.close()
 
 
+def test_a_last_line_whose_beginning_never_came_to_the_disk_was_not_answered(path):
+    """Power went while it was written, and its end was on the disk first."""
+    filled(path)
+    raw = path.read_bytes()
+    begin = raw.rindex(b"\n", 0, -1) + 1
+    path.write_bytes(raw[:begin])
+    book = book_of(path)
+    before = list(book)
+    book.close()
+    for zeros in (1, 12, len(raw) - begin - 1):
+        path.write_bytes(raw[:begin] + bytes(zeros) + raw[begin + zeros :])
+        book = book_of(path)
+        assert list(book) == before
+        book.close()
+        assert b"\0" not in path.read_bytes()
+
+
 def test_damage_in_the_middle_refuses_the_start_since_it_may_have_taken_a_right_away(path):
     filled(path)
     raw = bytearray(path.read_bytes())
