@@ -1,7 +1,8 @@
 """Files that grow at their end: what journals of lines with checksums (`crc_lines.py`) share, and what rings share.
 
 A torn last line of a journal was never relied on, and is cut at the start. Its end may have come to the disk before its
-beginning, which is zeros then. What a damaged line means is up to each journal. A new file takes the old one's place through `NAME.new`.
+beginning, which is zeros then. What a damaged line means is up to each journal. A new file takes the old one's place
+through `NAME.new`.
 """
 
 from __future__ import annotations
