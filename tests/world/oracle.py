@@ -5,7 +5,8 @@
 2. No (topic, queue, offset) is given to two messages, not even by a topic that was made again.
 3. Nothing is shown that was never sent, or was deleted, taken back or rolled back. Nothing is shown twice.
 4. A message that waits (for a delay, a time, a decision) comes once: not before its time, and not much later. A clock
-   that is set or runs wrong may make it later by as much, also while the machine stands still. One that runs fast may
+   that is set or runs wrong may make it later by as much, also while the machine stands still; what is sent within a
+   second of a step, before the machine stands still, may wait its time again after that. One that runs fast may
    make it earlier by as much; one that is set forward only just before a kill, at a master before its slave takes its
    place, or if the message names a time of day; one that is set twice within a second before a restart. One that runs
    slowly and is set as the message is sent may make it earlier by what it loses in a second. After a kill messages that
@@ -716,7 +717,9 @@ class Oracle:
         """Return when a message that waits has to have come."""
         delay = max(0.0, message.due_s - message.sent_at) if message.kind != "half" else 0.0
         moved_s = (self._wall.moved.either_way - message.moved.either_way) / 1000
-        return max(message.due_s, self.started_at + delay, self.flows_since) + LATE_S + moved_s
+        beside_a_step = any(ms and abs(when - message.sent_at) <= LOOK_S for when, ms in self._wall.steps)
+        flows = self.flows_since + (delay if beside_a_step and self.flows_since > message.sent_at else 0.0)
+        return max(message.due_s, self.started_at + delay, flows) + LATE_S + moved_s
 
     def _came_for_another(self, message: Message, now: float) -> bool:
         """True if a copy that is alike was taken for this one, and may still come: then it is waited for instead."""
