@@ -145,6 +145,11 @@ def _is_astray(member: Member) -> bool:
     return member.service is not None and member.service.status.astray
 
 
+def acknowledged_alone(member: Member) -> bool:
+    """True if it froze since the set lacks what it acknowledged: a person may adopt there, or empty its store."""
+    return not _is_astray(member) and waits_for_operator(member)
+
+
 def waits_for_operator(member: Member) -> bool:
     return _is_astray(member) or (member.service is not None and member.service.status.role == "frozen")
 

@@ -9,7 +9,7 @@ from tests.world.machine import LOG_FILE_BYTES
 from tests.world.oracle import Violation
 from tests.world.sets import administrators, users
 from tests.world.sets.clients import COPIED_S, LONGEST_S, ask_offset
-from tests.world.sets.faults import adopt, waits_for_operator
+from tests.world.sets.faults import acknowledged_alone, adopt, waits_for_operator
 from tests.world.sets.kind import MOST_QUEUES, TOPICS, Act, Kind
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def _settle(world: SetWorld, act: Act) -> str:
         for member in world.members:
             if not member.running:
                 world.start(member)
+        if world.now > until and world.etcd.restored and any(acknowledged_alone(one) for one in world.members):
+            return "a person has to choose whose messages go"
         if world.now > until:
             why = {one.name: one.service and (one.service.status.role, one.service.status.why) for one in world.members}
             raise Violation("a set does not come together", f"{why} {adopted}")
