@@ -1,6 +1,8 @@
 """Signing in by OpenID Connect, with a provider that signs real tokens; and with ones that cheat."""
 
 import contextlib
+import json
+import math
 import os
 import socket
 import threading
@@ -108,6 +110,8 @@ def test_the_role_is_the_providers_each_time(allow, provider):
         ({"aud": ["rocketbox", "another"]}, "token"),
         ({"nonce": "of-another-sign-in"}, "token"),
         ({"nonce": None}, "token"),
+        ({"nonce": "d\u00e9j\u00e0 vu"}, "token"),
+        ({"exp": math.nan}, "token"),
         ({"exp": int(time.time()) - 3600}, "token"),
         ({"exp": None}, "token"),
         ({"iat": int(time.time()) + 86_400}, "token"),
@@ -244,6 +248,38 @@ def test_who_is_disabled_here_stays_outside(allow, provider):
 def test_a_provider_that_does_not_answer_is_said(allow, provider):
     provider.stop()
     assert Client().get("/login/oidc/").status_code == 503
+
+
+DEEP = b'{"a":' * 90_000 + b"1" + b"}" * 90_000
+KEYS = (b"5", b'"abc"', b"null", b'["a"]', b"[[1]]", b'{"a": 1}')
+
+
+def test_keys_that_are_none_are_said(allow, provider, monkeypatch):
+    monkeypatch.setattr(oidc, "FAILED_S", 3600.0)
+    for document in (DEEP, b"\xff", b"[]", *(b'{"keys": %b}' % one for one in KEYS)):
+        oidc.forget()
+        provider.instead = {"keys": document}
+        assert Client().get("/login/oidc/").status_code == 503, document[:20]
+        provider.instead = {}
+        assert Client().get("/login/oidc/").status_code == 503, "it is not asked again at once"
+
+
+@pytest.mark.parametrize("name", ["authorization_endpoint", "token_endpoint", "jwks_uri"])
+def test_addresses_that_lead_nowhere_are_said(allow, provider, name):
+    for address in ("http://[::1", "http://x/\ud800", "http://", "javascript:alert(1)", None):
+        oidc.forget()
+        provider.lies = {name: address}
+        assert Client().get("/login/oidc/").status_code == 503, address
+
+
+def test_tokens_that_are_none_let_nobody_in(allow, provider):
+    tokens = (5, "", "a.b.c", "\ud800", "." * 1000)
+    lifetimes = (b'{"access_token": "a", "expires_in": 1e999}', b'{"access_token": "a", "expires_at": [1]}')
+    whole = [json.dumps({"access_token": "a", "token_type": "Bearer", "id_token": one}).encode() for one in tokens]
+    for document in (DEEP, b"\xff", b"[]", b"5", *lifetimes, *whole):
+        provider.instead = {"token": document}
+        assert come_in(provider).status_code == 403, document[:80]
+    assert User.objects.count() == 3
 
 
 def test_a_provider_that_hangs_takes_no_turns_of_pages(allow, provider, monkeypatch):

@@ -5,7 +5,7 @@
         address = provider.sign_in(where_the_console_sent_the_browser)   # the way back, with code and state
 
 It checks what a strict one checks: the registered way back, the code's single use, PKCE, and the client's secret. What
-a test puts into `claims`, `signed_by` and `lies` makes it a wicked or a broken one.
+a test puts into `claims`, `signed_by`, `lies` and `instead` makes it a wicked or a broken one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ def _key(kid: str, _whose: str = "") -> RSAKey:
 
 
 class OidcProvider:
-    """claims: put over those of the user who signs in; None takes one away. lies: put over the discovery document."""
+    """claims: put over those of the user who signs in; None takes one away. lies: put over the discovery document.
+    instead: last part of a path -> what is answered there."""
 
     def __init__(self, secret: str = "") -> None:
         self.client_id = "rocketbox"
@@ -47,6 +48,7 @@ class OidcProvider:
         self.user: dict[str, Any] = {"sub": "0815", "preferred_username": "olga", "groups": ["ops"]}
         self.claims: dict[str, Any] = {}
         self.lies: dict[str, Any] = {}
+        self.instead: dict[str, bytes] = {}
         #: "RS256" as it should be; "none", "HS256" (with the public key for a secret) or "stranger" (another key).
         self.signed_by = "RS256"
         self.asked: list[str] = []
@@ -63,7 +65,7 @@ class OidcProvider:
                 self._answer(*provider.post(self.path, body, self.headers.get("Authorization", "")))
 
             def _answer(self, status: int, document: Any) -> None:
-                data = json.dumps(document).encode()
+                data = provider.instead.get(self.path.rpartition("/")[2], json.dumps(document).encode())
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))

@@ -27,6 +27,8 @@ LONGEST_S = 30.0
 #: Time between two attempts to end a connection after that.
 _AGAIN_S = 1.0
 _ANSWER_BYTES = 4096
+#: All that a mail server says for a mail; smtplib would keep whatever comes.
+_SAID_BYTES = 64 * 1024
 _WHY_CHARS = 300
 #: Shorter parts of an address are not masked: they occur in ordinary words.
 _SHORTEST_SECRET = 6
@@ -181,14 +183,23 @@ def _mail(target: Target, mail: Mail, notice: Notice) -> str | None:
     if notice.html:
         message.add_alternative(notice.html, subtype="html")
     tls = ssl.create_default_context()
-    server = (
-        smtplib.SMTP_SSL(timeout=TIMEOUT_S, context=tls) if mail.security == "tls" else smtplib.SMTP(timeout=TIMEOUT_S)
-    )
-    server._host = mail.host  # type: ignore[attr-defined]  # whose certificate it has to be
+
+    class Server(smtplib.SMTP_SSL if mail.security == "tls" else smtplib.SMTP):  # type: ignore[misc]
+        """Of its words it reads so many and no more."""
+
+        file: Any
+
+        def getreply(self) -> Any:
+            if self.file is None:
+                self.file = _Bounded(self.sock.makefile("rb"))
+            return super().getreply()
+
+    server = Server(timeout=TIMEOUT_S, **({"context": tls} if mail.security == "tls" else {}))
+    server._host = mail.host  # whose certificate it has to be
 
     def hang_up() -> None:
         with suppress(OSError, AttributeError):  # there is no connection yet
-            server.sock.shutdown(socket.SHUT_RDWR)  # type: ignore[union-attr]
+            server.sock.shutdown(socket.SHUT_RDWR)
 
     try:
         with _no_longer(hang_up):
@@ -208,6 +219,23 @@ def _mail(target: Target, mail: Mail, notice: Notice) -> str | None:
     except smtplib.SMTPException as error:
         return _without_secrets(target, _why(error))[:_WHY_CHARS]
     return f"refused for {', '.join(sorted(refused))}" if refused else None
+
+
+class _Bounded:
+    """The words of a mail server, _SAID_BYTES of them at most."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._left = _SAID_BYTES
+        self.close = file.close
+
+    def readline(self, most: int) -> bytes:
+        """Return the next line. Raises OSError when there were too many."""
+        line: bytes = self._file.readline(most)
+        self._left -= len(line)
+        if self._left < 0:
+            raise OSError("the mail server says too much")
+        return line
 
 
 def _why(error: Exception) -> str:

@@ -9,6 +9,7 @@ the browser. The libraries are imported at the first such sign-in.
 from __future__ import annotations
 
 import logging
+import math
 import queue
 import secrets
 import threading
@@ -17,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import urlsplit
 
 from ...engine.regular_file import open_regular
 from ...sign_in_options import ROLES, OidcSignIn
@@ -38,6 +40,8 @@ AGAIN_S = 300
 ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512"]
 # Longer answers of the provider are refused; of the file with the client's secret, the second number of bytes is read.
 _MOST_BYTES, _SECRET_BYTES = 1 << 20, 4096
+# What libraries raise for an answer that is none, or while it is fetched, besides errors of their own.
+_BROKEN = (OSError, ValueError, TypeError, KeyError, AttributeError, ArithmeticError, RecursionError)
 # Limits the threads that wait for answers: a provider that sends its headers byte by byte keeps its thread.
 _answers = threading.BoundedSemaphore(8)
 
@@ -148,7 +152,7 @@ def finish(options: OidcSignIn, callback: str, flow: Flow, query: dict[str, str]
 
 
 def _is_recent(at: Any) -> bool:
-    return isinstance(at, int | float) and abs(time.time() - at) <= AGAIN_S
+    return _is_number(at) and abs(time.time() - at) <= AGAIN_S
 
 
 def _client(options: OidcSignIn, callback: str) -> Any:
@@ -213,12 +217,13 @@ def _ask(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
     for name in ("authorization_endpoint", "token_endpoint", "jwks_uri"):
         if not _is_good_address(metadata.get(name), options.issuer):
             raise NotSignedIn("unreachable", f"the provider's {name} is no https address")
-    keys = _get(metadata["jwks_uri"])
+    keys = _get(metadata["jwks_uri"]).get("keys")
+    found = [one for one in keys if isinstance(one, dict)] if isinstance(keys, list) else []
     # Only public keys for signatures: shared keys, and keys for encryption, must not verify a token.
-    good = [one for one in keys.get("keys", ()) if one.get("kty") in ("RSA", "EC") and one.get("use", "sig") == "sig"]
+    good = [one for one in found if one.get("kty") in ("RSA", "EC") and one.get("use", "sig") == "sig"]
     try:
         key_set = KeySet.import_key_set({"keys": good})
-    except (JoseError, ValueError, KeyError, TypeError) as error:
+    except (JoseError, *_BROKEN) as error:
         raise NotSignedIn("unreachable", f"the provider's keys cannot be read: {error}") from None
     with _lock:
         _known[options.issuer] = time.monotonic() + KEPT_S, metadata, key_set
@@ -227,7 +232,12 @@ def _ask(options: OidcSignIn) -> tuple[dict[str, Any], Any]:
 
 def _is_good_address(value: Any, issuer: str) -> bool:
     schemes = ("https://", "http://") if issuer.startswith("http://") else ("https://",)
-    return isinstance(value, str) and value.startswith(schemes)
+    try:
+        return (
+            isinstance(value, str) and value.isascii() and value.startswith(schemes) and bool(urlsplit(value).hostname)
+        )
+    except ValueError:  # brackets that do not match
+        return False
 
 
 def _get(address: str) -> dict[str, Any]:
@@ -241,7 +251,7 @@ def _get(address: str) -> dict[str, Any]:
             if answer.status_code != 200:
                 raise NotSignedIn("unreachable", f"{address} answered {answer.status_code}")
         found = json.loads(answer.content)
-    except (requests.RequestException, ValueError, OSError) as error:
+    except _BROKEN as error:
         raise NotSignedIn("unreachable", f"{address}: {error}") from None
     if not isinstance(found, dict):
         raise NotSignedIn("unreachable", f"{address} is no JSON object")
@@ -314,7 +324,6 @@ def _cut_off(answer: Any) -> None:
 
 def _exchange(options: OidcSignIn, callback: str, metadata: dict[str, Any], code: str, verifier: str) -> str:
     """Exchange the code for the id token. Raises NotSignedIn."""
-    import requests
     from authlib.common.errors import AuthlibBaseError
 
     try:
@@ -323,7 +332,7 @@ def _exchange(options: OidcSignIn, callback: str, metadata: dict[str, Any], code
                 metadata["token_endpoint"], code=code, code_verifier=verifier, timeout=TIMEOUT_S,
                 allow_redirects=False,
             )  # fmt: skip
-    except (AuthlibBaseError, requests.RequestException, ValueError, OSError) as error:
+    except (AuthlibBaseError, *_BROKEN) as error:
         raise NotSignedIn("refused", f"the provider did not take the code: {error}") from None
     token = answer.get("id_token") if isinstance(answer, dict) else None
     if not isinstance(token, str):
@@ -338,11 +347,11 @@ def _checked(options: OidcSignIn, token: str, nonce: str) -> dict[str, Any]:
     _, keys = _provider(options)
     try:
         claims = _decoded(token, keys)
-    except (JoseError, ValueError, KeyError, TypeError):
+    except (JoseError, *_BROKEN):
         _, keys = _ask(options)  # it may have changed its keys
         try:
             claims = _decoded(token, keys)
-        except (JoseError, ValueError, KeyError, TypeError) as error:
+        except (JoseError, *_BROKEN) as error:
             raise NotSignedIn("token", f"the id token's signature is not good: {error}") from None
     now = time.time()
     audience = claims.get("aud")
@@ -354,7 +363,7 @@ def _checked(options: OidcSignIn, token: str, nonce: str) -> dict[str, Any]:
         "exp": not _is_number(claims.get("exp")) or claims["exp"] <= now - LEEWAY_S,
         "iat": not _is_number(claims.get("iat")) or claims["iat"] > now + LEEWAY_S,
         "nbf": "nbf" in claims and (not _is_number(claims["nbf"]) or claims["nbf"] > now + LEEWAY_S),
-        "nonce": not isinstance(claims.get("nonce"), str) or not secrets.compare_digest(claims["nonce"], nonce),
+        "nonce": claims.get("nonce") != nonce,  # its answer was signed, so nobody tries letters here
         "sub": not isinstance(claims.get("sub"), str) or not 0 < len(claims["sub"]) <= 255,
     }
     bad = [name for name, is_wrong in wrong.items() if is_wrong]
@@ -364,7 +373,7 @@ def _checked(options: OidcSignIn, token: str, nonce: str) -> dict[str, Any]:
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _decoded(token: str, keys: Any) -> dict[str, Any]:

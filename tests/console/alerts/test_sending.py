@@ -148,6 +148,17 @@ def test_a_mail_server_that_drips_holds_up_no_other_for_long(monkeypatch, head, 
         assert sending.send(Target("mail", mail=mail), NOTICE) == "no answer within 0.3 s"
 
 
+@pytest.mark.parametrize(
+    ("head", "piece"), [(b"", b"220-"), (b"220 x\r\n", b"250-X"), (b"220 x\r\n250 x\r\n", b"250-")]
+)
+def test_a_mail_server_that_says_too_much_is_hung_up_on(head, piece):
+    line = piece + b"x" * 1000 + b"\r\n"
+    with dripping(head, line * 1000) as port:
+        mail = Mail("127.0.0.1", port, "none", "box@example.org", ("a@example.org",))
+        why = sending.send(Target("mail", mail=mail), NOTICE)
+    assert why == "Connection unexpectedly closed: the mail server says too much"
+
+
 def test_a_mail_that_was_taken_is_not_sent_again_for_a_bad_good_bye():
     with mail_server() as server:
         server.bye = "421 busy"
