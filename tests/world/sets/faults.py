@@ -127,7 +127,10 @@ def adopt(world: SetWorld) -> str:
     best = max(able, key=_fitness)
     if len(able) < len(world.members):
         return "not now"
-    told = [f"{best.name} adopts: {_adopt(world, best)}"]
+    answer = _adopt(world, best)
+    if answer is None:  # it may lead still: whoever is adopted now would lead beside it
+        return f"{best.name} does not answer"
+    told = [f"{best.name} adopts: {answer}"]
     told += [f"{one.name}, too: {_adopt(world, one)}" for one in able if one is not best and _is_astray(one)]
     return ", ".join(told)
 
