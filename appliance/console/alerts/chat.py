@@ -117,7 +117,7 @@ def refusal_of(kind: str, status: int, body: bytes) -> str | None:
         try:
             answer = json.loads(body)
             code = answer["code" if kind == "feishu" and "code" in answer else _CODE[kind]]
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, RecursionError):
             return f"an answer that is not understood: {text}" if text else "an empty answer"
         return None if code == 0 else text
     return None

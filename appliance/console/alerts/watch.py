@@ -144,7 +144,11 @@ class AlertSender(ServiceThread):
             why: str | None = "the channel was deleted"
             delivery.tries = len(RETRY_AFTER_MS)
         else:
-            why = self._send(book.target_of(delivery.channel), Notice(**delivery.notice))
+            try:
+                why = self._send(book.target_of(delivery.channel), Notice(**delivery.notice))
+            except Exception as error:  # it would be the one due longest for ever
+                logger.exception("alerts: a notice could not be sent")
+                why = type(error).__name__  # its text may hold the address
         note_try(delivery, why, now_ms())
         return True
 

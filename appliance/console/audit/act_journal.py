@@ -133,7 +133,7 @@ def _unpacked(data: bytes) -> Fields | None:
         if int(data[:8], 16) != zlib.crc32(text):
             raise ValueError
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         logger.warning("audit log: the file of acts under way has a damaged line")
         return None
     return found if isinstance(found, dict) else None

@@ -166,7 +166,7 @@ class Seal:
             return Head(**{**document, "base": Base(**document["base"])})
         except FileNotFoundError:
             return Verdict("audit_no_head", {})
-        except (ValueError, KeyError, TypeError, AttributeError):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             return Verdict("audit_bad_head", {})
 
     def _write_head(self, key: bytes, head: Head) -> None:

@@ -126,7 +126,7 @@ class JobFolder:
         """Return the job; None if the directory has no job that can be read."""
         try:
             return msgspec.json.decode((self.path / _FILE).read_bytes(), type=Job)
-        except (OSError, msgspec.DecodeError):
+        except (OSError, msgspec.DecodeError, RecursionError):
             return None
 
     def write(self, job: Job, durable: bool) -> None:

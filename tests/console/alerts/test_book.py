@@ -246,6 +246,26 @@ def test_a_notice_is_tried_again_and_given_up_in_the_end(rule, channel):
         assert (last.state, last.tries) == ("failed", 1 + len(watch.RETRY_AFTER_MS))
 
 
+def test_a_notice_that_cannot_be_sent_holds_no_other_back(rule, channel, caplog):
+    Judge(TELLER).look(lags(a=11), T0)
+    Judge(TELLER).look(lags(a=11, b=11), T0 + MINUTE)
+    tried = []
+
+    def send(target, notice):
+        tried.append(notice)
+        if len(tried) == 1:
+            raise RecursionError("nobody expects this")
+
+    sender = AlertSender(send)
+    assert sender.send_next(T0 + MINUTE)
+    assert sender.send_next(T0 + MINUTE)
+    assert tried[0] != tried[1]
+    first, second = AlertDelivery.objects.order_by("id")
+    assert (first.state, first.tries, first.why) == ("waiting", 1, "RecursionError")
+    assert second.state == "sent"
+    assert "a notice could not be sent" in caplog.text
+
+
 def test_a_clock_that_is_set_back_holds_no_notice_back(rule, channel):
     rule.again_after_minutes = 10
     rule.save()

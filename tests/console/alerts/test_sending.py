@@ -90,6 +90,7 @@ def test_wecom(receiver):
         ("wecom", 200, b"<html>", "not understood"),
         ("dingtalk", 200, b"[]", "not understood"),
         ("dingtalk", 200, b"", "empty answer"),
+        ("dingtalk", 200, b"[" * 4096, "not understood"),
     ],
 )
 def test_a_receiver_that_did_not_take_it_is_quoted(receiver, kind, status, answer, why):
