@@ -1,4 +1,4 @@
-"""Limits log lines that strangers can cause to a few in a time; the next line has the number of those left out."""
+"""Limits log lines that strangers can cause, to a few in a time, and those of what fails again and again."""
 
 from __future__ import annotations
 
@@ -45,6 +45,27 @@ class FewLines:
         self._written.append(now)
         self.left_out = 0
         return True
+
+
+class OncePerReason:
+    """A line for each new reason for which what is tried again and again fails. Belongs to one thread.
+
+    log: writes a line, as `Logger.error` does.
+    """
+
+    def __init__(self, log: Callable[..., object]) -> None:
+        self._log = log
+        self._reason = ""
+
+    def failed(self, text: str, reason: object) -> None:
+        """Write a line, whose text has one %s for the reason, unless the last try failed for it, too."""
+        if str(reason) != self._reason:
+            self._log(text, reason)
+        self._reason = str(reason)
+
+    def went_well(self) -> None:
+        """Have the next reason told, whatever it is."""
+        self._reason = ""
 
 
 class SharedLines:

@@ -15,10 +15,13 @@ from appliance.engine.broker.offsets import ConsumerOffsetManager
 from appliance.engine.broker.transactions import check
 from appliance.engine.broker.transactions.check import CheckTransactions
 from appliance.engine.errors import QueueBroken
+from appliance.engine.few_lines import OncePerReason
 from appliance.engine.protocol.names import HALF_TOPIC
 from appliance.engine.remoting.event_loop import EventLoop
+from appliance.engine.store.queues import queue_repair
 from appliance.engine.store.queues.queue_repair import RETRY_S, QueueRepair
 from appliance.engine.store.record_reader import Missing
+from appliance.engine.store.retention import clean_service
 from appliance.engine.store.retention.clean_service import CleanService
 from tests.support.clock import FakeClock
 from tests.support.store import StoreUnderTest
@@ -65,7 +68,7 @@ def raises_purged_queues(_: Path) -> Callable[[], None]:
         _files=SimpleNamespace(has_purged=lambda: True, purged_queues=SimpleNamespace(places={})),
         _trimmer=SimpleNamespace(follow_places=failing),
         _publication=SimpleNamespace(published=0),
-        _not_raised="",
+        _raising_told=OncePerReason(clean_service.logger.error),
     )
 
     def look() -> None:
@@ -83,7 +86,12 @@ def rebuilds_queues(_: Path) -> Callable[[], None]:
         yield from ()
 
     repair: Any = SimpleNamespace(
-        _clock=clock, _not_before=0.0, _job=None, _unchecked=False, _rebuild=rebuild, _failure=""
+        _clock=clock,
+        _not_before=0.0,
+        _job=None,
+        _unchecked=False,
+        _rebuild=rebuild,
+        _told=OncePerReason(queue_repair.logger.error),
     )
 
     def step() -> None:

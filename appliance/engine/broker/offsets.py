@@ -19,6 +19,7 @@ from ..clock import Clock
 from ..disk import Disk
 from ..errors import RefusedRequest
 from ..fastjson import encode_pretty, encode_text, pretty_document
+from ..few_lines import OncePerReason
 from ..json_file import load_at_start, save_json_atomically
 from ..protocol.codes import ResponseCode
 from ..protocol.data_version import DataVersion
@@ -104,7 +105,7 @@ class ConsumerOffsetManager(SavedTable):
         #: Called by the saving thread at each of its turns, to save what is kept beside the file. No offset depends on
         #: it.
         self.beside: Callable[[], None] = lambda: None
-        self._beside_failure = ""
+        self._beside_told = OncePerReason(logger.warning)
         #: Returns the end of a queue, behind which no group can have read. Set by the broker, which has the queues.
         self.end_of: Callable[[str, int], int] = lambda topic, queue_id: _OFFSET_MAX
         #: True on a slave, which may lack messages that its master delivered: an offset behind the end is kept as the
@@ -362,14 +363,11 @@ class ConsumerOffsetManager(SavedTable):
                 self.pending.over.extendleft(reversed(over))
                 self._gone.extendleft(reversed(gone))
                 raise
-            failure = ""
             try:
                 self.beside()
+                self._beside_told.went_well()
             except (OSError, ImportError) as error:  # ImportError: a package was replaced while the process runs
-                failure = str(error)
-            if failure and failure != self._beside_failure:  # it is tried every few seconds
-                logger.warning("offsets: what is kept beside them was not saved: %s", failure)
-            self._beside_failure = failure
+                self._beside_told.failed("offsets: what is kept beside them was not saved: %s", error)
 
     def _save(self) -> None:
         commits = self._commits

@@ -25,6 +25,7 @@ import msgspec
 from msgspec.structs import replace
 
 from ...errors import RefusedRequest, StoreBroken
+from ...few_lines import OncePerReason
 from ...protocol.codes import ResponseCode
 from ...protocol.names import HALF_TOPIC, OP_HALF_TOPIC, PERM_READ, PERM_WRITE
 from ...protocol.properties import DELAY_TIME_LEVEL, PREPARED_QUEUE_OFFSET, decode_properties, encode_properties
@@ -120,9 +121,8 @@ class Decisions:
         #: Receivers that wait for the op message of a half that was rolled back.
         self._rolled_back: list[tuple[ReplyTo, PutOutcome]] = []
         self._ops = OpRuns()
-        self._op_refused = ""
-        #: Why DISCARDED_TOPIC could not be made the last time, as it was logged.
-        self._topic_refused = ""
+        #: About op messages, and about DISCARDED_TOPIC, which is made for each half anew until it is there.
+        self._op_told, self._topic_told = OncePerReason(logger.error), OncePerReason(logger.error)
         #: Offset where a half lay that was put back -> (offset, physical offset) where it lies; the keys, in order.
         self._moved: Moved = {}
         self._moves: deque[int] = deque()
@@ -170,11 +170,9 @@ class Decisions:
         try:
             config = self._topics.create_retry_topic(DISCARDED_TOPIC, 1, PERM_READ | PERM_WRITE)
         except RefusedRequest as refusal:
-            if self._topic_refused != refusal.remark:  # it is tried for each half, again and again
-                self._topic_refused = refusal.remark
-                logger.error("transactions: %s cannot be made: %s", DISCARDED_TOPIC, refusal.remark)
+            self._topic_told.failed(f"transactions: {DISCARDED_TOPIC} cannot be made: %s", refusal.remark)
             return False
-        self._topic_refused = ""
+        self._topic_told.went_well()
         if config is None:
             return False
         text = with_checks(half.record.properties, checks)
@@ -361,12 +359,10 @@ class Decisions:
         except StoreBroken as error:
             if store.log.broken is not None:
                 store.fail_tick(str(error))
-            if str(error) != self._op_refused:
-                self._op_refused = str(error)
-                logger.error("transactions: an op message is not taken: %s", self._op_refused)
+            self._op_told.failed("transactions: an op message is not taken: %s", error)
             return False
         self._ops.note(at, offset)
-        self._op_refused = ""
+        self._op_told.went_well()
         return True
 
     def held_up_by(self, most_ops: int, most_halves: int) -> list[int]:

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Protocol
 
 from ...clock import Clock
+from ...few_lines import OncePerReason
 from ...protocol.record import Record
 from ..dispatch import Dispatch
 from ..log.log_repair import LogRepair
@@ -111,8 +112,7 @@ class QueueRepair:
         self._unchecked = False
         self._job: Generator[None, None, None] | None = None
         self._not_before = 0.0
-        # Why it failed the last time, as it was logged.
-        self._failure = ""
+        self._told = OncePerReason(logger.error)
 
     def ask(self, queue: ConsumeQueue) -> None:
         """Mark a queue whose files lack entries as broken: nothing below its tail is served until they are rebuilt."""
@@ -155,11 +155,10 @@ class QueueRepair:
             try:
                 next(self._job)
             except StopIteration:
-                self._job, self._failure = None, ""
+                self._job = None
+                self._told.went_well()
             except OSError as error:
-                if str(error) != self._failure:
-                    logger.error("consume queue: rebuilding failed, tried again later: %s", error)
-                self._failure = str(error)
+                self._told.failed("consume queue: rebuilding failed, tried again later: %s", error)
                 self._job, self._asked = None, True
                 self._not_before = self._clock.monotonic() + RETRY_S
                 return False

@@ -21,6 +21,7 @@ from ...clock import AgeClock, Clock
 from ...config import StoreConfig
 from ...disk import DiskUsage
 from ...errors import RocketBoxError
+from ...few_lines import OncePerReason
 from ...loop_calls import run_on_loop
 from ...named_tuple import NamedTuple
 from ...service_thread import ServiceThread
@@ -150,8 +151,7 @@ class CleanService(ServiceThread):
         self._topics: Mapping[str, int] = {}
         #: True while a queue may begin before the place up to which it was purged.
         self._follow_purges = True
-        # Why that failed the last time, as it was logged.
-        self._not_raised = ""
+        self._raising_told = OncePerReason(logger.error)
         self._started = 0.0
         log.on_no_room = self.no_room
         log.on_made = self.file_made
@@ -284,11 +284,9 @@ class CleanService(ServiceThread):
             try:
                 places = self._files.purged_queues.places
                 self._follow_purges = not self._trimmer.follow_places(places, self._publication.published)
-                self._not_raised = ""
+                self._raising_told.went_well()
             except OSError as error:  # the notes are durable: the next round tries again, and any start does it
-                if str(error) != self._not_raised:
-                    logger.error("cleaner: purged queues are not raised yet: %s", error)
-                self._not_raised = str(error)
+                self._raising_told.failed("cleaner: purged queues are not raised yet: %s", error)
         for purge in waiting:
             purge.done.set()
 
