@@ -60,7 +60,7 @@ class AppendedLines:
         if len(raw) > MOST_READ_BYTES:
             raise OSError(errno.EFBIG, f"it is larger than {MOST_READ_BYTES >> 20} MiB, so not ours")
         lines = raw.split(b"\n")
-        if not lines[-1] and b"\0" in lines[-2:][0]:
+        if raw.endswith(b"\n") and b"\0" in lines[-2]:  # its beginning is not there
             lines.pop()
         damaged = 0
         for line in lines[:-1]:
