@@ -158,6 +158,15 @@ def test_a_message_of_an_earlier_life_comes_at_its_time(under_test, clock):
     assert delays.arrived() == [b"x"]
 
 
+def comes_in_the_next_life(under_test, clock, after_ms, within_ms):
+    """Check that x is not there yet after the one time, and is there after the other."""
+    delays = Delays(under_test, clock)
+    delays.pass_time(after_ms)
+    assert b"x" not in delays.arrived()
+    delays.pass_time(within_ms)
+    assert b"x" in delays.arrived()
+
+
 def test_what_was_sent_just_after_the_clock_was_set_forward_comes_at_its_time_in_the_next_life(under_test, clock):
     first = Delays(under_test, clock)
     first.delay(1, b"before")
@@ -165,11 +174,7 @@ def test_what_was_sent_just_after_the_clock_was_set_forward_comes_at_its_time_in
     clock.jump(HOUR_MS)
     first.delay(2, b"x")
     first.pass_time(3000)
-    delays = Delays(under_test, clock)
-    delays.pass_time(1900)
-    assert b"x" not in delays.arrived()
-    delays.pass_time(200)
-    assert b"x" in delays.arrived()
+    comes_in_the_next_life(under_test, clock, after_ms=1900, within_ms=200)
 
 
 def test_what_was_sent_between_a_large_step_back_and_a_small_one_comes_later_by_the_small_one(under_test, clock):
@@ -182,11 +187,7 @@ def test_what_was_sent_between_a_large_step_back_and_a_small_one_comes_later_by_
     clock.jump(-3000)
     first.delay(1, b"y")
     first.pass_time(3000)
-    delays = Delays(under_test, clock)
-    delays.pass_time(1600)
-    assert b"x" not in delays.arrived()
-    delays.pass_time(3200)
-    assert b"x" in delays.arrived()
+    comes_in_the_next_life(under_test, clock, after_ms=1600, within_ms=3200)
 
 
 def test_what_was_sent_between_a_small_step_and_a_large_one_comes_at_its_time_in_the_next_life(under_test, clock):
@@ -199,11 +200,7 @@ def test_what_was_sent_between_a_small_step_and_a_large_one_comes_at_its_time_in
     clock.advance(10)
     clock.jump(HOUR_MS)
     first.pass_time(3000)
-    delays = Delays(under_test, clock)
-    delays.pass_time(1900)
-    assert b"x" not in delays.arrived()
-    delays.pass_time(500)
-    assert b"x" in delays.arrived()
+    comes_in_the_next_life(under_test, clock, after_ms=1900, within_ms=500)
 
 
 def test_what_was_sent_just_before_the_clock_was_set_back_comes_at_its_time_in_the_next_life(under_test, clock):
@@ -215,11 +212,7 @@ def test_what_was_sent_just_before_the_clock_was_set_back_comes_at_its_time_in_t
     clock.jump(-HOUR_MS)
     first.delay(1, b"z")
     first.pass_time(3000)
-    delays = Delays(under_test, clock)
-    delays.pass_time(1900)
-    assert b"x" not in delays.arrived()
-    delays.pass_time(200)
-    assert b"x" in delays.arrived()
+    comes_in_the_next_life(under_test, clock, after_ms=1900, within_ms=200)
 
 
 def test_a_sent_message_after_a_start_with_a_clock_behind_the_store_waits_its_time(under_test, clock):
